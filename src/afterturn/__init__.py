@@ -1,0 +1,1 @@
+"""afterturn: the memory an agent's host manages."""

@@ -1,0 +1,184 @@
+"""One frozen table of every setting: unit, default and the reason to change it. The environment is read here only."""
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from afterturn.base.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "AFTERTURN_"
+
+
+def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (), least: float | None = None) -> Any:
+    return field(default=default, metadata={"unit": unit, "reason": reason, "choices": choices, "least": least})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings by argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
+
+    # where
+    store: str | None = _key(None, "path or URL", "Where memories are kept when `open` and the CLI are given no target.")
+    space: str | None = _key(None, "space", "The space that CLI commands use without `--space`.")
+    tenant: str = _key("default", "name", "One process serves several customers whose data must never meet.")
+    synchronous: str = _key(
+        "full", "", "`normal` is faster; a power cut may then lose the last commits.", choices=("full", "normal")
+    )
+    busy_timeout: float = _key(5.0, "seconds", "Other processes write for longer than this at a time.", least=0)
+    # switches
+    recall: bool = _key(True, "", "Record only, recall nothing.")
+    recording: bool = _key(True, "", "Recall only, keep nothing of new conversations.")
+    background: bool = _key(True, "", "Another process (`afterturn worker`) does the jobs.")
+    embedder: str = _key("static", "", "`none` recalls by words alone.", choices=("static", "none"))
+    # recall
+    grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
+    recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
+    recall_entries_max: int = _key(8, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
+    recall_score_min: float = _key(0.16, "score 0 to 1", "How good a match must be to be worth the model's attention.", least=0)
+    # budgets
+    entry_bytes_max: int = _key(512, "bytes", "A memory's share of a block; longer ones show their best window.", least=64)
+    block_bytes_max: int = _key(4096, "bytes", "The size of one block.", least=512)
+    block_tokens_max: int = _key(1024, "tokens", "The size of one block for the model, estimated.", least=128)
+    visible_bytes_max: int = _key(61440, "bytes", "What all visible blocks of a conversation may come to.", least=0)
+    # guard
+    statement_bytes_max: int = _key(8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64)
+    record_bytes_max: int = _key(1048576, "bytes", "Longer messages are recorded cut, and say so.", least=1024)
+    # time
+    turn_idle_timeout: float = _key(86400.0, "seconds", "When an open turn that nobody came back to is abandoned.", least=1)
+    close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish what was promised.", least=0)
+    records_retention_days: float | None = _key(None, "days", "Recorded messages must not be kept for longer.", least=0)
+    # bounds
+    index_bytes_max: int = _key(268435456, "bytes", "Memory for vectors of all spaces together.", least=1048576)
+    timeline_entries_max: int = _key(10000, "entries", "How far back `afterturn trace` can look, per space.", least=100)
+    recording_queue_max: int = _key(1000, "turns", "Turns that wait in memory while the store can not be written.", least=1)
+    backups_max: int = _key(3, "files", "Automatic backups kept beside the store.", least=1)
+
+
+KEYS = {item.name: item for item in fields(Config)}
+
+
+def load_config(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    path: Path | None = None,
+) -> Config:
+    """Merges the sources. ConfigError names the key, the value, where it stands and what would do."""
+    environ = os.environ if environment is None else environment
+    values = dict(_from_file(path or config_path(environ)))
+    values.update(_from_environment(environ))
+    for name, value in (overrides or {}).items():
+        values[name] = _checked(name, value, "the argument")
+    return Config(**values)
+
+
+def config_path(environment: Mapping[str, str] | None = None) -> Path:
+    environ = os.environ if environment is None else environment
+    explicit = environ.get(ENVIRONMENT_PREFIX + "CONFIG")
+    if explicit:
+        return Path(explicit)
+    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "afterturn" / "config.toml"
+
+
+def default_store(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the CLI and `open()` keep memories when nothing else is configured."""
+    environ = os.environ if environment is None else environment
+    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "afterturn" / "memory.db"
+
+
+def config_schema() -> dict[str, Any]:
+    """The table as JSON Schema, for editors and for `afterturn config schema`."""
+    properties = {name: _schema(name) for name in KEYS}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "afterturn settings",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _schema(name: str) -> dict[str, Any]:
+    item = KEYS[name]
+    types = [_JSON_TYPES[kind] for kind in _types_of(name)]
+    unit = item.metadata["unit"]
+    schema: dict[str, Any] = {
+        "type": types[0] if len(types) == 1 else types,
+        "default": item.default,
+        "description": item.metadata["reason"] + (f" Unit: {unit}." if unit else ""),
+    }
+    if item.metadata["choices"]:
+        schema["enum"] = list(item.metadata["choices"])
+    if item.metadata["least"] is not None:
+        schema["minimum"] = item.metadata["least"]
+    return schema
+
+
+_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _types_of(name: str) -> tuple[type, ...]:
+    annotation = KEYS[name].type
+    return get_args(annotation) or (annotation,)  # type: ignore[return-value]
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The settings file {path} can not be read: {error}. Mend or remove it.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
+    return {name: _checked(name, value, str(path)) for name, value in table.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found = {}
+    for name in KEYS:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if environ.get(variable):
+            found[name] = _checked(name, _parsed(name, environ[variable]), variable)
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    if str in _types_of(name):
+        return text
+    if text.lower() in ("yes", "on"):
+        return True
+    if text.lower() in ("no", "off"):
+        return False
+    try:
+        return json.loads(text.lower())
+    except ValueError:
+        return text
+
+
+def _checked(name: str, value: Any, place: str) -> Any:
+    if name not in KEYS:
+        near = difflib.get_close_matches(name, KEYS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
+        raise ConfigError(f"{place} sets {name!r}, which is no setting. {hint}")
+    types = _types_of(name)
+    if float in types and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        wanted = " or ".join(_JSON_TYPES[kind] for kind in types)
+        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a {wanted}.")
+    _check_range(name, value, place)
+    return value
+
+
+def _check_range(name: str, value: Any, place: str) -> None:
+    choices, least = KEYS[name].metadata["choices"], KEYS[name].metadata["least"]
+    if choices and value not in choices:
+        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be one of: {', '.join(choices)}.")
+    if least is not None and isinstance(value, int | float) and not least <= value < float("inf"):
+        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at least {least:g}.")

@@ -1,0 +1,123 @@
+"""Everything afterturn raises, in one tree. A message says what happened, then what to do.
+
+AfterturnError
+├── ConfigError             a setting is unknown or has a value that cannot be used
+├── InvalidInput            what the caller passed can not be taken as it is
+│   ├── EmptyText           nothing to remember or to ask
+│   ├── InvalidText         NUL characters or lone surrogates
+│   ├── TooLarge            over a size limit (`size_bytes`, `limit_bytes`)
+│   ├── InvalidName         a tenant, space, conversation or id that is no valid name
+│   └── InvalidFile         a file to import or restore that cannot be read as one
+├── NotFound                no such memory, operation, conversation or turn in the named spaces
+├── Conflict                the state moved on: another version, a later operation, a duplicate
+├── Refused                 the guard did not admit the text (`reason`)
+├── DeadlineExceeded        it did not end within the time that was given
+├── MemoryClosed            used after closing
+├── ForkedProcess           used in a forked child; open it anew there
+├── EmbedderUnavailable     the embedder's files or service are missing; lexical recall goes on
+└── StoreError              the store could not do it
+    ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
+    ├── ForeignFile         a file that is not an afterturn store
+    ├── StoreTooNew         written by a newer afterturn
+    ├── StoreReadOnly       the file or its folder may not be written
+    ├── StoreLocked         another process holds the write lock
+    ├── StoreFull           no space left
+    └── StoreCorrupt        the file is damaged
+"""
+
+
+class AfterturnError(Exception):
+    """The root: `except AfterturnError` catches whatever memory raises, and nothing else."""
+
+
+class ConfigError(AfterturnError):
+    pass
+
+
+class InvalidInput(AfterturnError, ValueError):
+    pass
+
+
+class EmptyText(InvalidInput):
+    pass
+
+
+class InvalidText(InvalidInput):
+    pass
+
+
+class TooLarge(InvalidInput):
+    def __init__(self, message: str, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class InvalidName(InvalidInput):
+    pass
+
+
+class InvalidFile(InvalidInput):
+    pass
+
+
+class NotFound(AfterturnError, LookupError):
+    pass
+
+
+class Conflict(AfterturnError):
+    pass
+
+
+class Refused(AfterturnError):
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class DeadlineExceeded(AfterturnError, TimeoutError):
+    pass
+
+
+class MemoryClosed(AfterturnError):
+    pass
+
+
+class ForkedProcess(AfterturnError):
+    pass
+
+
+class EmbedderUnavailable(AfterturnError):
+    pass
+
+
+class StoreError(AfterturnError):
+    pass
+
+
+class StoreUnavailable(StoreError):
+    pass
+
+
+class ForeignFile(StoreError):
+    pass
+
+
+class StoreTooNew(StoreError):
+    pass
+
+
+class StoreReadOnly(StoreError):
+    pass
+
+
+class StoreLocked(StoreError):
+    pass
+
+
+class StoreFull(StoreError):
+    pass
+
+
+class StoreCorrupt(StoreError):
+    pass

@@ -1,0 +1,302 @@
+"""What afterturn needs from the outside, as protocols. `runtime` chooses the parts; everything else is handed them.
+
+A docstring here is a contract: `afterturn.testing.conformance` tests it against every store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from afterturn.base.types import (
+    Added,
+    Admitted,
+    BlockRow,
+    Changes,
+    EmbedderIdentity,
+    Entry,
+    Erased,
+    Event,
+    Extent,
+    Filter,
+    Finding,
+    Job,
+    Kind,
+    LaneQuery,
+    Match,
+    Operation,
+    Scope,
+    Selector,
+    Status,
+    Step,
+    TurnRow,
+    TurnStatus,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+R = TypeVar("R")
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds: for what is stored and shown."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back: for deadlines."""
+
+
+class Ids(Protocol):
+    def new(self) -> str:
+        """A fresh id, sorting after every earlier one of this process."""
+
+
+class Worker(Protocol):
+    """Runs blocking work away from the loop, in the order it was posted (per worker)."""
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Returns at once. `work` must not raise."""
+
+    def close(self, *, within: float) -> bool:
+        """Runs what was posted, then ends. False when that took longer than `within`."""
+
+
+class Embedder(Protocol):
+    @property
+    def identity(self) -> EmbedderIdentity: ...
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row a text, of unit length (or zero for a text with nothing in it). May block; raises EmbedderUnavailable."""
+
+
+class ChatModel(Protocol):
+    """A chat model as hosts and reviews call it: messages in, one assistant message out."""
+
+    async def complete(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> dict[str, Any]: ...
+
+
+class Memories(Protocol):
+    """Statements and their versions. Reads see records too, where the filter admits them."""
+
+    def add(self, operation: Operation, admitted: Admitted) -> Added:
+        """Duplicates of an active statement (same space, agent, project, target, content hash) give the existing one.
+
+        A more trusted origin promotes it: a new version with the higher trust, `created=False`. An existing one
+        that has expired by `admitted.recorded_at` gives way. A quarantined draft is stored with that status.
+        """
+
+    def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
+        """Supersedes the active version. Conflict when it is not `expected_version`, when the new text is an active
+        duplicate of another memory, or when there is no active version; NotFound when the space has no such id."""
+
+    def delete(self, operation: Operation, entry_id: str) -> Entry:
+        """Hides the active version; undo brings it back. Works on records too."""
+
+    def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
+        """The newest version whatever its status, or the one asked for. NotFound outside the scope."""
+
+    def list(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
+        """Newest id first; `before` continues after the last id of the previous page."""
+
+    def history(self, scope: Scope, entry_id: str) -> list[Entry]:
+        """Every version, oldest first. NotFound when there is none."""
+
+    def known_at(self, query: LaneQuery, at: float) -> list[Entry]:
+        """The versions that were active at `at`, by the operations up to then: what was known, not what is true now.
+
+        `query`'s scope, lane, conversation, filter (but its statuses) and exclusions hold. A slow path is fine.
+        """
+
+    def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]: ...
+
+
+class Records(Protocol):
+    """Recorded messages. They are never updated and never take part in duplicate checks."""
+
+    def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]: ...
+
+    def of_conversation(self, scope: Scope, conversation: str, *, limit: int) -> list[Entry]:
+        """Active records, oldest first; the newest `limit` of them."""
+
+    def next_position(self, tenant: str, space: str, conversation: str) -> int: ...
+
+    def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
+        """(space, id) of records whose retention has ended."""
+
+
+class Operations(Protocol):
+    """The history of a store: every write belongs to an operation, and undo and forget work on them."""
+
+    def start(self, operation: Operation) -> Operation:
+        """Stores it. To be called before its writes, in the same unit."""
+
+    def list(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
+        """Newest first; with `entry_id`, those that touched any version of it."""
+
+    def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
+        """What was done, oldest first, by one operation or to one entry."""
+
+    def undo(self, operation: Operation, *, target: str) -> list[Step]:
+        """Takes back the operation or the group named `target` exactly: each step's entry returns to its former state.
+
+        Conflict, and nothing changed, when a later operation touched one of them, or when a restored statement
+        would duplicate an active one. NotFound when this space has no such operation or group.
+        """
+
+    def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
+        """Erases the rows: text, every version, vectors, index entries, jobs, timeline, turns and blocks.
+
+        Statements that rest only on what is erased go too. Later recordings of what was selected that began before
+        `at` are refused (`is_forgotten`). Only `Store.scrub` makes the bytes go.
+        """
+
+    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float) -> bool:
+        """Whether a forget at or after `since` covered this conversation, one of the speakers, or the whole space."""
+
+
+class Index(Protocol):
+    """What recall searches. Everything here is derived from entries and leaves with them."""
+
+    def extents(self, scope: Scope) -> dict[str, Extent]:
+        """By space; a space without entries is absent."""
+
+    def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
+        """By space: in how many of its active entries each term occurs; absent when in none."""
+
+    def matches(self, query: LaneQuery, terms: Sequence[str], *, limit: int) -> list[Match]:
+        """Active, unexpired entries in the scope and lane with at least one of the terms; the newest `limit`."""
+
+    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
+        """Those of `keys` that the query admits, in no particular order."""
+
+    def changes(self, tenant: str, space: str, *, since: int) -> Changes:
+        """Keys of versions that came, went or got a vector after `since`; `generation` changes with a restore."""
+
+    def vectors(
+        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
+    ) -> list[tuple[int, bytes]]:
+        """(key, float16 little-endian bytes) of active entries: of `keys`, or of the whole space."""
+
+    def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
+        """Stores vectors of entries that are still there; how many were. Wrong size: ValueError."""
+
+    def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
+        """(key, text) of active entries without a vector of this embedder, oldest first."""
+
+
+class Jobs(Protocol):
+    def add(self, job: Job, *, coalesce: bool = False) -> None:
+        """With `coalesce`, a ready job of the same kind, space and payload makes this one superfluous."""
+
+    def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
+        """Ready jobs that are due, and leased ones whose lease ran out, oldest first; no two owners get the same.
+
+        `attempts` counts this claim.
+        """
+
+    def complete(self, job_id: str, *, owner: str) -> bool:
+        """Removes it. False when the lease was lost to another owner: then the job's writes must not be committed."""
+
+    def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
+        """Back to ready at `retry_at`, or dead when there is none. Nothing when the lease was lost."""
+
+    def list(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
+
+    def counts(self, tenant: str) -> dict[str, int]:
+        """By state."""
+
+    def retry(self, tenant: str, *, now: float) -> int:
+        """Makes dead jobs ready again; how many."""
+
+
+class Conversations(Protocol):
+    """Keyed by (tenant, owning space, id): the same id under another owner is another conversation."""
+
+    def open(self, tenant: str, space: str, conversation: str, *, at: float) -> bool:
+        """Makes sure it exists; True when it is new."""
+
+    def start_turn(self, tenant: str, space: str, turn: TurnRow) -> bool:
+        """False when this conversation has a turn of that id already; then nothing changes."""
+
+    def find_turn(self, tenant: str, space: str, conversation: str, turn_id: str) -> TurnRow | None: ...
+
+    def end_turn(
+        self, tenant: str, space: str, conversation: str, turn_id: str, *, status: TurnStatus, at: float, recorded: bool
+    ) -> bool:
+        """True for the first call that records it; a turn is recorded at most once (C3)."""
+
+    def abandon_turns(self, *, started_before: float, at: float) -> int:
+        """Open turns that nobody came back to; how many."""
+
+    def add_block(self, tenant: str, space: str, conversation: str, block: BlockRow) -> None:
+        """Idempotent by hash."""
+
+    def blocks(self, tenant: str, space: str, conversation: str) -> list[BlockRow]: ...
+
+    def list(self, tenant: str, space: str, *, limit: int) -> list[str]:
+        """Newest activity first."""
+
+
+class Timeline(Protocol):
+    """What happened, bounded: the oldest go first."""
+
+    def add(self, events: Sequence[Event], *, entries_max: int) -> None: ...
+
+    def list(self, scope: Scope, *, conversation: str | None = None, limit: int) -> list[Event]:
+        """Oldest first; the newest `limit` of them."""
+
+
+class Unit(Protocol):
+    """One transaction. Valid only inside the function that was handed it."""
+
+    @property
+    def memories(self) -> Memories: ...
+    @property
+    def records(self) -> Records: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def index(self) -> Index: ...
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def conversations(self) -> Conversations: ...
+    @property
+    def timeline(self) -> Timeline: ...
+
+
+class Store(Protocol):
+    """Where everything is kept. A unit of work is a re-runnable synchronous function.
+
+    It may be run again after a serialisation failure and may share its commit with others, but succeeds or fails
+    alone. No transaction is held across an await.
+    """
+
+    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+        """Runs it in a transaction and returns once that is durable. Cancelling the await does not undo a write
+        that has begun: it commits or rolls back whole."""
+
+    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+        """Runs it on one consistent snapshot. Cancelling the await interrupts it."""
+
+    def scrub(self) -> Awaitable[bool]:
+        """Removes the bytes of what was forgotten. False: a reader still holds them, try again later."""
+
+    def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
+        """A consistent copy while others read and write. `progress(done, total)` in pages."""
+
+    def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
+        """Replaces the content by a backup's, whole or not at all; other processes notice before their next recall."""
+
+    def check(self) -> Awaitable[list[Finding]]: ...
+
+    def backups(self) -> list[Path]:
+        """Automatic copies beside the store, which may hold what was forgotten since."""
+
+    def close(self, *, within: float) -> Awaitable[None]:
+        """Finishes writes that have begun, interrupts the rest after `within`. Closing twice is harmless."""

@@ -1,0 +1,93 @@
+"""Text as the lexical index sees it, and the hash that identifies it. Pure and shared by every store."""
+
+import hashlib
+import re
+import unicodedata
+
+import Stemmer
+
+# Bump when the same text would give other terms: a store then has to be indexed anew.
+ANALYSIS_VERSION = 1
+TERMS_MAX = 8192
+TERM_CHARS_MAX = 40
+
+_MARKS = (
+    r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    r"\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0900-\u0963\u0971-\u0dff\u0f18-\u0fbc\u1ab0-\u1aff\u1dc0-\u1dff"
+    r"\u20d0-\u20ff\ufe20-\ufe2f"
+)
+# Scripts written without spaces are indexed by pairs of characters.
+_UNSPACED = (
+    r"\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u109f\u1780-\u17d3\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+    r"\U00020000-\U0003ffff"
+)
+# Python's \w leaves out combining marks, which would cut Hindi or Arabic words to pieces.
+_WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:[^\W_]|[{_MARKS}]))+")
+_UNSPACED_WORD = re.compile(rf"[{_UNSPACED}]")
+_ACCENT = re.compile(r"[\u0300-\u036f]")
+_STEMMER = Stemmer.Stemmer("english")
+
+STOP_WORDS = frozenset(
+    "a about above after again all also am an and any are aren as at be because been before being below between both "
+    "but by can cannot could couldn d did didn do does doesn doing don down during each few for from further had hadn "
+    "has hasn have haven having he her here hers herself him himself his how i if in into is isn it its itself just "
+    "let ll m me more most mustn my myself no nor not now of off on once only or other our ours ourselves out over own "
+    "please re s same shall shan she should shouldn so some such t than that the their theirs them themselves then "
+    "there these they this those through to too under until up ve very was wasn we were weren what when where which "
+    "while who whom why will with won would wouldn you your yours yourself yourselves".split()
+)
+_ACKNOWLEDGEMENTS = frozenset(
+    "ok okay k kk thanks thank thx ty cheers great nice cool fine good perfect awesome yes yep yeah yup no nope sure "
+    "right alright got hi hello hey bye goodbye lol haha hmm ah oh wow please welcome np well done".split()
+)
+_ACKNOWLEDGEMENT_WORDS_MAX = 6
+
+
+def words(text: str) -> list[str]:
+    """Case and accents folded, in order; stop words still in."""
+    return _WORD.findall(_fold(text))
+
+
+def terms(text: str) -> tuple[str, ...]:
+    """What is indexed and searched: English stems, other words as they are, pairs where a script has no spaces."""
+    found: list[str] = []
+    plain: list[str] = []
+    for word in words(text):
+        if word in STOP_WORDS:
+            continue
+        if word.isascii():
+            plain.append(word[:TERM_CHARS_MAX])
+        elif _UNSPACED_WORD.match(word):
+            found.extend(_pairs(word))
+        else:
+            found.append(word[:TERM_CHARS_MAX])
+        if len(found) + len(plain) >= TERMS_MAX:
+            break
+    return tuple((_STEMMER.stemWords(plain) + found)[:TERMS_MAX])
+
+
+def is_acknowledgement(text: str) -> bool:
+    """ "ok", "thanks a lot", "hi there": said to the agent, and nothing to remember anything by (R6)."""
+    found = words(text)
+    if len(found) > _ACKNOWLEDGEMENT_WORDS_MAX:
+        return False
+    return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in found) and any(
+        word in _ACKNOWLEDGEMENTS for word in found
+    )
+
+
+def content_hash(text: str) -> str:
+    """The same for texts that differ only in case, width or white space. 32 hexadecimal digits."""
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
+
+
+def _pairs(run: str) -> list[str]:
+    return [run] if len(run) == 1 else [run[at : at + 2] for at in range(len(run) - 1)]

@@ -1,0 +1,456 @@
+"""The values that cross module boundaries, all frozen. Times are Unix seconds, UTC, as floats."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from afterturn.base.errors import InvalidName
+
+Scalar: TypeAlias = str | int | float | bool | None
+Metadata: TypeAlias = Mapping[str, Scalar]
+NO_METADATA: Metadata = {}
+
+
+class Kind(StrEnum):
+    STATEMENT = "statement"
+    RECORD = "record"
+
+
+class Status(StrEnum):
+    """Only `active` entries are recalled (L7)."""
+
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    UNDONE = "undone"
+    QUARANTINED = "quarantined"
+
+
+class Target(StrEnum):
+    USER = "user"
+    ENVIRONMENT = "environment"
+
+
+class Lane(StrEnum):
+    """Derived, never stored. The order is the order of a block (H4)."""
+
+    SHORT_TERM = "short_term"
+    LONG_TERM = "long_term"
+    EPISODIC = "episodic"
+
+
+class Origin(StrEnum):
+    """Who wrote an entry; stamped by the host's call, never read from text (G2)."""
+
+    USER = "user"
+    AGENT = "agent"
+    BACKGROUND_REVIEW = "background_review"
+    SUBAGENT = "subagent"
+    TOOL = "tool"
+    WEB = "web"
+    IMPORT = "import"
+
+    @property
+    def trust(self) -> int:
+        """Higher is more trusted; subagent, tool and web rank alike."""
+        return _TRUST[self]
+
+
+_TRUST = {
+    Origin.USER: 100,
+    Origin.AGENT: 80,
+    Origin.BACKGROUND_REVIEW: 60,
+    Origin.SUBAGENT: 40,
+    Origin.TOOL: 40,
+    Origin.WEB: 40,
+    Origin.IMPORT: 20,
+}
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    REDACT = "redact"
+    QUARANTINE = "quarantine"
+    REFUSE = "refuse"
+
+
+class Verb(StrEnum):
+    """What an operation did; `undo` is an operation too, so it can be undone."""
+
+    ADD = "add"
+    UPDATE = "update"
+    PROMOTE = "promote"
+    DELETE = "delete"
+    EXPIRE = "expire"
+    RECORD = "record"
+    IMPORT = "import"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The spaces a query may see, under one tenant. Never empty: nothing reads across spaces it did not name."""
+
+    tenant: str
+    spaces: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.spaces:
+            raise InvalidName('No space was named. Name at least one, such as "user:ada".')
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody asks to have stored, before the guard has seen it."""
+
+    text: str
+    kind: Kind = Kind.STATEMENT
+    origin: Origin = Origin.USER
+    target: Target = Target.USER
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    turn: str | None = None
+    position: int | None = None
+    speaker: str | None = None
+    occurred_at: float | None = None
+    valid_from: float | None = None
+    valid_to: float | None = None
+    expires_at: float | None = None
+    pinned: bool = False
+    metadata: Metadata = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else (G1).
+
+    `terms` is the text as the lexical index sees it, in order, repeats included.
+    """
+
+    draft: Draft
+    id: str
+    text: str
+    content_hash: str
+    terms: tuple[str, ...]
+    trust: int
+    recorded_at: float
+    verdict: Verdict = Verdict.ALLOW
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored version of a statement or of a recorded message."""
+
+    id: str
+    version: int
+    kind: Kind
+    space: str
+    text: str
+    status: Status
+    origin: Origin
+    trust: int
+    target: Target
+    content_hash: str
+    recorded_at: float
+    occurred_at: float
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    turn: str | None = None
+    position: int | None = None
+    speaker: str | None = None
+    valid_from: float | None = None
+    valid_to: float | None = None
+    expires_at: float | None = None
+    pinned: bool = False
+    metadata: Metadata = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def ref(self) -> str:
+        """Names this version: what a model that saw version 1 has not seen is version 2."""
+        return reference(self.id, self.version)
+
+
+def reference(entry_id: str, version: int) -> str:
+    return entry_id if version == 1 else f"{entry_id}.{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """`created` is False when the space already held the statement (G6); `operation` is what undo takes."""
+
+    entry: Entry
+    created: bool
+    operation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them."""
+
+    kind: Kind | None = None
+    target: Target | None = None
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    pinned: bool | None = None
+    metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    statuses: tuple[Status, ...] = (Status.ACTIVE,)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneQuery:
+    """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
+
+    `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
+    `lane=None` searches statements and records alike.
+    """
+
+    scope: Scope
+    now: float
+    lane: Lane | None = None
+    conversation: str | None = None
+    excluded_refs: frozenset[str] = frozenset()
+    visible_hashes: frozenset[str] = frozenset()
+    filter: Filter = Filter()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A candidate: `key` is the store's handle on this version, `terms` the indexed terms with repeats."""
+
+    key: int
+    entry: Entry
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a space is searchable, and its newest change."""
+
+    documents: int
+    terms_total: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What moved in a space since a sequence number. `keys=None`: too long ago to say, rebuild."""
+
+    generation: str
+    seq: int
+    keys: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Vectors of two identities never meet in one comparison (M3)."""
+
+    name: str
+    version: str
+    dimensions: int
+    normalised: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One undoable step in one space, at one time. Steps that belong together share a `group`."""
+
+    id: str
+    tenant: str
+    space: str
+    verb: Verb
+    actor: Origin
+    at: float
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one operation did to one version."""
+
+    operation: Operation
+    entry_id: str
+    version: int
+    before: Status | None
+    after: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What to forget; exactly one is set. `everything` is the whole space."""
+
+    memory: str | None = None
+    conversation: str | None = None
+    source: str | None = None
+    speaker: str | None = None
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What a store's `forget` removed: entry ids with every version of them."""
+
+    ids: tuple[str, ...]
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """`pending`: the rows are gone from every query, but a reader still holds old bytes; a job finishes it.
+
+    `out_of_reach` names the backups that may still hold the text.
+    """
+
+    state: str
+    erased: int
+    out_of_reach: tuple[str, ...] = ()
+
+
+class JobState(StrEnum):
+    READY = "ready"
+    LEASED = "leased"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that follows a write, committed with it. `payload` is JSON text and holds ids, never memory text."""
+
+    id: str
+    kind: str
+    tenant: str
+    space: str
+    payload: str
+    run_at: float
+    attempts: int = 0
+    state: JobState = JobState.READY
+    error: str = ""
+
+
+class TurnStatus(StrEnum):
+    OPEN = "open"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A stored turn. `user_hash` finds its user message again in a list that the host has rebuilt."""
+
+    id: str
+    conversation: str
+    status: TurnStatus
+    started_at: float
+    user_hash: str
+    ended_at: float | None = None
+    recorded_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block that was really injected (H5), by the hash of its bytes."""
+
+    hash: str
+    turn: str
+    refs: tuple[str, ...]
+    size_bytes: int
+    injected_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as a dialect reads it. `speaker` is a role or a name; `text` may be blank."""
+
+    role: str
+    text: str
+    speaker: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """The messages of one completed turn, as the recorder takes them (C7)."""
+
+    messages: tuple[Message, ...]
+    run_id: str
+    metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that memory did. `data` holds ids, counts and reasons, never memory text."""
+
+    name: str
+    at: float
+    tenant: str = ""
+    space: str = ""
+    conversation: str = ""
+    turn: str = ""
+    data: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `doctor`: `level` is ok, warning or error; `remedy` says what to do."""
+
+    level: str
+    subject: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An update or a delete: the entry as it is now, and what `undo` takes."""
+
+    entry: Entry
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    operation: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Every version of one entry, oldest first, and every step that was taken on them."""
+
+    versions: tuple[Entry, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One recalled entry and why: `lexical` and `similarity` are 0 to 1, `similarity` None without vectors.
+
+    `terms` are the query's terms that the entry contains, as indexed.
+    """
+
+    entry: Entry
+    lane: Lane
+    score: float
+    lexical: float
+    similarity: float | None
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    missing: tuple[str, ...] = ()
+    correlation: str = ""
