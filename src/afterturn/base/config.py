@@ -124,7 +124,7 @@ _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", 
 
 def _types_of(name: str) -> tuple[type, ...]:
     annotation = KEYS[name].type
-    return get_args(annotation) or (annotation,)  # type: ignore[return-value]
+    return get_args(annotation) or (annotation,)
 
 
 def _from_file(path: Path) -> dict[str, Any]:

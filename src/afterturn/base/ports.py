@@ -100,7 +100,7 @@ class Memories(Protocol):
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
         """The newest version whatever its status, or the one asked for. NotFound outside the scope."""
 
-    def list(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
+    def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         """Newest id first; `before` continues after the last id of the previous page."""
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
@@ -135,7 +135,7 @@ class Operations(Protocol):
     def start(self, operation: Operation) -> Operation:
         """Stores it. To be called before its writes, in the same unit."""
 
-    def list(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
+    def page(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
         """Newest first; with `entry_id`, those that touched any version of it."""
 
     def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
@@ -205,7 +205,7 @@ class Jobs(Protocol):
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
         """Back to ready at `retry_at`, or dead when there is none. Nothing when the lease was lost."""
 
-    def list(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
+    def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
     def counts(self, tenant: str) -> dict[str, int]:
         """By state."""
@@ -238,7 +238,7 @@ class Conversations(Protocol):
 
     def blocks(self, tenant: str, space: str, conversation: str) -> list[BlockRow]: ...
 
-    def list(self, tenant: str, space: str, *, limit: int) -> list[str]:
+    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
         """Newest activity first."""
 
 
@@ -247,7 +247,7 @@ class Timeline(Protocol):
 
     def add(self, events: Sequence[Event], *, entries_max: int) -> None: ...
 
-    def list(self, scope: Scope, *, conversation: str | None = None, limit: int) -> list[Event]:
+    def page(self, scope: Scope, *, conversation: str | None = None, limit: int) -> list[Event]:
         """Oldest first; the newest `limit` of them."""
 
 

@@ -1,0 +1,26 @@
+"""What the shared repositories ask of a database: run a statement, get rows. Values are bound as `?`, never pasted."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+Value: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Session(Protocol):
+    """One transaction's view of one connection. Errors come out as `StoreError`s, already translated."""
+
+    def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Runs one statement to its end and gives all its rows."""
+
+    def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
+        """Runs one statement to its end and gives its first row."""
+
+    def run(self, sql: str, values: Sequence[Value] = ()) -> int:
+        """Runs one statement to its end; how many rows it changed."""
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Runs one statement for each of `rows`."""
+
+    def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
+        """SQL that tests whether `expression` is one of any number of values, and the one value to bind for it."""
