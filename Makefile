@@ -1,0 +1,58 @@
+# Every target sets itself up first: Python 3.11 or newer is all that a machine must have.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+ARGS ?=
+ROUNDS ?= 200
+SEED ?= 1
+
+BIN := .venv/bin
+READY := .venv/.installed
+export PYTHON
+
+.PHONY: help demo test check bench crash format docs behaviour lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml requirements-dev.lock tools/setup
+	@tools/setup
+
+demo: $(READY) ## Three conversations on three days: told once, known ever after
+	@$(BIN)/python -m afterturn.lab.demo $(ARGS)
+
+test: $(READY) ## Run the tests; ARGS="-k ledger" narrows them
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Check format, lint, types and the direction of imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(READY) ## Measure the store, ours beside the limit
+	@$(BIN)/afterturn bench store $(ARGS)
+
+crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
+	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
+
+format: $(READY) ## Format the code and mend what lint can mend
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+docs: $(READY) behaviour ## Write the generated pages of docs/ anew
+	@$(BIN)/python tools/reference.py
+
+behaviour: $(READY) ## Write the lists of tests in docs/behaviour.md anew
+	@$(BIN)/python tools/behaviour.py
+
+lock: $(READY) ## Pin the development tools anew; ARGS=--upgrade takes newer ones
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
+
+clean: ## Remove what the other targets made, the environment included
+	@rm -rf .venv .setup.lock .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
