@@ -77,6 +77,22 @@ def load_config(
     return Config(**values)
 
 
+def config_origins(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    path: Path | None = None,
+) -> dict[str, str]:
+    """Where each setting's value comes from: "argument", a variable's name, the settings file's path or "default"."""
+    environ = os.environ if environment is None else environment
+    file = path or config_path(environ)
+    origins = dict.fromkeys(KEYS, "default")
+    origins.update(dict.fromkeys(_from_file(file), str(file)))
+    origins.update({name: ENVIRONMENT_PREFIX + name.upper() for name in _from_environment(environ)})
+    origins.update(dict.fromkeys(overrides or {}, "argument"))
+    return origins
+
+
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
     environ = os.environ if environment is None else environment
     explicit = environ.get(ENVIRONMENT_PREFIX + "CONFIG")
