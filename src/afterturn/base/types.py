@@ -447,6 +447,14 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A hit that was chosen for a block; `text` is what is shown of it, and where it was cut it says "…"."""
+
+    hit: Hit
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recollection:
     """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
 

@@ -1,0 +1,36 @@
+"""How long ago, in the words a block uses."""
+
+_MINUTE = 60.0
+_HOUR = 3600.0
+_DAY = 86400.0
+_MONTH = 30.44 * _DAY
+_YEAR = 365.25 * _DAY
+
+
+def describe_age(then: float, now: float) -> str:
+    """Both in Unix seconds. Up to a day ahead is taken for a clock that runs fast: "just now"."""
+    seconds = now - then
+    if seconds < -_DAY:
+        return f"in {_count(-seconds, _DAY, 'day')}"
+    if seconds < _MINUTE:
+        return "just now"
+    if _DAY <= seconds < 2 * _DAY:
+        return "yesterday"
+    return f"{_past(seconds)} ago"
+
+
+def _past(seconds: float) -> str:
+    if seconds < _HOUR:
+        return _count(seconds, _MINUTE, "minute")
+    if seconds < _DAY:
+        return _count(seconds, _HOUR, "hour")
+    if seconds < _MONTH:
+        return _count(seconds, _DAY, "day")
+    if seconds < _YEAR:
+        return _count(seconds, _MONTH, "month")
+    return _count(seconds, _YEAR, "year")
+
+
+def _count(seconds: float, unit: float, name: str) -> str:
+    number = max(1, int(seconds // unit))
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"

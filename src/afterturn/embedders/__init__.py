@@ -1,0 +1,1 @@
+"""Embedders: text in, vectors out. `runtime` chooses one; recall goes on by words without any."""

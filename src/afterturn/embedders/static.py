@@ -1,0 +1,147 @@
+"""Static word vectors, the default embedder: no model to run, no download, tens of thousands of texts a second.
+
+The vectors come in the `wordllama` wheel and are read from its files; the package itself is never imported.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.types import EmbedderIdentity
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+_PACKAGE = "wordllama"
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_TENSOR = "embedding.weight"
+_DIMENSIONS = 256
+_HEADER_BYTES_MAX = 65536
+_TEXT_CHARS_MAX = 4000
+# A batch's rows stay in the processor's cache: 256 short texts are about 4 MB of them.
+_BATCH_TEXTS = 256
+
+
+class StaticEmbedder:
+    """The mean of a text's token vectors, of unit length. Only the first 4,000 characters of a text count.
+
+    Constructing reads nothing; the files are opened by the first `embed`, or by `load` ahead of time. Safe to share
+    between threads.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._loaded: tuple[NDArray[np.float16], Tokenizer] | None = None
+        self._identity: EmbedderIdentity | None = None
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        if self._identity is None:
+            self._identity = EmbedderIdentity(name="wordllama-l2-supercat", version=_version(), dimensions=_DIMENSIONS)
+        return self._identity
+
+    def load(self) -> None:
+        """Opens the files now, some 60 ms. EmbedderUnavailable when the wheel is missing or damaged."""
+        self._parts()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        import numpy as np
+
+        weights, tokenizer = self._parts()
+        vectors = np.zeros((len(texts), _DIMENSIONS), dtype=np.float32)
+        for start in range(0, len(texts), _BATCH_TEXTS):
+            tokens = [_tokens(tokenizer, text) for text in texts[start : start + _BATCH_TEXTS]]
+            vectors[start : start + len(tokens)] = _pooled(weights, tokens)
+        return vectors
+
+    def _parts(self) -> tuple[NDArray[np.float16], Tokenizer]:
+        with self._lock:
+            if self._loaded is None:
+                folder = self._folder or _find_folder()
+                self._loaded = (_read_weights(folder / _WEIGHTS), _read_tokenizer(folder / _TOKENIZER))
+            return self._loaded
+
+
+def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
+    # One text at a time: the batch calls start threads of their own, and warn in every child that forks afterwards.
+    plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
+    ids: list[int] = tokenizer.encode(plain, add_special_tokens=False).ids
+    return ids
+
+
+def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    import numpy as np
+
+    sums = np.zeros((len(tokens), _DIMENSIONS), dtype=np.float32)
+    filled = np.array([at for at, ids in enumerate(tokens) if ids], dtype=np.intp)
+    if not filled.size:
+        return sums
+    flat = np.array([token for ids in tokens for token in ids], dtype=np.intp)
+    starts = np.cumsum([0, *(len(tokens[at]) for at in filled[:-1])])
+    # The length of a mean's direction does not depend on the count, so the sum does.
+    sums[filled] = np.add.reduceat(weights[flat].astype(np.float32), starts, axis=0)
+    norms = np.linalg.norm(sums, axis=1, keepdims=True)
+    np.divide(sums, norms, out=sums, where=norms > 0)
+    return sums
+
+
+def _find_folder() -> Path:
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise _unavailable(f"The `{_PACKAGE}` package is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise _unavailable(f"The `{_PACKAGE}` package is not installed") from error
+
+
+def _read_weights(path: Path) -> NDArray[np.float16]:
+    """Maps the one tensor of a safetensors file: 8 bytes of header length, a JSON header, then the rows."""
+    import numpy as np
+
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _HEADER_BYTES_MAX:
+                raise ValueError(f"its header claims {length} bytes")
+            tensor = json.loads(file.read(length))[_TENSOR]
+        rows, columns = tensor["shape"]
+        if tensor["dtype"] != "F16" or columns != _DIMENSIONS:
+            raise ValueError(f"its tensor is {tensor['dtype']} {tensor['shape']}")
+        start = 8 + length + tensor["data_offsets"][0]
+        return np.memmap(path, dtype="<f2", mode="r", offset=start, shape=(rows, columns))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unavailable(f"{path.name} of `{_PACKAGE}` can not be read ({error})") from error
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the boundary: tokenizers raises bare `Exception` for whatever is wrong with the file
+        raise _unavailable(f"{path.name} of `{_PACKAGE}` can not be read ({error})") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _unavailable(what: str) -> EmbedderUnavailable:
+    return EmbedderUnavailable(
+        f"{what}. Recall goes on by words alone; for vectors run `pip install --force-reinstall wordllama`."
+    )
