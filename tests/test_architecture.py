@@ -1,0 +1,228 @@
+"""The shape of the code: public names, sizes, who may do what. Import directions are import-linter's."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import afterturn
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "afterturn"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+PACKAGES_MAX = 40
+
+# Adding a name here is a promise to keep it; taking one away breaks somebody.
+PUBLIC_NAMES: set[str] = set()
+
+# What only some places may say. A folder stands for everything in it.
+RESERVED = {
+    "os.environ": ("base/config.py",),
+    "os.getenv": ("base/config.py",),
+    "time.time": ("base/clock.py", "lab/"),
+    "time.monotonic": ("base/clock.py", "lab/"),
+    "time.sleep": ("lab/",),
+    "asyncio.create_task": ("base/supervisor.py",),
+    "asyncio.ensure_future": ("base/supervisor.py",),
+    "loop.create_task": ("base/supervisor.py",),
+    "Admitted": ("base/types.py", "guard/gate.py", "testing/"),
+}
+
+# The modules that hand entries to a store. Each gets what it hands over from the gate.
+WRITERS: set[str] = set()
+
+
+def test_the_public_names_are_the_promised_ones():
+    assert set(afterturn.__all__) == PUBLIC_NAMES
+
+
+def test_every_public_name_is_there():
+    assert [name for name in afterturn.__all__ if not hasattr(afterturn, name)] == []
+
+
+def test_importing_the_package_loads_no_heavy_module():
+    heavy = {"apsw", "asyncio", "click", "numpy", "rich", "tokenizers", "wordllama"}
+    program = "import sys, json, afterturn; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert heavy & set(json.loads(done.stdout)) == set()
+
+
+def test_a_default_installation_is_light():
+    assert len(installed_with("afterturn")) <= PACKAGES_MAX
+
+
+def test_no_file_is_too_long():
+    lengths = {name(path): path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_too_long():
+    long = {
+        f"{name(path)}:{node.lineno} {node.name}": lines
+        for path in MODULES
+        for node in functions(path)
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert long == {}
+
+
+def test_every_module_says_in_at_most_three_lines_what_it_is():
+    """The tree of errors is drawn in its module's docstring, below the lines that are counted."""
+    openings = {name(path): (ast.get_docstring(tree(path)) or "").split("\n\n")[0] for path in MODULES}
+    wrong = [path for path, opening in openings.items() if not 1 <= len(opening.splitlines()) <= 3]
+    assert wrong == []
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    vague = re.compile(r"(?:^|[/_])(?:utils?|helpers?|common|managers?|misc)(?:[/_.]|$)")
+    assert [name(path) for path in MODULES if vague.search(name(path))] == []
+
+
+@pytest.mark.parametrize("word", RESERVED)
+def test_what_is_reserved_stays_where_it_belongs(word: str):
+    """G1: only the gate makes an `Admitted`; time, environment and tasks have one owner each."""
+    elsewhere = [
+        f"{name(path)}:{node.lineno}"
+        for path in MODULES
+        if not name(path).startswith(RESERVED[word])
+        for node in uses(tree(path), word)
+    ]
+    assert elsewhere == []
+
+
+def test_no_test_sleeps():
+    sleeping = [f"{path.name}:{node.lineno}" for path in TESTS for node in uses(tree(path), "time.sleep")]
+    assert sleeping == []
+
+
+def test_only_the_runtime_chooses_parts():
+    """Hosts and the lab may, since they stand where a program begins."""
+    part = re.compile(r"afterturn\.(stores\.sqlite|embedders|models)\b")
+    choosing = {
+        name(path)
+        for path in MODULES
+        if not name(path).startswith(("runtime", "hosts/", "lab/", "stores/sqlite/", "embedders/", "models/"))
+        for module in imports(tree(path))
+        if part.match(module)
+    }
+    assert choosing == set()
+
+
+def test_sql_that_writes_entries_stands_only_in_the_stores():
+    """G1: no other module can write around the gate."""
+    writes = re.compile(
+        r"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM)\s+entry\b", re.IGNORECASE
+    )
+    writing = {name(path).split("/")[0] for path in MODULES if any(map(writes.search, strings(tree(path))))}
+    assert writing == {"stores"}
+
+
+def test_only_known_modules_hand_entries_to_a_store():
+    """G1: whoever else wants to write calls one of these, and so passes the gate."""
+    handing = {
+        name(path) for path in MODULES if not name(path).startswith(("stores/", "testing/")) and hands_over(tree(path))
+    }
+    assert handing == WRITERS
+
+
+@pytest.mark.parametrize("module", sorted(WRITERS))
+def test_whoever_hands_entries_over_asks_the_gate(module: str):
+    """G1: a module that writes takes what it writes from `admit`."""
+    called = {
+        node.func.attr
+        for node in ast.walk(tree(PACKAGE / module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert any(verb.startswith("admit") for verb in called)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def uses(module: ast.Module, word: str) -> Iterator[ast.expr | ast.ImportFrom]:
+    """Where `word` is read as an attribute ("os.environ", "self._loop.create_task") or, undotted, called."""
+    owner, _, attribute = word.rpartition(".")
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and owner and node.attr == attribute and says(node.value, owner):
+            yield node
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == owner
+            and attribute in {item.name for item in node.names}
+        ):
+            yield node
+        if isinstance(node, ast.Call) and not owner and says(node.func, word):
+            yield node
+
+
+def says(node: ast.expr, word: str) -> bool:
+    """Whether the last name of an expression is `word`, whatever underscore leads it: `self._loop` says "loop"."""
+    last = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return last.lstrip("_") == word
+
+
+def imports(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (item.name for item in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{item.name}" for item in node.names)
+
+
+def strings(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def hands_over(module: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and (
+            (node.attr in {"add", "update"} and says(node.value, "memories"))
+            or (node.attr == "add" and says(node.value, "records"))
+        )
+        for node in ast.walk(module)
+    )
+
+
+def installed_with(distribution: str, seen: set[str] | None = None) -> set[str]:
+    """The distribution and everything that a plain installation of it brings, by their declared requirements."""
+    seen = set() if seen is None else seen
+    key = canonicalize_name(distribution)
+    if key in seen:
+        return seen
+    try:
+        declared = requires(distribution) or []
+    except PackageNotFoundError:  # wanted elsewhere, by another system or version
+        return seen
+    seen.add(key)
+    for requirement in map(Requirement, declared):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            installed_with(requirement.name, seen)
+    return seen

@@ -1,0 +1,162 @@
+"""The pages tell the truth: their Python runs and prints what they say, and nothing public is left out of them."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+
+import reference
+from afterturn.base import errors
+from afterturn.base.config import KEYS
+from afterturn.base.events import EVENTS
+from afterturn.hosts.cli.app import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES_WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+RUN_SECONDS_MAX = 60
+
+# Each block runs where the one before it stopped, as a reader would paste them.
+RUNNER = """
+import contextlib, io, json, sys, traceback
+namespace = {"__name__": "__main__"}
+printed = []
+for name, source in json.load(sys.stdin):
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            exec(compile(source, name, "exec"), namespace)
+    except BaseException:
+        traceback.print_exc()
+        sys.exit(f"{name} failed")
+    printed.append(output.getvalue())
+print(json.dumps(printed))
+"""
+
+
+@dataclass(frozen=True)
+class Fence:
+    language: str
+    line: int
+    lead: str
+    body: str
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: page.name)
+def test_python_blocks_run_and_print_what_the_page_says(page: Path, tmp_path: Path):
+    fences = fences_of(page.read_text(encoding="utf-8"))
+    blocks = [fence for fence in fences if fence.language == "python"]
+    printed = dict(zip(blocks, run_blocks(page.name, blocks, tmp_path), strict=True))
+    for block, after in pairwise(fences):
+        if block.language == "python" and promises_output(after):
+            assert matches(printed[block], after.body), f"line {block.line} printed:\n{printed[block]}"
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_generated_pages_are_up_to_date(name: str):
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert page == reference.PAGES[name](), "Run `make docs` and read its diff."
+
+
+def test_every_setting_is_documented():
+    assert undocumented(KEYS) == []
+
+
+def test_every_event_is_documented():
+    assert undocumented(EVENTS) == []
+
+
+def test_every_error_is_documented():
+    assert undocumented(names_of_errors()) == []
+
+
+def test_every_command_is_documented():
+    assert undocumented(f"afterturn {name}" for name in names_of_commands()) == []
+
+
+def test_relative_links_resolve():
+    broken = [
+        f"{page.name}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_no_file_names_a_machine():
+    """Paths and hosts of the machine it was written on are of no use to a reader."""
+    private = re.compile(
+        r"(?<![\w.])/(?:work|root|opt|home/\w+)/|pythonhosted|\bpypi\.org|\b(?:10|192\.168)\.\d+\.\d+\.\d+"
+    )
+    files = [*PAGES, *ROOT.glob("*.toml"), *ROOT.glob("*.lock"), ROOT / "Makefile"]
+    files += [path for folder in ("src", "tools", "tests") for path in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in files
+        if path != Path(__file__)
+        for match in private.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_an_ellipsis_in_a_page_stands_for_any_text():
+    assert matches("[01h2k] just now\n", "[…] just now")
+    assert not matches("[01h2k] yesterday\n", "[…] just now")
+
+
+def fences_of(text: str) -> list[Fence]:
+    """Fenced blocks in order; `lead` is what stands between a block and the one before it."""
+    fences, end = [], 0
+    for match in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start()) + 2
+        fences.append(Fence(match.group(1), line, text[end : match.start()], match.group(2)))
+        end = match.end()
+    return fences
+
+
+def promises_output(fence: Fence) -> bool:
+    """A text block counts as output when it follows at once, or after a line such as "It prints:"."""
+    lead = fence.lead.strip()
+    return fence.language == "text" and (not lead or bool(re.search(r"\b(prints?|output)\b[^\n]*:$", lead)))
+
+
+def run_blocks(page: str, blocks: list[Fence], folder: Path) -> list[str]:
+    # Leading line breaks make a traceback name the page's own line.
+    sources = [(page, "\n" * (block.line - 1) + block.body) for block in blocks]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNNER],
+        input=json.dumps(sources),
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed: list[str] = json.loads(done.stdout)
+    return printed
+
+
+def matches(printed: str, promised: str) -> bool:
+    pattern = ".*?".join(re.escape(part) for part in promised.strip().split("…"))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+def undocumented(names) -> list[str]:
+    docs = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent.name == "docs")
+    return [name for name in names if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", docs)]
+
+
+def names_of_errors() -> list[str]:
+    return [name for name, value in vars(errors).items() if isinstance(value, type)]
+
+
+def names_of_commands() -> list[str]:
+    return app.list_commands(click.Context(app))

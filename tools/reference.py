@@ -1,0 +1,93 @@
+"""Writes the pages of docs/ that repeat what the code says: settings, errors, events and commands."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+from afterturn.base import config, errors, events
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def configuration_page() -> str:
+    rows = "".join(_setting(name) for name in config.KEYS)
+    return f"""# Settings
+
+Written by `make docs` from the table in `base/config.py`; `afterturn config schema` prints the same as JSON Schema.
+
+A setting comes from the first of these that has it:
+
+1. an argument: `afterturn.open("memory.db", {{"grace": 0.1}})`,
+2. the environment: `{config.ENVIRONMENT_PREFIX}GRACE=0.1`,
+3. the file `~/.config/afterturn/config.toml`: `grace = 0.1` (`{config.ENVIRONMENT_PREFIX}CONFIG` names another file),
+4. its default.
+
+Durations are seconds. A value that can not be used raises `ConfigError`, which names the setting and where it stands.
+
+| setting | default | unit | change it when, or what it does |
+|---|---|---|---|
+{rows}"""
+
+
+def _setting(name: str) -> str:
+    item = config.KEYS[name]
+    unit = item.metadata["unit"] or " or ".join(f"`{choice}`" for choice in item.metadata["choices"])
+    return f"| `{name}` | {_shown(item.default)} | {unit} | {item.metadata['reason']} |\n"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def errors_page() -> str:
+    tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
+    return f"""# Errors
+
+Written by `make docs` from `base/errors.py`. Every error that afterturn raises stands in one tree, so `except
+AfterturnError` catches all of them and nothing else. A message says what happened, then what to do; programs read
+attributes, shown here in brackets.
+
+```text
+{tree}
+```
+
+The verbs of a turn (`inject`, `complete` and so on) never raise: what goes wrong there is logged and told as an event.
+"""
+
+
+def events_page() -> str:
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in events.EVENTS.items())
+    return f"""# Events
+
+Written by `make docs` from `base/events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those of
+a space are kept in its timeline too, which `afterturn trace` shows. An event carries ids, counts and reasons, never the
+text of a memory.
+
+| event | what it tells |
+|---|---|
+{rows}"""
+
+
+def cli_page() -> str:
+    command = [sys.executable, "-m", "afterturn.hosts.cli.reference"]
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8", timeout=60).stdout
+
+
+PAGES = {
+    "configuration.md": configuration_page,
+    "errors.md": errors_page,
+    "events.md": events_page,
+    "cli.md": cli_page,
+}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
