@@ -62,9 +62,9 @@ def events_page() -> str:
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in events.EVENTS.items())
     return f"""# Events
 
-Written by `make docs` from `base/events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those of
-a space are kept in its timeline too, which `afterturn trace` shows. An event carries ids, counts and reasons, never the
-text of a memory.
+Written by `make docs` from `base/events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those
+of a space are kept in its timeline too, which `afterturn trace` shows. An event carries ids, counts and reasons, never
+the text of a memory.
 
 | event | what it tells |
 |---|---|
