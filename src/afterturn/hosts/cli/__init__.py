@@ -1,0 +1,11 @@
+"""The command line. `main` is the `afterturn` script; a command's module is loaded only when it is asked for."""
+
+import sys
+
+
+def main() -> None:
+    try:
+        from afterturn.hosts.cli.app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,5 @@
+"""`python -m afterturn.hosts.cli` is `afterturn`."""
+
+from afterturn.hosts.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""One file a family of commands. Each is loaded when one of its commands is named."""

@@ -1,0 +1,81 @@
+"""`config`: every setting, its value and where that comes from."""
+
+import json
+from dataclasses import asdict
+from urllib.parse import urlsplit, urlunsplit
+
+import click
+
+from afterturn.base.config import config_origins, config_path, config_schema, default_store
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
+from afterturn.hosts.cli.console import one_line, print_table
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation, shared_options
+
+_HERE = "afterturn.hosts.cli.commands.config"
+
+
+@click.group(
+    "config",
+    cls=Group,
+    sections={"Commands": {"show": f"{_HERE}:show", "schema": f"{_HERE}:schema", "path": f"{_HERE}:path"}},
+    examples="""
+    $ afterturn config show
+    $ AFTERTURN_GRACE=0.2 afterturn config show --json
+    """,
+    context_settings=CONTEXT_SETTINGS,
+    invoke_without_command=True,
+)
+@shared_options
+@click.pass_context
+def config(context: click.Context) -> None:
+    """Look at the settings: by argument, environment, settings file, default, in that order."""
+    help_when_alone(context)
+
+
+@command(
+    "show",
+    examples="""
+    $ afterturn config show
+    $ afterturn config show --json | jq .grace
+    """,
+)
+def show(invocation: Invocation) -> None:
+    """Show each setting's value and where it comes from."""
+    values = asdict(invocation.config())
+    origins = config_origins(invocation.overrides())
+    values["store"] = _without_password(values["store"] or str(default_store()))
+    if invocation.json:
+        print_document({name: {"value": values[name], "from": origins[name]} for name in values})
+        return
+    rows = [(name, one_line(_written(value)), origins[name]) for name, value in values.items()]
+    print_table(("SETTING", "VALUE", "FROM"), rows)
+
+
+@command("schema", examples="$ afterturn config schema > afterturn.schema.json")
+def schema(invocation: Invocation) -> None:
+    """Print the table of settings as JSON Schema: types, units, defaults, reasons."""
+    print_document(config_schema())
+
+
+@command("path", examples='$ "$EDITOR" "$(afterturn config path)"')
+def path(invocation: Invocation) -> None:
+    """Print where the settings file is looked for; it need not exist."""
+    found = config_path()
+    if invocation.json:
+        print_document({"path": str(found), "exists": found.exists()})
+    else:
+        click.echo(found)
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _without_password(store: str) -> str:
+    if "://" not in store:
+        return store
+    parts = urlsplit(store)
+    if parts.password is None:
+        return store
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))

@@ -1,0 +1,122 @@
+"""`forget`: erases for good, after showing how much and asking."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_id
+from afterturn.base.types import Entry, Filter, Forgotten, Selector, Status
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import count, one_line, progress
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from afterturn import blocking
+
+_PAGE = 500
+
+
+@command(
+    "forget",
+    examples="""
+    $ afterturn forget 0k3v8r2c4d5e6f7g
+    $ afterturn forget --conversation support-42 --yes
+    $ afterturn forget --speaker bob --dry-run
+    $ afterturn forget --space user:ada --everything
+    """,
+)
+@click.argument("memory", metavar="[ID]", required=False)
+@click.option("--conversation", metavar="ID", help="Everything of this conversation.")
+@click.option("--source", metavar="ID", help="Everything that came from this source.")
+@click.option("--speaker", metavar="NAME", help="Everything this speaker said.")
+@click.option("--everything", is_flag=True, help="The whole space.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be erased.")
+def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -> None:
+    """Erase for good: text, versions, vectors, index and timeline. Nothing brings it back.
+
+    Statements that rest only on what is erased go too. `delete` hides, and can be undone.
+    """
+    selector = _selector(choice)
+    with invocation.in_space() as space:
+        found = _count(space, selector)
+        if dry_run:
+            _print_count(invocation, found)
+            return
+        if not yes:
+            _ask(selector, invocation.space_name(), found)
+        with progress("Forgetting") as told:
+            told(0, 0)
+            forgotten = space.forget(
+                memory=selector.memory,
+                conversation=selector.conversation,
+                source=selector.source,
+                speaker=selector.speaker,
+                everything=selector.everything,
+            )
+    if invocation.json:
+        print_document(forgotten)
+    else:
+        _print(forgotten)
+
+
+def _selector(choice: dict[str, Any]) -> Selector:
+    if sum(value not in (None, False) for value in choice.values()) != 1:
+        raise InvalidInput("Say what to forget: one of ID, --conversation, --source, --speaker or --everything.")
+    if choice["memory"] is not None:
+        check_id(choice["memory"])
+    return Selector(**choice)
+
+
+def _count(space: blocking.Space, selector: Selector) -> int:
+    """Entries that match, whatever their status; what merely rests on them is not counted."""
+    if selector.memory:
+        space.get(selector.memory)
+        return 1
+    matching: set[str] = set()
+    before: str | None = None
+    every = Filter(conversation=selector.conversation, statuses=tuple(Status))
+    with progress("Counting") as told:
+        while page := space.list(limit=_PAGE, before=before, filter=every):
+            matching.update(entry.id for entry in page if _matches(entry, selector))
+            before = page[-1].id
+            told(len(matching), 0)
+    return len(matching)
+
+
+def _matches(entry: Entry, selector: Selector) -> bool:
+    if selector.source is not None:
+        return selector.source in entry.sources
+    return selector.speaker is None or entry.speaker == selector.speaker
+
+
+def _ask(selector: Selector, space: str, found: int) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"This would erase {_entries(found)} of {space} for good. Add --yes to do it.")
+    click.confirm(f"Erase {_entries(found)} of {space} for good? This can not be undone.", abort=True, err=True)
+
+
+def _entries(found: int) -> str:
+    return count(found, "entry", "entries")
+
+
+def _print_count(invocation: Invocation, found: int) -> None:
+    if invocation.json:
+        print_document({"matching": found})
+    else:
+        click.echo(f"{_entries(found)} would be erased, and statements that rest only on them.")
+
+
+def _print(forgotten: Forgotten) -> None:
+    click.echo(f"{_entries(forgotten.erased)} erased.")
+    if forgotten.state == "pending":
+        click.echo("Pending: a reader still holds the old bytes. A job removes them when it is done.")
+    if forgotten.out_of_reach:
+        click.echo("Out of reach, and may still hold the text; delete these by hand:")
+        for place in forgotten.out_of_reach:
+            click.echo(f"  {one_line(place)}")

@@ -1,0 +1,75 @@
+"""`stats` and `doctor`: how much there is, and whether it is well."""
+
+from collections.abc import Iterator, Mapping
+
+import click
+
+from afterturn.base.errors import StoreError
+from afterturn.base.types import Finding
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import one_line, print_pairs, print_table
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation
+
+
+@command(
+    "stats",
+    examples="""
+    $ afterturn stats
+    $ afterturn stats --space user:ada --json
+    """,
+)
+def stats(invocation: Invocation) -> None:
+    """Count what the store holds, and what the space holds when one is named."""
+    named = invocation.config().space is not None
+    with invocation.memory() as memory:
+        numbers: dict[str, Mapping[str, object]] = {"store": memory.stats()}
+        if named:
+            numbers["space"] = memory.space(invocation.space_name()).stats()
+    if invocation.json:
+        print_document(numbers)
+    else:
+        print_pairs([pair for name, part in numbers.items() for pair in _flat(name, part)])
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name} {key}", item)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield one_line(name), f"{value:,}"
+    else:
+        yield one_line(name), one_line(str(value))
+
+
+@command(
+    "doctor",
+    examples="""
+    $ afterturn doctor
+    $ afterturn doctor --store team.db --json
+    """,
+)
+@click.pass_context
+def doctor(context: click.Context, invocation: Invocation) -> None:
+    """Check the store, its jobs and what recall needs; each finding says what to do. Exit code 1 on an error."""
+    findings = _findings(invocation)
+    sick = any(finding.level == "error" for finding in findings)
+    if invocation.json:
+        print_document({"healthy": not sick, "findings": findings})
+    else:
+        rows = [(one.level, one_line(one.subject), _advice(one)) for one in findings]
+        print_table(("", "", ""), rows, last_wraps=True)
+    if sick:
+        context.exit(1)
+
+
+def _findings(invocation: Invocation) -> list[Finding]:
+    try:
+        with invocation.memory() as memory:
+            return list(memory.check())
+    except StoreError as error:
+        return [Finding("error", "store", str(error))]
+
+
+def _advice(finding: Finding) -> str:
+    return one_line(f"{finding.message} {finding.remedy}")

@@ -1,0 +1,110 @@
+"""`search`: asks memory as a turn would, and says why each hit was found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from afterturn.base.types import Event, Hit, Lane, Recollection
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import dim, one_line
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.parameters import as_filter, filter_options, read_text
+from afterturn.hosts.cli.times import age, time_option
+
+if TYPE_CHECKING:
+    from afterturn import blocking
+
+_WAIT = 5.0
+
+
+@command(
+    "search",
+    examples="""
+    $ afterturn search "what does she drink?"
+    $ afterturn search tea --limit 3 --lane long_term
+    $ afterturn search "where does Ada work" --as-of 2026-06-01
+    $ afterturn search tea --json | jq '.hits[] | {score, terms}'
+    """,
+)
+@click.argument("query", metavar="QUERY|-")
+@click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many at most.")
+@click.option(
+    "--lane",
+    "lanes",
+    type=click.Choice([str(lane) for lane in Lane]),
+    multiple=True,
+    help="Only this part of memory; repeatable. short_term needs --conversation.",
+)
+@time_option("--as-of", help="What was known then.")
+@filter_options
+def search(
+    invocation: Invocation, query: str, limit: int, lanes: tuple[str, ...], as_of: float | None, **options: Any
+) -> None:
+    """Find what is relevant to a question, best first, and say why.
+
+    score is what ranks. lexical is the share of words in common (the stems that matched are named), similarity the
+    closeness in meaning; both are 0 to 1. Finding nothing is an answer too.
+    """
+    conversation = options["conversation"]
+    narrowed = as_filter(options | {"conversation": None})
+    text, name = read_text(query), invocation.space_name()
+    with _with_vectors(invocation, wanted=as_of is None) as memory:
+        found = memory.space(name).recall(
+            text,
+            limit=limit,
+            lanes=tuple(Lane(lane) for lane in lanes) or None,
+            conversation=conversation,
+            as_of=as_of,
+            filter=narrowed,
+        )
+    if invocation.json:
+        print_document(found)
+    else:
+        _print(found)
+
+
+@contextmanager
+def _with_vectors(invocation: Invocation, *, wanted: bool) -> Iterator[blocking.Memory]:
+    """Memory that has its embedder, and vectors for what was added lately, if that takes no more than a moment."""
+    settled = threading.Event()
+
+    def watch(event: Event) -> None:
+        if event.name in ("vectors_ready", "embedder_unavailable"):
+            settled.set()
+
+    with invocation.memory(background=wanted, on_event=watch) as memory:
+        if wanted and invocation.config().embedder != "none" and settled.wait(_WAIT):
+            memory.drain(within=_WAIT)
+        yield memory
+
+
+def _print(found: Recollection) -> None:
+    for hit in found.hits:
+        click.echo(f"{hit.entry.id}  {one_line(hit.entry.text)}")
+        click.echo(dim(f"{'':{len(hit.entry.id)}}  {explain(hit)}"), color=True)
+    if not found.hits:
+        click.echo("Nothing relevant.")
+    if found.missing:
+        click.echo(dim(f"Searched without: {', '.join(found.missing)}."), color=True)
+
+
+def explain(hit: Hit) -> str:
+    """One line: the score and its parts, the lane, the age and who said it."""
+    matched = f" ({', '.join(one_line(term) for term in hit.terms)})" if hit.terms else ""
+    similarity = "none" if hit.similarity is None else f"{hit.similarity:.2f}"
+    who = one_line(hit.entry.speaker) if hit.entry.speaker else str(hit.entry.origin)
+    parts = (
+        f"score {hit.score:.2f}",
+        f"lexical {hit.lexical:.2f}{matched}",
+        f"similarity {similarity}",
+        str(hit.lane),
+        age(hit.entry.occurred_at),
+        f"from {who}",
+    )
+    return " · ".join(parts)

@@ -1,0 +1,170 @@
+"""Lines of a file to import, as drafts. Every line is checked as the guard will check it, before any is stored."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+
+from afterturn.base.clock import SystemClock, TimeOrderedIds
+from afterturn.base.config import Config
+from afterturn.base.errors import InvalidInput
+from afterturn.base.types import Draft, Kind, Origin, Status
+from afterturn.guard.gate import Gate
+from afterturn.hosts.cli.parameters import TARGETS, as_target
+from afterturn.hosts.cli.times import parse_time
+
+_TEXTS = ("agent", "project", "conversation", "speaker")
+_TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
+_KEYS = frozenset(["text", "origin", "target", "pinned", "metadata", "sources", *_TEXTS, *_TIMES])
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    line: int
+    message: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a file gave: drafts in the order of their lines, what is wrong with others, what was passed over."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    bad: list[BadLine] = field(default_factory=list)
+    passed_over: int = 0
+
+
+class LineReader:
+    """Reads plain lines with a "text", and the lines of an export once its header has been seen."""
+
+    def __init__(self, config: Config, *, keep_origin: bool) -> None:
+        self._gate = Gate(config, SystemClock(), TimeOrderedIds())
+        self._keep_origin = keep_origin
+        self._is_export = False
+
+    def read(self, lines: Iterable[bytes]) -> Reading:
+        reading = Reading()
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                self._take(_object(line), reading)
+            except InvalidInput as error:
+                reading.bad.append(BadLine(number, str(error)))
+        return reading
+
+    def _take(self, line: Mapping[str, object], reading: Reading) -> None:
+        if "afterturn_export" in line:
+            self._begin_export(line)
+            return
+        held = _current_statement(line) if self._is_export else line
+        if held is None:
+            reading.passed_over += 1
+            return
+        draft = self._draft(held)
+        self._gate.admit(draft)
+        reading.drafts.append(draft)
+
+    def _begin_export(self, header: Mapping[str, object]) -> None:
+        if header["afterturn_export"] != 1:
+            raise InvalidInput(
+                f"The export has version {header['afterturn_export']!r}; this afterturn reads version 1. Update it."
+            )
+        self._is_export = True
+
+    def _draft(self, line: Mapping[str, object]) -> Draft:
+        unknown = sorted(set(line) - _KEYS)
+        if unknown:
+            raise InvalidInput(f'{unknown[0]!r} is no known key. Put it into "metadata", or remove it.')
+        return Draft(
+            text=_required_text(line),
+            origin=_origin(line) if self._keep_origin else Origin.IMPORT,
+            target=as_target(_choice(line, "target", TARGETS, "user")),
+            pinned=_flag(line, "pinned"),
+            metadata=_metadata(line),
+            sources=_sources(line),
+            agent=_text(line, "agent"),
+            project=_text(line, "project"),
+            conversation=_text(line, "conversation"),
+            speaker=_text(line, "speaker"),
+            occurred_at=_time(line, "occurred_at"),
+            valid_from=_time(line, "valid_from"),
+            valid_to=_time(line, "valid_to"),
+            expires_at=_time(line, "expires_at"),
+        )
+
+
+def _object(line: bytes) -> Mapping[str, object]:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"It is not UTF-8 text (byte {error.start}).") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"It is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise InvalidInput('It is not a JSON object such as {"text": "..."}.')
+    return value
+
+
+def _current_statement(line: Mapping[str, object]) -> dict[str, object] | None:
+    """Of an export's line, what a draft takes. Older versions, records, operations and events give None."""
+    entry = line.get("entry")
+    if not isinstance(entry, dict) or entry.get("kind") != Kind.STATEMENT or entry.get("status") != Status.ACTIVE:
+        return None
+    return {key: value for key, value in entry.items() if key in _KEYS and value is not None}
+
+
+def _required_text(line: Mapping[str, object]) -> str:
+    text = line.get("text")
+    if not isinstance(text, str):
+        raise InvalidInput('"text" is missing or no text.')
+    return text
+
+
+def _text(line: Mapping[str, object], key: str) -> str | None:
+    value = line.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f'"{key}" is {value!r}, which is no text.')
+    return value
+
+
+def _time(line: Mapping[str, object], key: str) -> float | None:
+    value = line.get(key)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_time(value, zone=UTC)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
+        return float(value)
+    raise InvalidInput(f'"{key}" is {value!r}, which is neither an ISO-8601 time nor Unix seconds.')
+
+
+def _choice(line: Mapping[str, object], key: str, choices: Sequence[str], default: str) -> str:
+    value = line.get(key, default)
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInput(f'"{key}" is {value!r}. It must be one of: {", ".join(choices)}.')
+    return value
+
+
+def _origin(line: Mapping[str, object]) -> Origin:
+    return Origin(_choice(line, "origin", [str(origin) for origin in Origin], "import"))
+
+
+def _flag(line: Mapping[str, object], key: str) -> bool:
+    value = line.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidInput(f'"{key}" is {value!r}. It must be true or false.')
+    return value
+
+
+def _metadata(line: Mapping[str, object]) -> dict[str, str | int | float | bool | None]:
+    value = line.get("metadata", {})
+    if not isinstance(value, dict):
+        raise InvalidInput(f'"metadata" is {value!r}. It must be an object.')
+    return value
+
+
+def _sources(line: Mapping[str, object]) -> tuple[str, ...]:
+    value = line.get("sources", [])
+    if not isinstance(value, list) or not all(isinstance(source, str) for source in value):
+        raise InvalidInput(f'"sources" is {value!r}. It must be a list of texts.')
+    return tuple(value)

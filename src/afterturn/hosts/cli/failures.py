@@ -1,0 +1,66 @@
+"""What a failed command leaves behind: an exit code and one line on stderr, or one JSON document with `--json`."""
+
+import json
+import os
+import sys
+import traceback
+
+import click
+
+from afterturn.base.errors import AfterturnError
+
+EXIT_BAD_INPUT = 2
+EXIT_UNEXPECTED = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Interrupted(Exception):
+    """Ctrl-C, told apart from click's own handling, which would print a line of its own."""
+
+
+def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    """Says what went wrong and gives the exit code."""
+    if isinstance(error, BrokenPipeError):
+        _abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    if isinstance(error, Interrupted | KeyboardInterrupt | click.Abort):
+        _say("Interrupted", "Interrupted.", as_json=as_json)
+        return EXIT_INTERRUPTED
+    if isinstance(error, AfterturnError):
+        _say(type(error).__name__, str(error), as_json=as_json)
+        return EXIT_BAD_INPUT
+    if isinstance(error, click.ClickException):
+        _say("UsageError", _usage(error), as_json=as_json)
+        return EXIT_BAD_INPUT
+    return _report_unexpected(error, as_json=as_json, debug=debug)
+
+
+def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    advice = "This is a fault in afterturn: please report it with the output of the same command and --debug."
+    _say(type(error).__name__, f"Unexpected {type(error).__name__}: {error}. {advice}", as_json=as_json)
+    return EXIT_UNEXPECTED
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{message} See `{context.command_path} --help`." if context else message
+
+
+def _say(kind: str, message: str, *, as_json: bool) -> None:
+    line = " ".join(message.split())
+    line = json.dumps({"error": {"type": kind, "message": line}}) if as_json else f"afterturn: {line}"
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except OSError:
+        # Nobody reads stderr any more; the exit code still tells.
+        return
+
+
+def _abandon_stdout() -> None:
+    # The interpreter flushes stdout when it ends, and would complain about the closed pipe once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,113 @@
+"""Parameters that several commands take: texts, filters, metadata."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from afterturn.base.errors import InvalidInput, InvalidText, TooLarge
+from afterturn.base.types import Filter, Kind, Scalar, Status, Target
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STDIN_BYTES_MAX = 16 * 1024 * 1024
+TARGETS = (*(str(target) for target in Target), "memory")
+
+
+def read_text(argument: str) -> str:
+    """The text itself, or what stdin holds when the argument is `-`."""
+    if argument != "-":
+        return argument
+    content = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
+    if len(content) > STDIN_BYTES_MAX:
+        raise TooLarge(
+            f"stdin holds more than {STDIN_BYTES_MAX} bytes; a memory is one statement. For many: `afterturn import`.",
+            size_bytes=len(content),
+            limit_bytes=STDIN_BYTES_MAX,
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"stdin is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv."
+        ) from error
+
+
+def as_target(name: str) -> Target:
+    """`memory` is the older name of `environment`."""
+    return Target.ENVIRONMENT if name == "memory" else Target(name)
+
+
+def metadata_option(help_text: str) -> Callable[[F], F]:
+    """`--meta KEY=VALUE`, repeatable; true, false, null and numbers become what they say, the rest is text."""
+
+    def convert(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Scalar]]:
+        return [_pair(value) for value in values]
+
+    return click.option("--meta", "metadata", metavar="KEY=VALUE", multiple=True, callback=convert, help=help_text)
+
+
+def _pair(value: str) -> tuple[str, Scalar]:
+    key, equals, text = value.partition("=")
+    if not equals or not key:
+        raise InvalidInput(f"--meta {value!r} is not KEY=VALUE. Write it like --meta team=platform.")
+    return key, _scalar(text)
+
+
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
+
+
+def _scalar(text: str) -> Scalar:
+    if text in _WORDS:
+        return _WORDS[text]
+    for number in (int, float):
+        try:
+            found = number(text)
+        except ValueError:
+            continue
+        # "007" and "1e3" are names as often as numbers, so only what prints back the same counts as one.
+        if str(found) == text and text not in ("nan", "inf", "-inf"):
+            return found
+    return text
+
+
+def filter_options(function: F) -> F:
+    """Options that narrow inside a space; `as_filter` reads what they give."""
+    for option in reversed(_FILTERS):
+        function = option(function)
+    return function
+
+
+_FILTERS = (
+    click.option("--target", type=click.Choice(TARGETS), help="What it is about."),
+    click.option("--agent", metavar="NAME", help="Only what belongs to this agent."),
+    click.option("--project", metavar="NAME", help="Only what belongs to this project."),
+    click.option("--conversation", metavar="ID", help="Only this conversation."),
+    metadata_option("Only with this metadata; repeatable."),
+)
+
+
+def as_filter(
+    options: dict[str, Any],
+    *,
+    kind: Kind | None = None,
+    pinned: bool | None = None,
+    statuses: Sequence[Status] = (Status.ACTIVE,),
+) -> Filter:
+    """Values given for one metadata key are alternatives."""
+    wanted: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    for key, value in options["metadata"]:
+        known = wanted.get(key)
+        earlier = known if isinstance(known, tuple) else (known,)
+        wanted[key] = (*earlier, value) if key in wanted else value
+    return Filter(
+        kind=kind,
+        target=as_target(options["target"]) if options["target"] else None,
+        agent=options["agent"],
+        project=options["project"],
+        conversation=options["conversation"],
+        pinned=pinned,
+        metadata=wanted,
+        statuses=tuple(statuses),
+    )
