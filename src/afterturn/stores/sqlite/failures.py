@@ -23,22 +23,16 @@ def translate(error: apsw.Error, path: str) -> AfterturnError:
     for kinds, build in _TRANSLATIONS:
         if isinstance(error, kinds):
             return build(error, path)
-    return StoreError(f"The store {path} failed: {_said(error)}. `afterturn doctor` may say more.")
-
-
-def _said(error: apsw.Error) -> str:
-    text = str(error)
-    # Messages of SQLite's own errors come as "BusyError: database is locked"; the class adds nothing for a reader.
-    return text.removeprefix(f"{type(error).__name__}: ") or type(error).__name__
+    return StoreError(f"The store {path} failed: {error}. `afterturn doctor` may say more.")
 
 
 def _conflict(error: apsw.Error, path: str) -> AfterturnError:
-    return Conflict(f"The store {path} refused a row: {_said(error)}. Read the current state and try again.")
+    return Conflict(f"The store {path} refused a row: {error}. Read the current state and try again.")
 
 
 def _locked(error: apsw.Error, path: str) -> AfterturnError:
     return StoreLocked(
-        f"The store {path} is locked by another process: {_said(error)}. "
+        f"The store {path} is locked by another process: {error}. "
         "Try again, end the process that holds it, or raise `busy_timeout`."
     )
 
@@ -51,7 +45,7 @@ def _full(error: apsw.Error, path: str) -> AfterturnError:
 
 def _read_only(error: apsw.Error, path: str) -> AfterturnError:
     return StoreReadOnly(
-        f"The store {path} may not be written: {_said(error)}. Allow writing to the file and its folder, or open a copy."
+        f"The store {path} may not be written: {error}. Allow writing to the file and its folder, or open a copy."
     )
 
 
@@ -60,12 +54,12 @@ def corrupt(path: str, detail: str) -> StoreCorrupt:
 
 
 def _corrupt(error: apsw.Error, path: str) -> AfterturnError:
-    return corrupt(path, _said(error))
+    return corrupt(path, str(error))
 
 
 def _unavailable(error: apsw.Error, path: str) -> AfterturnError:
     return StoreUnavailable(
-        f"The store {path} can not be opened: {_said(error)}. Check that its folder exists and that you may use it."
+        f"The store {path} can not be opened: {error}. Check that its folder exists and that you may use it."
     )
 
 
@@ -83,11 +77,9 @@ def _too_large(error: apsw.Error, path: str) -> AfterturnError:
 
 def _input_output(error: apsw.Error, path: str) -> AfterturnError:
     # The shared-memory file beside a store can not grow: of all failed writes this one means a full disk.
-    if error.extendedresult == apsw.SQLITE_IOERR_SHMSIZE:
+    if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE:
         return _full(error, path)
-    return StoreError(
-        f"The disk failed under the store {path}: {_said(error)}. Check the disk, then run `afterturn doctor`."
-    )
+    return StoreError(f"The disk failed under the store {path}: {error}. Check the disk, then run `afterturn doctor`.")
 
 
 _TRANSLATIONS = (

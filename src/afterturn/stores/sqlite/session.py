@@ -1,21 +1,31 @@
 """Statements on one SQLite connection, as the shared repositories ask for them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import apsw
 
+from afterturn.base.errors import DeadlineExceeded
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sqlite.failures import translate
 
 
-class ApswSession:
-    """Runs each statement to its end: apsw alone would stop at the first row."""
+def _never() -> bool:
+    return False
 
-    def __init__(self, connection: apsw.Connection) -> None:
+
+class ApswSession:
+    """Runs each statement to its end: apsw alone would stop at the first row.
+
+    `halted` is asked before each statement, because SQLite forgets an interrupt that comes between two of them.
+    """
+
+    def __init__(self, connection: apsw.Connection, halted: Callable[[], bool] = _never) -> None:
         self._connection = connection
+        self._halted = halted
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
+        self._check()
         try:
             return self._connection.execute(sql, values).fetchall()
         except apsw.Error as error:
@@ -31,6 +41,7 @@ class ApswSession:
         return self._connection.changes()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        self._check()
         try:
             self._connection.executemany(sql, rows).fetchall()
         except apsw.Error as error:
@@ -38,3 +49,7 @@ class ApswSession:
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         return f"{expression} IN (SELECT value FROM json_each(?))", json.dumps(list(values))
+
+    def _check(self) -> None:
+        if self._halted():
+            raise DeadlineExceeded(f"Work on the store {self._connection.filename} was stopped; none of it was kept.")

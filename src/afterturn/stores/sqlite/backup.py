@@ -1,0 +1,198 @@
+"""Copies of a whole store: made online, put back whole or not at all, kept beside the store before a migration."""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+
+from afterturn.base.errors import (
+    DeadlineExceeded,
+    ForeignFile,
+    InvalidFile,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from afterturn.stores.sqlite.connection import (
+    Place,
+    connect,
+    identify,
+    open_connection,
+    run,
+    scalar_text,
+    sync_folder,
+)
+from afterturn.stores.sqlite.failures import translate
+from afterturn.stores.sqlite.migrations import check_version, migrate
+
+Progress = Callable[[int, int], None]
+_STEP_PAGES = 256
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+
+
+def no_progress(done: int, total: int) -> None:
+    return None
+
+
+def never() -> bool:
+    return False
+
+
+def write_backup(place: Place, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:
+    """A consistent copy at `target`, which must not exist. Others go on reading and writing meanwhile."""
+    target = target.absolute()
+    if target.exists():
+        raise InvalidFile(f"{target} exists already. Name a new file, or remove that one first.")
+    if not target.parent.is_dir():
+        raise InvalidFile(f"The folder {target.parent} does not exist. Make it with `mkdir -p {target.parent}`.")
+    with _partial(target) as partial, closing(connect(place)) as source:
+        # One open read transaction keeps the snapshot; without it every commit of others would start the copy anew.
+        run(source, "BEGIN")
+        run(source, "SELECT count(*) FROM sqlite_master")
+        _copy_to_file(source, replace(place, path=partial), progress, stopped)
+        os.rename(partial, target)
+        sync_folder(target.parent)
+
+
+def prepare_restore(place: Place, source: Path, partial: Path, progress: Progress, stopped: Callable[[], bool]) -> None:
+    """Writes to `partial` what the store shall become: verified, migrated, and marked as another generation.
+
+    InvalidFile when `source` is no store or damaged, StoreTooNew when this afterturn does not know its schema.
+    """
+    origin = replace(place, path=source.absolute())
+    copy = replace(place, path=partial)
+    if not origin.path.is_file():
+        raise InvalidFile(f"{source} is not a file. Name a backup, such as one that `afterturn backup` wrote.")
+    try:
+        with closing(_open_origin(origin)) as connection:
+            if not check_version(connection, origin):
+                raise InvalidFile(f"{source} is empty. Name a backup, such as one that `afterturn backup` wrote.")
+            _copy_to_file(connection, copy, progress, stopped)
+        with closing(connect(copy)) as connection:
+            _verify(connection, source)
+            migrate(connection, copy, lambda version: None)
+            run(connection, "INSERT OR REPLACE INTO meta (key, value) VALUES ('generation', ?)", [secrets.token_hex(8)])
+    except (ForeignFile, StoreCorrupt) as error:
+        raise InvalidFile(f"{source} can not be restored: {error}") from error
+    except apsw.Error as error:
+        raise translate(error, str(source)) from error
+
+
+def copy_into(writer: apsw.Connection, place: Place, prepared: Path, progress: Progress) -> None:
+    """Replaces the content of the live store in one transaction; the writer's lock must be held by the caller."""
+    try:
+        with closing(connect(replace(place, path=prepared))) as source:
+            _copy_pages(writer, source, progress, never)
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+
+
+def rescue(place: Place, source: Path, progress: Progress = no_progress) -> Path:
+    """Puts a backup in the place of a store too damaged to open, which is kept under the name that is returned.
+
+    Processes that have the damaged file open go on with that one; end them first.
+    """
+    aside = place.path.with_name(f"{place.path.name}.damaged-{_stamp(place)}")
+    with _partial(place.path) as partial:
+        prepare_restore(place, source, partial, progress, never)
+        for suffix in ("", *_SIDE_FILES):
+            side = Path(f"{place.path}{suffix}")
+            if side.exists():
+                os.rename(side, f"{aside}{suffix}")
+        os.rename(partial, place.path)
+        sync_folder(place.path.parent)
+    return aside
+
+
+def keep_automatic_copy(place: Place, version: int) -> None:
+    """The copy that precedes a migration; older ones than `backups_max` are removed."""
+    target = place.path.with_name(f"{place.path.name}.backup-v{version}-{_stamp(place)}")
+    if not target.exists():
+        write_backup(place, target, no_progress)
+    for old in automatic_copies(place.path)[place.config.backups_max :]:
+        old.unlink(missing_ok=True)
+
+
+def automatic_copies(path: Path) -> list[Path]:
+    """Newest first."""
+    pattern = re.compile(re.escape(path.name) + r"\.backup-v\d+-(\d{8}T\d{12}Z)")
+    found = [(match[1], item) for item in path.parent.iterdir() if (match := pattern.fullmatch(item.name))]
+    return [item for _, item in sorted(found, reverse=True)]
+
+
+def leftovers(path: Path) -> list[Path]:
+    """What copies that were killed left beside the store, and stores that were put aside as damaged."""
+    names = re.compile(rf"\.{re.escape(path.name)}.*\.partial.*|{re.escape(path.name)}\.damaged-.*")
+    return sorted(item for item in path.parent.iterdir() if names.fullmatch(item.name))
+
+
+def _stamp(place: Place) -> str:
+    return datetime.fromtimestamp(place.clock.now(), UTC).strftime("%Y%m%dT%H%M%S%fZ")
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    """A private, empty file beside `target`. Whatever of it is still there at the end is removed."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            raise StoreUnavailable(f"No copy can be written beside {target}: {error}. Check the folder.") from error
+        yield partial
+    finally:
+        for suffix in ("", *_SIDE_FILES):
+            Path(f"{partial}{suffix}").unlink(missing_ok=True)
+
+
+partial_file = _partial
+
+
+def _open_origin(origin: Place) -> apsw.Connection:
+    try:
+        return open_connection(origin, apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise translate(error, str(origin.path)) from error
+
+
+def _copy_to_file(source: apsw.Connection, target: Place, progress: Progress, stopped: Callable[[], bool]) -> None:
+    try:
+        with closing(open_connection(target, apsw.SQLITE_OPEN_READWRITE)) as connection:
+            run(connection, "PRAGMA synchronous=OFF")
+            _copy_pages(connection, source, progress, stopped)
+            # The copy says it has a write-ahead log, like its source; a backup should be one file.
+            scalar_text(connection, "PRAGMA journal_mode=DELETE")
+    except apsw.Error as error:
+        raise translate(error, str(target.path)) from error
+    _sync_file(target.path)
+
+
+def _copy_pages(
+    target: apsw.Connection, source: apsw.Connection, progress: Progress, stopped: Callable[[], bool]
+) -> None:
+    with target.backup("main", source, "main") as backup:
+        while not backup.done:
+            if stopped():
+                raise DeadlineExceeded(f"The copy of {source.filename} was stopped; nothing was changed.")
+            backup.step(_STEP_PAGES)
+            progress(backup.page_count - backup.remaining, backup.page_count)
+
+
+def _verify(connection: apsw.Connection, source: Path) -> None:
+    found = scalar_text(connection, "PRAGMA quick_check(1)")
+    if found != "ok":
+        raise InvalidFile(f"{source} is damaged: {found}. Name another backup.")
+    identify(connection)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

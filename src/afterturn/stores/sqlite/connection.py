@@ -1,0 +1,227 @@
+"""What may be opened as a store, and how every connection to one is set up."""
+
+import errno
+import os
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from afterturn.base.config import Config, default_store
+from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from afterturn.base.ports import Clock
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sqlite.failures import translate
+
+APPLICATION_ID = 0x41465452
+_PAGE_BYTES = 4096
+_WRITER_CACHE_KIB = 16384
+_WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
+_TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
+_WAL_RETRY_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is, how it is to be used, and the schema it is brought to.
+
+    `migrations[n]` leads from version n to n + 1; `after` derives what a version needs, in the same transaction.
+    """
+
+    path: Path
+    config: Config
+    clock: Clock
+    migrations: Sequence[Sequence[str]]
+    after: Mapping[int, Callable[[Session], None]] = field(default_factory=dict)
+    vfs: str | None = None
+
+
+def check_place(path: Path) -> None:
+    """Refuses what can not become or be a store; makes a new file that only its owner may read.
+
+    Looks at the file's entry only: opening and closing the file itself, other than through SQLite, would drop the
+    locks that this process holds on it.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        _create(path)
+        return
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(
+            f"The store {path} can not be reached: {error}. Check the path and who may use it."
+        ) from error
+    if stat.S_ISDIR(mode):
+        raise StoreUnavailable(f"{path} is a folder. Name a file in it, such as {path / 'memory.db'}.")
+    if not stat.S_ISREG(mode):
+        raise StoreUnavailable(f"{path} is not a regular file. Name a file that may hold a database.")
+    if not os.access(path, os.R_OK):
+        raise StoreUnavailable(f"The store {path} may not be read by you. Change its owner or its mode.")
+    _check_writable(path, path)
+    _check_writable(path.parent, path)
+
+
+def connect(place: Place) -> apsw.Connection:
+    """A connection that reads and writes, set up alike everywhere. Raises the specific StoreError."""
+    try:
+        connection = open_connection(place, apsw.SQLITE_OPEN_READWRITE)
+        _set_up(connection, place.config)
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+    return connection
+
+
+def connect_reader(place: Place) -> apsw.Connection:
+    """As `connect`, for work that must not write."""
+    connection = connect(place)
+    run(connection, "PRAGMA query_only=ON")
+    return connection
+
+
+def open_connection(place: Place, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(str(place.path), flags=flags, vfs=place.vfs)
+    _inheritable.add(connection)
+    connection.set_busy_timeout(milliseconds(place.config.busy_timeout))
+    return connection
+
+
+def identify(connection: apsw.Connection) -> int:
+    """The schema version of a store, 0 for an empty file. ForeignFile when it is something else."""
+    path = connection.filename
+    try:
+        application = scalar(connection, "PRAGMA application_id")
+        version = scalar(connection, "PRAGMA user_version")
+        empty = not scalar(connection, "SELECT count(*) FROM sqlite_master")
+    except apsw.NotADBError as error:
+        raise ForeignFile(
+            f"{path} is not an afterturn store. Name another file; "
+            "if it was one, it is damaged: bring back a copy with `afterturn restore <backup>`."
+        ) from error
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    if application == APPLICATION_ID or (not application and not version and empty):
+        return version
+    raise ForeignFile(f"{path} is a database of another program (application id {application:#x}). Name another file.")
+
+
+def use_wal(connection: apsw.Connection, *, within: float) -> None:
+    """Switches to write-ahead logging. SQLite waits for no lock there, so this tries again for `within` seconds."""
+    deadline = time.monotonic() + within
+    while (mode := _try_wal(connection, last=time.monotonic() >= deadline)) is None:
+        time.sleep(_WAL_RETRY_SECONDS)
+    if mode != "wal":
+        raise StoreError(
+            f"The store {connection.filename} can not keep a write-ahead log (journal mode {mode!r}). "
+            "Put it on a local disk."
+        )
+
+
+def _try_wal(connection: apsw.Connection, *, last: bool) -> str | None:
+    try:
+        return scalar_text(connection, "PRAGMA journal_mode=WAL")
+    except (apsw.BusyError, apsw.LockedError):
+        if last:
+            raise
+        return None
+
+
+def run(connection: apsw.Connection, sql: str, values: Sequence[str | int | None] = ()) -> list[tuple[object, ...]]:
+    return connection.execute(sql, values).fetchall()
+
+
+def scalar(connection: apsw.Connection, sql: str) -> int:
+    value = run(connection, sql)[0][0]
+    assert isinstance(value, int)
+    return value
+
+
+def scalar_text(connection: apsw.Connection, sql: str) -> str:
+    return str(run(connection, sql)[0][0])
+
+
+def milliseconds(seconds: float) -> int:
+    return min(int(seconds * 1000), _TIMEOUT_MILLISECONDS_MAX)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a new or renamed file's name survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_up(connection: apsw.Connection, config: Config) -> None:
+    for pragma in (
+        f"PRAGMA page_size={_PAGE_BYTES}",
+        f"PRAGMA synchronous={config.synchronous}",
+        "PRAGMA secure_delete=ON",
+        "PRAGMA foreign_keys=ON",
+        "PRAGMA trusted_schema=OFF",
+        "PRAGMA mmap_size=0",
+        # Temporary files on disk would hold memory text that no scrub finds.
+        "PRAGMA temp_store=MEMORY",
+        f"PRAGMA cache_size=-{_WRITER_CACHE_KIB}",
+        f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT_MAX}",
+    ):
+        run(connection, pragma)
+
+
+def _check_writable(item: Path, path: Path) -> None:
+    rights = os.W_OK | os.X_OK if item.is_dir() else os.W_OK
+    if not os.access(item, rights):
+        raise StoreReadOnly(
+            f"The store {path} may not be written: {item} is read-only for you. Change its mode or owner."
+        )
+
+
+_creating = threading.Lock()
+
+
+def _create(path: Path) -> None:
+    if path == default_store():
+        _make_folder(path.parent)
+    if not path.parent.is_dir():
+        raise StoreUnavailable(f"The folder {path.parent} does not exist. Make it with `mkdir -p {path.parent}`.")
+    _check_writable(path.parent, path)
+    # Held over the close too: were another thread to open the file in between, its locks would be dropped.
+    with _creating:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            sync_folder(path.parent)
+        except FileExistsError:
+            return
+        except OSError as error:
+            kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
+            raise kind(f"The store {path} can not be created: {error}. Check the folder and its disk.") from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The folder {folder} can not be made: {error}. Make it, or set another store."
+        ) from error
+
+
+# A forked child inherits connections that are the parent's. Were they freed there, SQLite would roll back and unlock in
+# the memory that both share; so the child holds on to them for ever, past the end of its interpreter.
+_inheritable: "weakref.WeakSet[apsw.Connection]" = weakref.WeakSet()
+
+
+def _keep_inherited() -> None:
+    import ctypes  # 5 ms that only forked children should pay
+
+    for connection in list(_inheritable):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _inheritable.clear()
+
+
+os.register_at_fork(after_in_child=_keep_inherited)

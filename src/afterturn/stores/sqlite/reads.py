@@ -1,0 +1,115 @@
+"""Reading beside the writer: connections that are lent, and reads that any thread may stop."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from afterturn.base.errors import DeadlineExceeded, MemoryClosed
+from afterturn.base.ports import Unit
+from afterturn.stores.sqlite.connection import Place, connect_reader, run
+from afterturn.stores.sqlite.failures import translate
+from afterturn.stores.sqlite.session import ApswSession
+
+R = TypeVar("R")
+
+
+class Read(Generic[R]):
+    """One read, run at most once. `halt` ends it soon and never touches the read that follows."""
+
+    def __init__(self, work: Callable[[Unit], R]) -> None:
+        self.work = work
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._halted = False
+
+    def halt(self) -> None:
+        with self._lock:
+            self._halted = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def is_halted(self) -> bool:
+        return self._halted
+
+    @contextmanager
+    def using(self, connection: apsw.Connection) -> Iterator[None]:
+        with self._lock:
+            if self._halted:
+                raise DeadlineExceeded("The read was stopped before it began.")
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
+
+
+class Readers:
+    """At most `limit` connections, opened when they are first needed. One more borrower waits for one."""
+
+    def __init__(self, place: Place, limit: int) -> None:
+        self._place = place
+        self._limit = limit
+        self._idle: deque[apsw.Connection] = deque()
+        self._running: set[Read[Any]] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def snapshot(self, read: Read[R], unit: Callable[[ApswSession], Unit]) -> R:
+        """Runs the read in a transaction of its own: one state of the store from its first statement on."""
+        with self._lent(read) as connection:
+            try:
+                with read.using(connection):
+                    run(connection, "BEGIN")
+                    return read.work(unit(ApswSession(connection, read.is_halted)))
+            except apsw.Error as error:
+                raise translate(error, str(self._place.path)) from error
+
+    def halt(self) -> None:
+        with self._changed:
+            running = list(self._running)
+        for read in running:
+            read.halt()
+
+    def close(self) -> None:
+        """Closes idle connections at once, and each lent one when it comes back."""
+        with self._changed:
+            self._closed = True
+            while self._idle:
+                self._idle.pop().close()
+            self._changed.notify_all()
+
+    @contextmanager
+    def _lent(self, read: Read[Any]) -> Iterator[apsw.Connection]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._running) < self._limit)
+            if self._closed:
+                raise MemoryClosed(f"The store {self._place.path} is closed. Open it again.")
+            self._running.add(read)
+            connection = self._idle.pop() if self._idle else None
+        try:
+            connection = connection or connect_reader(self._place)
+            yield connection
+        finally:
+            with self._changed:
+                self._running.discard(read)
+                if connection is not None:
+                    self._take_back(connection)
+                self._changed.notify()
+
+    def _take_back(self, connection: apsw.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                run(connection, "ROLLBACK")
+        except apsw.Error:
+            # Whatever is wrong with it stays with it: the next read gets a fresh connection, and its own error.
+            connection.close(True)
+            return
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)

@@ -1,0 +1,225 @@
+"""The Store port on SQLite: awaitable from any event loop, with one writing thread and a few reading ones."""
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError, DeadlineExceeded, MemoryClosed
+from afterturn.base.ports import Clock, Unit, Worker
+from afterturn.base.types import Finding
+from afterturn.base.worker import ThreadWorker
+from afterturn.stores.sqlite.engine import READERS, Engine, open_engine
+from afterturn.stores.sqlite.findings import find_faults
+from afterturn.stores.sqlite.reads import Read
+from afterturn.stores.sqlite.writes import Outcome, Write
+
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
+GROUP_WRITES_MAX = 128
+_HALT_WAIT = 1.0
+
+
+class _Pending(NamedTuple):
+    write: Write
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+def open_store(path: Path, config: Config, clock: Clock, *, vfs: str | None = None) -> "SqliteStore":
+    """Blocks while the file is checked and migrated; raises the specific StoreError. Call it off the loop."""
+    engine = open_engine(path, config, clock, vfs=vfs)
+    return SqliteStore(engine, ThreadWorker("afterturn-write"), ThreadWorker("afterturn-read", READERS))
+
+
+class SqliteStore:
+    def __init__(self, engine: Engine, writer: Worker, reader: Worker) -> None:
+        self.engine = engine
+        self.write_now = engine.write_now
+        self.read_now = engine.read_now
+        self._now = engine.place.clock.monotonic
+        self._writer = writer
+        self._reader = reader
+        self._pending: deque[_Pending] = deque()
+        self._kicked: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+        self._asides: set[threading.Thread] = set()
+        self._stopping = threading.Event()
+        self._closing = threading.Lock()
+        self._closed = False
+
+    async def write(self, work: Callable[[Unit], R]) -> R:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._pending.append(_Pending(Write(work, lambda: not future.cancelled()), loop, future))
+        # Posted at the loop's next round: whoever else is about to write in this one joins the same commit.
+        if loop not in self._kicked:
+            self._kicked.add(loop)
+            loop.call_soon(self._kick, loop)
+        return await future
+
+    async def read(self, work: Callable[[Unit], R]) -> R:
+        self._check_open()
+        read = Read(work)
+        try:
+            return await self._posted(self._reader, partial(self.engine.snapshot, read))
+        except asyncio.CancelledError:
+            read.halt()
+            raise
+
+    async def scrub(self) -> bool:
+        self._check_open()
+        return await self._posted(self._writer, self.engine.scrub)
+
+    async def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> None:
+        await self._aside(lambda stopped: self.engine.backup(target, progress, stopped))
+
+    async def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> None:
+        await self._aside(lambda stopped: self.engine.restore(source, progress, stopped))
+
+    async def check(self) -> list[Finding]:
+        return await self._aside(lambda stopped: find_faults(self.engine.place))
+
+    def backups(self) -> list[Path]:
+        return self.engine.backups()
+
+    async def close(self, *, within: float) -> None:
+        if self.engine.is_foreign():
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        threading.Thread(
+            target=_run_for,
+            args=(loop, future, partial(self.close_now, within=within)),
+            name="afterturn-close",
+            daemon=True,
+        ).start()
+        await future
+
+    def close_now(self, *, within: float) -> None:
+        """`close` for callers without a loop. A second caller waits for the first."""
+        if self.engine.is_foreign():
+            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._finish(self._now() + within)
+
+    def _finish(self, deadline: float) -> None:
+        self._stopping.set()
+        self._writer.post(self._commit_pending)
+        ended = [worker.close(within=deadline - self._now()) for worker in (self._writer, self._reader)]
+        ended += [_joined(thread, deadline - self._now()) for thread in list(self._asides)]
+        if not all(ended):
+            self.engine.halt()
+            ended = [worker.close(within=_HALT_WAIT) for worker in (self._writer, self._reader)]
+        self._deliver((item, Outcome(error=_too_late(self.engine))) for item in self._taken(len(self._pending)))
+        if all(ended):
+            self.engine.close()
+        else:
+            logger.warning("the store %s was left open: work on it does not end", self.engine.place.path)
+
+    def _check_open(self) -> None:
+        self.engine.check_usable()
+        if self._closed:
+            raise MemoryClosed(f"The store {self.engine.place.path} is closed. Open it again.")
+
+    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._kicked.discard(loop)
+        try:
+            self._writer.post(self._commit_pending)
+        except AfterturnError as error:
+            # Closing came in between; what it did not take is told so.
+            self._deliver((item, Outcome(error=error)) for item in self._taken(len(self._pending)))
+
+    def _commit_pending(self) -> None:
+        while group := self._taken(GROUP_WRITES_MAX):
+            try:
+                outcomes = self.engine.commit([item.write for item in group])
+            except Exception as error:  # the boundary of the writing thread: nobody may be left waiting
+                logger.exception("a commit of %d writes failed", len(group))
+                outcomes = [Outcome(error=error) for _ in group]
+            self._pending.extendleft(reversed(group[len(outcomes) :]))
+            self._deliver(zip(group, outcomes, strict=False))
+
+    def _taken(self, limit: int) -> list[_Pending]:
+        taken: list[_Pending] = []
+        while self._pending and len(taken) < limit:
+            item = self._pending.popleft()
+            if item.write.wanted():
+                taken.append(item)
+        return taken
+
+    def _deliver(self, results: Iterable[tuple[_Pending, Outcome]]) -> None:
+        ready = sorted(results, key=lambda result: id(result[0].loop))
+        for _, batch in groupby(ready, key=lambda result: id(result[0].loop)):
+            settled = [(item.future, outcome) for item, outcome in batch]
+            _post_to(settled[0][0].get_loop(), settled)
+
+    async def _posted(self, worker: Worker, work: Callable[[], R]) -> R:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        worker.post(partial(_run_for, loop, future, work))
+        return await future
+
+    async def _aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
+        """Runs what takes long on a thread of its own. Cancelling the await stops it at its next step."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+
+        def run() -> None:
+            try:
+                _run_for(loop, future, lambda: work(lambda: future.cancelled() or self._stopping.is_set()))
+            finally:
+                self._asides.discard(thread)
+
+        thread = threading.Thread(target=run, name="afterturn-aside", daemon=True)
+        self._asides.add(thread)
+        thread.start()
+        return await future
+
+
+def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
+    if future.cancelled():
+        return
+    try:
+        outcome = Outcome(work())
+    except Exception as error:  # noqa: BLE001 the boundary of a thread: whoever awaits the future gets the error
+        outcome = Outcome(error=error)
+    _post_to(loop, [(future, outcome)])
+
+
+def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+    try:
+        loop.call_soon_threadsafe(_settle, settled)
+    except RuntimeError:
+        # The loop was closed: nobody waits any more, and what was committed stays committed.
+        logger.info("%d results came after their event loop had ended", len(settled))
+
+
+def _settle(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+    for future, outcome in settled:
+        if future.done():
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.value)
+
+
+def _too_late(engine: Engine) -> AfterturnError:
+    return DeadlineExceeded(f"The store {engine.place.path} was closed before this write began. Write it again.")
+
+
+def _joined(thread: threading.Thread, within: float) -> bool:
+    thread.join(max(0.0, within))
+    return not thread.is_alive()

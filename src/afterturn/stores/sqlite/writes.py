@@ -1,0 +1,137 @@
+"""The one writer: several units of work share a commit, and each succeeds or fails alone."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import apsw
+
+from afterturn.base.ports import Unit
+from afterturn.stores.sqlite.connection import Place, run
+from afterturn.stores.sqlite.failures import translate
+from afterturn.stores.sqlite.session import ApswSession
+
+logger = logging.getLogger(__name__)
+GROUP_SECONDS_MAX = 0.1
+
+
+class WritingUnit(Unit, Protocol):
+    def flush(self) -> None:
+        """Writes what the unit has kept back; called once, at the end of the work."""
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """`wanted` is asked when the work's turn comes; after that it commits or rolls back whole."""
+
+    work: Callable[[Unit], Any]
+    wanted: Callable[[], bool] = _always
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one write. A skipped one has neither value nor error."""
+
+    value: Any = None
+    error: Exception | None = None
+    skipped: bool = field(default=False, kw_only=True)
+
+
+class Writer:
+    """Owns the writing connection. Its methods block, from any thread, one at a time."""
+
+    def __init__(self, connection: apsw.Connection, place: Place, unit: Callable[[ApswSession], WritingUnit]) -> None:
+        self.connection = connection
+        self.lock = threading.RLock()
+        self._place = place
+        self._unit = unit
+        self._halted = False
+
+    def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        """Outcomes of the first of `writes`, in order, once they are durable.
+
+        What has not begun after GROUP_SECONDS_MAX is left to the next call, so that other processes get the lock.
+        """
+        with self.lock:
+            outcomes = self._attempt(writes)
+            if outcomes is None:
+                # One of them lost the whole transaction (a full disk, for one), and with it its neighbours' work.
+                outcomes = [outcome for write in writes for outcome in self._attempt([write]) or ()]
+            return outcomes
+
+    def halt(self) -> None:
+        """Rolls back what is under way and lets nothing begin."""
+        self._halted = True
+        self.connection.interrupt()
+
+    def is_halted(self) -> bool:
+        return self._halted
+
+    def _attempt(self, writes: Sequence[Write]) -> list[Outcome] | None:
+        """None when there were neighbours and the transaction was lost before its end."""
+        try:
+            run(self.connection, "BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            return [self._failure(error) for _ in writes]
+        try:
+            outcomes = self._run_all(writes)
+            if not self.connection.in_transaction:
+                return outcomes if len(writes) == 1 else None
+            return self._end(outcomes)
+        except apsw.Error as error:
+            return [self._failure(error)] if len(writes) == 1 else None
+        finally:
+            self._roll_back()
+
+    def _run_all(self, writes: Sequence[Write]) -> list[Outcome]:
+        deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
+        outcomes = []
+        for write in writes:
+            outcomes.append(self._run(write))
+            if not self.connection.in_transaction or self._place.clock.monotonic() > deadline:
+                break
+        return outcomes
+
+    def _run(self, write: Write) -> Outcome:
+        if not write.wanted():
+            return Outcome(skipped=True)
+        run(self.connection, "SAVEPOINT unit")
+        try:
+            unit = self._unit(ApswSession(self.connection, self.is_halted))
+            value = write.work(unit)
+            unit.flush()
+        except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, its neighbours go on
+            if self.connection.in_transaction:
+                run(self.connection, "ROLLBACK TO unit")
+                run(self.connection, "RELEASE unit")
+            return Outcome(error=error)
+        run(self.connection, "RELEASE unit")
+        return Outcome(value)
+
+    def _end(self, outcomes: list[Outcome]) -> list[Outcome]:
+        try:
+            if self._halted:
+                raise apsw.InterruptError("interrupted")
+            run(self.connection, "COMMIT")
+        except apsw.Error as error:
+            return [outcome if outcome.error or outcome.skipped else self._failure(error) for outcome in outcomes]
+        return outcomes
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            try:
+                run(self.connection, "ROLLBACK")
+            except apsw.Error:
+                # SQLite gives a transaction up even when undoing it meets an error; the next one recovers the log.
+                logger.warning("rolling back in %s failed", self._place.path, exc_info=True)
+
+    def _failure(self, error: apsw.Error) -> Outcome:
+        failure = translate(error, str(self._place.path))
+        failure.__cause__ = error
+        return Outcome(error=failure)
