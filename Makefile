@@ -10,7 +10,8 @@ ROUNDS ?= 200
 SEED ?= 1
 
 BIN := .venv/bin
-READY := .venv/.installed
+# The folder is part of the name: an environment that was moved along with the project is made anew.
+READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test check bench crash format docs behaviour lock clean
@@ -19,7 +20,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements-dev.lock tools/setup
-	@tools/setup
+	@tools/setup $@
 
 demo: $(READY) ## Three conversations on three days: told once, known ever after
 	@$(BIN)/python -m afterturn.lab.demo $(ARGS)
