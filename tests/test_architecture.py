@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires
@@ -103,9 +104,37 @@ def test_what_is_reserved_stays_where_it_belongs(word: str):
     assert elsewhere == []
 
 
+def test_what_is_reserved_is_seen_in_whatever_way_it_is_written():
+    written = [
+        "asyncio.get_running_loop().create_task(work)",
+        "self._loop.create_task(work)",
+        "from loop import create_task",
+    ]
+    assert [len(list(uses(ast.parse(source), "loop.create_task"))) for source in written] == [1, 1, 1]
+    assert list(uses(ast.parse("group.create_task(work)"), "loop.create_task")) == []
+
+
 def test_no_test_sleeps():
     sleeping = [f"{path.name}:{node.lineno}" for path in TESTS for node in uses(tree(path), "time.sleep")]
     assert sleeping == []
+
+
+def test_no_test_is_skipped():
+    words = ("mark.skip", "mark.skipif", "mark.xfail", "pytest.skip", "pytest.xfail", "pytest.importorskip")
+    skipping = [f"{path.name}:{node.lineno}" for path in TESTS for word in words for node in uses(tree(path), word)]
+    assert skipping == []
+
+
+def test_the_lock_satisfies_what_the_project_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    pins = dict(re.findall(r"(?m)^([\w.-]+)==([\w.]+)", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")))
+    unmet = [
+        str(requirement)
+        for requirement in map(Requirement, wanted)
+        if not requirement.specifier.contains(pins.get(canonicalize_name(requirement.name), "0"), prereleases=True)
+    ]
+    assert unmet == [], "Run `make lock`."
 
 
 def test_only_the_runtime_chooses_parts():
@@ -181,9 +210,11 @@ def uses(module: ast.Module, word: str) -> Iterator[ast.expr | ast.ImportFrom]:
 
 
 def says(node: ast.expr, word: str) -> bool:
-    """Whether the last name of an expression is `word`, whatever underscore leads it: `self._loop` says "loop"."""
+    """Whether an expression's last name ends in `word`: `self._loop` and `asyncio.get_running_loop()` say "loop"."""
+    if isinstance(node, ast.Call):
+        node = node.func
     last = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return last.lstrip("_") == word
+    return last == word or last.endswith(f"_{word}")
 
 
 def imports(module: ast.Module) -> Iterator[str]:

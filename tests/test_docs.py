@@ -106,6 +106,19 @@ def test_no_file_names_a_machine():
     assert found == []
 
 
+def test_blocks_go_on_where_the_last_one_stopped(tmp_path: Path):
+    page = "```python\nname = 'Miso'\n```\nThen:\n```python\nprint(name)\n```\nwhich prints:\n```text\nMiso\n```\n"
+    first, second, output = fences_of(page)
+    assert run_blocks("page.md", [first, second], tmp_path) == ["", "Miso\n"]
+    assert promises_output(output)
+
+
+def test_a_block_that_raises_is_reported_with_its_line(tmp_path: Path):
+    (block,) = fences_of("# Title\n\n```python\nraise ValueError('no')\n```\n")
+    with pytest.raises(AssertionError, match=r'"page.md", line 4'):
+        run_blocks("page.md", [block], tmp_path)
+
+
 def test_an_ellipsis_in_a_page_stands_for_any_text():
     assert matches("[01h2k] just now\n", "[…] just now")
     assert not matches("[01h2k] yesterday\n", "[…] just now")
