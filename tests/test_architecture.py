@@ -150,6 +150,18 @@ def test_only_the_runtime_chooses_parts():
     assert choosing == set()
 
 
+def test_the_public_fakes_rest_on_base_alone():
+    """Whoever writes a store or an embedder can use them without the rest of the runtime."""
+    resting = {
+        f"{name(path)}: {module}"
+        for path in MODULES
+        if name(path).startswith("testing/")
+        for module in imports(tree(path))
+        if re.match(r"afterturn\.(?!base\b|testing\b)", module)
+    }
+    assert resting == set()
+
+
 def test_sql_that_writes_entries_stands_only_in_the_stores():
     """G1: no other module can write around the gate."""
     writes = re.compile(
