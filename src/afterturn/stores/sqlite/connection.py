@@ -24,6 +24,9 @@ _WRITER_CACHE_KIB = 16384
 _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
 _TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
 _WAL_RETRY_SECONDS = 0.01
+_LOCK_RETRY_SECONDS = 0.001
+# About 30 ms: rare enough that the callback, which needs Python's lock, costs a query nothing.
+_STOP_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,28 @@ def _try_wal(connection: apsw.Connection, *, last: bool) -> str | None:
         return None
 
 
+def stop_when(connection: apsw.Connection, halted: Callable[[], bool] | None) -> None:
+    """A net under `interrupt`, which SQLite forgets when it comes just before a statement starts."""
+    connection.set_progress_handler(halted, _STOP_STEPS)
+
+
+def wait_for_locks(connection: apsw.Connection, patience: Callable[[], float]) -> None:
+    """Waits for others' locks up to `patience()` seconds, asked at every try: nothing ends SQLite's own timeout early."""
+    began = 0.0
+
+    def wait(attempt: int) -> bool:
+        nonlocal began
+        now = time.monotonic()
+        if attempt == 0:
+            began = now
+        if now - began >= patience():
+            return False
+        time.sleep(min(_LOCK_RETRY_SECONDS * 2 ** min(attempt, 6), patience()))
+        return True
+
+    connection.set_busy_handler(wait)
+
+
 def run(connection: apsw.Connection, sql: str, values: Sequence[str | int | None] = ()) -> list[tuple[object, ...]]:
     return connection.execute(sql, values).fetchall()
 
@@ -146,6 +171,14 @@ def scalar_text(connection: apsw.Connection, sql: str) -> str:
 
 def milliseconds(seconds: float) -> int:
     return min(int(seconds * 1000), _TIMEOUT_MILLISECONDS_MAX)
+
+
+def log_bytes(path: Path) -> int:
+    """The size of the write-ahead log beside a store."""
+    try:
+        return os.stat(f"{path}-wal").st_size
+    except FileNotFoundError:
+        return 0
 
 
 def sync_folder(folder: Path) -> None:

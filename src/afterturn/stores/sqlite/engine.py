@@ -22,7 +22,7 @@ from afterturn.stores.sqlite.backup import (
     prepare_restore,
     write_backup,
 )
-from afterturn.stores.sqlite.connection import Place, check_place, connect, milliseconds, use_wal
+from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
 from afterturn.stores.sqlite.reads import Read, Readers
@@ -33,7 +33,6 @@ from afterturn.stores.sqlite.writes import Outcome, Write, Writer, WritingUnit
 
 R = TypeVar("R")
 READERS = 2
-_SCRUB_WAIT = 0.1
 
 
 def sql_unit(session: ApswSession) -> WritingUnit:
@@ -94,20 +93,9 @@ class Engine:
         return self._readers.snapshot(read, self._unit)
 
     def scrub(self) -> bool:
-        """Empties the write-ahead log. False when a reader holds on to it; this waits for none."""
+        """Empties the write-ahead log. False when a reader holds on to it: this hardly waits for one."""
         self.check_usable()
-        with self._writer.lock:
-            connection = self._writer.connection
-            connection.set_busy_timeout(milliseconds(min(_SCRUB_WAIT, self.place.config.busy_timeout)))
-            try:
-                connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except (apsw.BusyError, apsw.LockedError):
-                return False
-            except apsw.Error as error:
-                raise translate(error, str(self.place.path)) from error
-            finally:
-                connection.set_busy_timeout(milliseconds(self.place.config.busy_timeout))
-            return log_bytes(self.place.path) == 0
+        return self._writer.empty_log()
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()
@@ -150,9 +138,3 @@ class Engine:
             )
         if self._closed:
             raise MemoryClosed(f"The store {self.place.path} is closed. Open it again.")
-
-
-def log_bytes(path: Path) -> int:
-    """The size of the write-ahead log beside a store."""
-    log = Path(f"{path}-wal")
-    return log.stat().st_size if log.exists() else 0

@@ -10,7 +10,7 @@ import apsw
 
 from afterturn.base.types import Finding
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
-from afterturn.stores.sqlite.connection import Place, connect_reader, identify, scalar_text
+from afterturn.stores.sqlite.connection import Place, connect_reader, identify, log_bytes, scalar_text
 from afterturn.stores.sqlite.failures import translate
 
 _FREE_BYTES_MIN = 100 * 1024 * 1024
@@ -48,7 +48,7 @@ def _integrity(connection: apsw.Connection) -> Finding:
 
 
 def _log(place: Place) -> Finding:
-    size = _size(f"{place.path}-wal")
+    size = log_bytes(place.path)
     message = f"The write-ahead log has {size / _MEBIBYTE:.1f} MiB."
     if size <= _LOG_BYTES_MAX:
         return Finding("ok", "log", message)
@@ -66,7 +66,7 @@ def _permissions(place: Place) -> Finding:
 def _space(place: Place) -> Finding:
     free = shutil.disk_usage(place.path.parent).free
     message = f"{free / _MEBIBYTE:.0f} MiB are free on its disk."
-    if free >= max(_FREE_BYTES_MIN, _size(str(place.path)) // 4):
+    if free >= max(_FREE_BYTES_MIN, os.stat(place.path).st_size // 4):
         return Finding("ok", "space", message)
     return Finding("warning", "space", message, "Free some space: a full disk stops recording.")
 
@@ -78,7 +78,3 @@ def _copies(place: Place) -> Iterator[Finding]:
         yield Finding(
             "warning", "backups", f"{item} was left over and may hold memories.", f"Look at it, then `rm {item}`."
         )
-
-
-def _size(path: str) -> int:
-    return os.stat(path).st_size if os.path.exists(path) else 0

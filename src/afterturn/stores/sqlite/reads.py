@@ -10,7 +10,7 @@ import apsw
 
 from afterturn.base.errors import DeadlineExceeded, MemoryClosed
 from afterturn.base.ports import Unit
-from afterturn.stores.sqlite.connection import Place, connect_reader, run
+from afterturn.stores.sqlite.connection import Place, connect_reader, run, stop_when
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
 
@@ -41,11 +41,13 @@ class Read(Generic[R]):
             if self._halted:
                 raise DeadlineExceeded("The read was stopped before it began.")
             self._connection = connection
+        stop_when(connection, self.is_halted)
         try:
             yield
         finally:
             with self._lock:
                 self._connection = None
+            stop_when(connection, None)
 
 
 class Readers:
@@ -70,7 +72,10 @@ class Readers:
                 raise translate(error, str(self._place.path)) from error
 
     def halt(self) -> None:
+        """Ends the reads under way and refuses all others."""
         with self._changed:
+            self._closed = True
+            self._changed.notify_all()
             running = list(self._running)
         for read in running:
             read.halt()

@@ -50,6 +50,9 @@ class ApswSession:
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         return f"{expression} IN (SELECT value FROM json_each(?))", json.dumps(list(values))
 
+    def member(self, column: str, name: str) -> tuple[str, Value]:
+        return f"({column} -> ?)", "$." + json.dumps(name, ensure_ascii=False)
+
     def _check(self) -> None:
         if self._halted():
             raise DeadlineExceeded(f"Work on the store {self._connection.filename} was stopped; none of it was kept.")

@@ -25,6 +25,7 @@ R = TypeVar("R")
 logger = logging.getLogger(__name__)
 GROUP_WRITES_MAX = 128
 _HALT_WAIT = 1.0
+_ASIDE = "afterturn-aside"
 
 
 class _Pending(NamedTuple):
@@ -49,7 +50,7 @@ class SqliteStore:
         self._reader = reader
         self._pending: deque[_Pending] = deque()
         self._kicked: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-        self._asides: set[threading.Thread] = set()
+        self._asides: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._stopping = threading.Event()
         self._closing = threading.Lock()
         self._closed = False
@@ -93,15 +94,8 @@ class SqliteStore:
     async def close(self, *, within: float) -> None:
         if self.engine.is_foreign():
             return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        threading.Thread(
-            target=_run_for,
-            args=(loop, future, partial(self.close_now, within=within)),
-            name="afterturn-close",
-            daemon=True,
-        ).start()
-        await future
+        # Another thread than the loop's, which must stay free to take the results of the last writes.
+        await self._threaded("afterturn-close", lambda future: self.close_now(within=within))
 
     def close_now(self, *, within: float) -> None:
         """`close` for callers without a loop. A second caller waits for the first."""
@@ -116,16 +110,23 @@ class SqliteStore:
     def _finish(self, deadline: float) -> None:
         self._stopping.set()
         self._writer.post(self._commit_pending)
-        ended = [worker.close(within=deadline - self._now()) for worker in (self._writer, self._reader)]
-        ended += [_joined(thread, deadline - self._now()) for thread in list(self._asides)]
-        if not all(ended):
+        ended = self._ended(deadline)
+        if not ended:
             self.engine.halt()
-            ended = [worker.close(within=_HALT_WAIT) for worker in (self._writer, self._reader)]
+            ended = self._ended(self._now() + _HALT_WAIT)
         self._deliver((item, Outcome(error=_too_late(self.engine))) for item in self._taken(len(self._pending)))
-        if all(ended):
+        if ended:
             self.engine.close()
         else:
             logger.warning("the store %s was left open: work on it does not end", self.engine.place.path)
+
+    def _ended(self, deadline: float) -> bool:
+        for worker in (self._writer, self._reader):
+            if not worker.close(within=deadline - self._now()):
+                return False
+        for thread in list(self._asides):
+            thread.join(max(0.0, deadline - self._now()))
+        return not any(thread.is_alive() for thread in self._asides)
 
     def _check_open(self) -> None:
         self.engine.check_usable()
@@ -173,24 +174,23 @@ class SqliteStore:
     async def _aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
         """Runs what takes long on a thread of its own. Cancelling the await stops it at its next step."""
         self._check_open()
+        return await self._threaded(_ASIDE, lambda future: work(lambda: future.cancelled() or self._stopping.is_set()))
+
+    async def _threaded(self, name: str, work: Callable[[asyncio.Future[R]], R]) -> R:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-
-        def run() -> None:
-            try:
-                _run_for(loop, future, lambda: work(lambda: future.cancelled() or self._stopping.is_set()))
-            finally:
-                self._asides.discard(thread)
-
-        thread = threading.Thread(target=run, name="afterturn-aside", daemon=True)
-        self._asides.add(thread)
+        thread = threading.Thread(target=_run_for, args=(loop, future, partial(work, future)), name=name, daemon=True)
+        if name == _ASIDE:
+            self._asides.add(thread)
         thread.start()
-        return await future
+        try:
+            return await future
+        finally:
+            if not future.cancelled():
+                thread.join()
 
 
 def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
-    if future.cancelled():
-        return
     try:
         outcome = Outcome(work())
     except Exception as error:  # noqa: BLE001 the boundary of a thread: whoever awaits the future gets the error
@@ -218,8 +218,3 @@ def _settle(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
 
 def _too_late(engine: Engine) -> AfterturnError:
     return DeadlineExceeded(f"The store {engine.place.path} was closed before this write began. Write it again.")
-
-
-def _joined(thread: threading.Thread, within: float) -> bool:
-    thread.join(max(0.0, within))
-    return not thread.is_alive()

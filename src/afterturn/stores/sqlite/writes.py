@@ -9,12 +9,13 @@ from typing import Any, Protocol
 import apsw
 
 from afterturn.base.ports import Unit
-from afterturn.stores.sqlite.connection import Place, run
+from afterturn.stores.sqlite.connection import Place, log_bytes, run, stop_when, wait_for_locks
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
 
 logger = logging.getLogger(__name__)
 GROUP_SECONDS_MAX = 0.1
+_LOG_WAIT = 0.1
 
 
 class WritingUnit(Unit, Protocol):
@@ -52,6 +53,9 @@ class Writer:
         self._place = place
         self._unit = unit
         self._halted = False
+        self._patience = place.config.busy_timeout
+        wait_for_locks(connection, lambda: 0.0 if self._halted else self._patience)
+        stop_when(connection, self.is_halted)
 
     def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         """Outcomes of the first of `writes`, in order, once they are durable.
@@ -64,6 +68,20 @@ class Writer:
                 # One of them lost the whole transaction (a full disk, for one), and with it its neighbours' work.
                 outcomes = [outcome for write in writes for outcome in self._attempt([write]) or ()]
             return outcomes
+
+    def empty_log(self) -> bool:
+        """Moves the write-ahead log into the file and truncates it. False when a reader holds on to it."""
+        with self.lock:
+            self._patience = min(_LOG_WAIT, self._place.config.busy_timeout)
+            try:
+                self.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            except apsw.Error as error:
+                raise translate(error, str(self._place.path)) from error
+            finally:
+                self._patience = self._place.config.busy_timeout
+            return log_bytes(self._place.path) == 0
 
     def halt(self) -> None:
         """Rolls back what is under way and lets nothing begin."""
