@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone
-from afterturn.hosts.cli.failures import Interrupted, report
+from afterturn.hosts.cli.failures import Interrupted, PipeClosed, report
 from afterturn.hosts.cli.invocation import shared_options
 
 _HERE = "afterturn.hosts.cli.commands"
@@ -55,6 +55,8 @@ class Root(Group):
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             raise Interrupted from interrupt
+        except BrokenPipeError as error:
+            raise PipeClosed from error
 
 
 @click.group(

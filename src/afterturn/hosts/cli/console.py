@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from afterturn.base.errors import InvalidInput
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -38,6 +40,15 @@ def note(text: str) -> None:
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def confirm(effect: str) -> None:
+    """Asks before what can not be taken back. Where nobody can be asked, `--yes` has to be given."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"This would {effect}. Add --yes to do it.")
+    if not click.confirm(f"This will {effect}. Go on?", err=True):
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_wraps: bool = False) -> None:

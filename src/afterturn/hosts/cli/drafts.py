@@ -133,7 +133,7 @@ def _time(line: Mapping[str, object], key: str) -> float | None:
         return None
     if isinstance(value, str):
         return parse_time(value, zone=UTC)
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e11:
         return float(value)
     raise InvalidInput(f'"{key}" is {value!r}, which is neither an ISO-8601 time nor Unix seconds.')
 

@@ -16,12 +16,16 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Interrupted(Exception):
-    """Ctrl-C, told apart from click's own handling, which would print a line of its own."""
+    """Ctrl-C, taken before click handles it, which would print a line of its own."""
+
+
+class PipeClosed(Exception):
+    """Whoever read our output has gone; taken before click ends the process with an exit code of its own."""
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     """Says what went wrong and gives the exit code."""
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, PipeClosed | BrokenPipeError):
         _abandon_stdout()
         return EXIT_BROKEN_PIPE
     if isinstance(error, Interrupted | KeyboardInterrupt | click.Abort):

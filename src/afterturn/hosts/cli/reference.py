@@ -24,8 +24,11 @@ This page is written by `python -m afterturn.hosts.cli.reference > docs/cli.md`.
 
 
 def reference() -> str:
-    root = click.Context(app, info_name="afterturn", terminal_width=_WIDTH)
-    return _INTRODUCTION + "".join(_section(context) for context in _contexts(root))
+    return _INTRODUCTION + "".join(_section(context) for context in _contexts(_context(app, "afterturn", None)))
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    return click.Context(command, parent, name, **(command.context_settings | {"terminal_width": _WIDTH}))
 
 
 def _contexts(parent: click.Context) -> list[click.Context]:
@@ -35,7 +38,7 @@ def _contexts(parent: click.Context) -> list[click.Context]:
         for name in parent.command.list_commands(parent):
             command = parent.command.get_command(parent, name)
             assert command is not None
-            found.extend(_contexts(click.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH)))
+            found.extend(_contexts(_context(command, name, parent)))
     return found
 
 

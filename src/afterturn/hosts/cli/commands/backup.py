@@ -1,13 +1,12 @@
 """`backup` and `restore`: the whole store, while others use it."""
 
-import sys
 from pathlib import Path
 
 import click
 
-from afterturn.base.errors import InvalidFile, InvalidInput
+from afterturn.base.errors import InvalidFile
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import progress
+from afterturn.hosts.cli.console import confirm, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 
@@ -21,9 +20,10 @@ from afterturn.hosts.cli.invocation import Invocation
 )
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(invocation: Invocation, file: Path) -> None:
-    """Copy the whole store to FILE, all spaces and tenants, while others read and write it.
+    """Copy the whole store to a new file.
 
-    What is forgotten later stays in the copy: keep track of your backups.
+    All spaces and tenants, while others read and write it. What is forgotten later stays in the copy: keep track of
+    your backups.
     """
     if file.exists():
         raise InvalidFile(f"{file} is there already. Name a new file, or remove that one first.")
@@ -46,20 +46,17 @@ def backup(invocation: Invocation, file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
-    """Replace the whole store by a backup: whole or not at all. Other processes notice before their next recall."""
+    """Replace the whole store by a backup.
+
+    Whole or not at all. Other processes notice before their next recall.
+    """
     if not file.is_file():
         raise InvalidFile(f"There is no backup file at {file}. Check the name.")
     if not yes:
-        _ask(file)
+        confirm(f"replace everything in the store by {file}")
     with invocation.memory(create=True) as memory, progress("Restoring pages") as told:
         memory.restore(file, progress=told)
     if invocation.json:
         print_document({"file": str(file), "restored": True})
     else:
         click.echo(f"Restored from {file}")
-
-
-def _ask(file: Path) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"This would replace everything in the store by {file}. Add --yes to do it.")
-    click.confirm(f"Replace everything in the store by {file}?", abort=True, err=True)

@@ -29,7 +29,10 @@ _HERE = "afterturn.hosts.cli.commands.config"
 @shared_options
 @click.pass_context
 def config(context: click.Context) -> None:
-    """Look at the settings: by argument, environment, settings file, default, in that order."""
+    """Look at the settings.
+
+    They come by argument, environment, settings file, default, in that order.
+    """
     help_when_alone(context)
 
 

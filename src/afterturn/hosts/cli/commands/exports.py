@@ -32,9 +32,10 @@ _STEP = 100
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
 def export(invocation: Invocation, file: str, *, force: bool) -> None:
-    """Write everything held on a space, one JSON object a line, to FILE or stdout.
+    """Write everything held on a space as JSON Lines.
 
-    A file appears whole or not at all, readable by its owner only. `import` reads it back.
+    To FILE, or to stdout; times are Unix seconds there. A file appears whole or not at all, readable by its owner
+    only. `import` reads it back.
     """
     target = None if file == "-" else Path(file)
     if target is not None:

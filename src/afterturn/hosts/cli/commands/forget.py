@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, Filter, Forgotten, Selector, Status
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import count, one_line, progress
+from afterturn.hosts.cli.console import confirm, count, one_line, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 
@@ -38,9 +37,10 @@ _PAGE = 500
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased.")
 def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -> None:
-    """Erase for good: text, versions, vectors, index and timeline. Nothing brings it back.
+    """Erase for good; nothing brings it back.
 
-    Statements that rest only on what is erased go too. `delete` hides, and can be undone.
+    Text, versions, vectors, index entries, jobs and timeline go. Statements that rest only on what is erased go
+    too. `delete` hides, and can be undone.
     """
     selector = _selector(choice)
     with invocation.in_space() as space:
@@ -49,7 +49,7 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
             _print_count(invocation, found)
             return
         if not yes:
-            _ask(selector, invocation.space_name(), found)
+            confirm(f"erase {_entries(found)} of {invocation.space_name()} for good")
         with progress("Forgetting") as told:
             told(0, 0)
             forgotten = space.forget(
@@ -93,12 +93,6 @@ def _matches(entry: Entry, selector: Selector) -> bool:
     if selector.source is not None:
         return selector.source in entry.sources
     return selector.speaker is None or entry.speaker == selector.speaker
-
-
-def _ask(selector: Selector, space: str, found: int) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"This would erase {_entries(found)} of {space} for good. Add --yes to do it.")
-    click.confirm(f"Erase {_entries(found)} of {space} for good? This can not be undone.", abort=True, err=True)
 
 
 def _entries(found: int) -> str:

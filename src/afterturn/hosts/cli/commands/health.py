@@ -20,7 +20,7 @@ from afterturn.hosts.cli.invocation import Invocation
     """,
 )
 def stats(invocation: Invocation) -> None:
-    """Count what the store holds, and what the space holds when one is named."""
+    """Count what the store holds, and the space if named."""
     named = invocation.config().space is not None
     with invocation.memory() as memory:
         numbers: dict[str, Mapping[str, object]] = {"store": memory.stats()}
@@ -51,7 +51,10 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
 )
 @click.pass_context
 def doctor(context: click.Context, invocation: Invocation) -> None:
-    """Check the store, its jobs and what recall needs; each finding says what to do. Exit code 1 on an error."""
+    """Check that all is well, and say what to do if not.
+
+    Looks at the store, its jobs and what recall needs. Exit code 1 when there is an error.
+    """
     findings = _findings(invocation)
     sick = any(finding.level == "error" for finding in findings)
     if invocation.json:

@@ -22,9 +22,10 @@ from afterturn.hosts.cli.times import age
 @click.argument("id", required=False)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Operations at most.")
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
-    """Show every version of one memory and what was done to it; without an id, the space's operations.
+    """Show what was done to a memory, or in a space.
 
-    The ids of operations and groups are what `undo` takes.
+    With an id: its versions and the steps taken on them. Without: the space's operations, newest first. The ids of
+    operations and groups are what `undo` takes.
     """
     if id is None:
         _print_operations(invocation, limit)
@@ -82,7 +83,10 @@ def describe_step(step: Step) -> str:
 )
 @click.argument("operation", metavar="OPERATION|GROUP")
 def undo(invocation: Invocation, operation: str) -> None:
-    """Take back one operation, or a whole group of them. Undoing is an operation too, so it can be undone."""
+    """Take back one operation, or a whole group of them.
+
+    Undoing is an operation too, so it can be undone.
+    """
     with invocation.in_space() as space:
         undone = space.undo(operation)
     if invocation.json:

@@ -31,11 +31,12 @@ _STEP = 100
 @click.option("--skip-bad", is_flag=True, help="Import the good lines and list the others.")
 @click.option("--keep-origin", is_flag=True, help='Trust the "origin" in the file. Only for a file you vouch for.')
 def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
-    """Read memories from FILE or stdin: an export, or lines such as {"text": "..."}.
+    """Read memories from a file or stdin.
 
-    Optional keys: target, speaker, agent, project, conversation, pinned, metadata, sources, occurred_at, valid_from,
-    valid_to, expires_at (ISO-8601, UTC unless they name an offset; or Unix seconds). All lines are checked first: if
-    one is bad, none is imported. Of an export, the current statements are taken.
+    Takes an export, or lines such as {"text": "..."}. Optional keys: target, speaker, agent, project, conversation,
+    pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at (ISO-8601, UTC unless they name an
+    offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, the
+    current statements are taken.
     """
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))

@@ -47,7 +47,10 @@ _ANY = "any"
 def list_entries(
     invocation: Invocation, limit: int, before: str | None, kind: str, statuses: tuple[str, ...], **options: Any
 ) -> None:
-    """List what a space holds, newest first. With --json, one line a memory."""
+    """List what a space holds, newest first.
+
+    With --json, one line a memory.
+    """
     narrowed = as_filter(
         options,
         kind=None if kind == _ANY else Kind(kind),
@@ -96,7 +99,7 @@ def _who(entry: Entry) -> str:
 @click.argument("id")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; default: the newest.")
 def show(invocation: Invocation, id: str, version: int | None) -> None:
-    """Show one memory in full: its text, where it comes from, when it holds."""
+    """Show one memory in full: its text, its origin, its times."""
     with invocation.in_space() as space:
         entry = space.get(check_id(id), version=version)
     if invocation.json:

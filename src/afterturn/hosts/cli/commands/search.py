@@ -46,7 +46,7 @@ _WAIT = 5.0
 def search(
     invocation: Invocation, query: str, limit: int, lanes: tuple[str, ...], as_of: float | None, **options: Any
 ) -> None:
-    """Find what is relevant to a question, best first, and say why.
+    """Find what is relevant, best first, and say why.
 
     score is what ranks. lexical is the share of words in common (the stems that matched are named), similarity the
     closeness in meaning; both are 0 to 1. Finding nothing is an answer too.

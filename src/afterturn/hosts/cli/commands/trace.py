@@ -23,9 +23,10 @@ from afterturn.hosts.cli.times import local
 @click.option("--conversation", metavar="ID", help="Only this conversation.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Events at most.")
 def trace(invocation: Invocation, conversation: str | None, limit: int) -> None:
-    """Tell what memory did: recalls, what was handed over and where, what was recorded. Oldest first.
+    """Tell what memory did, turn by turn.
 
-    With --json, one line an event.
+    Recalls, what was handed over and where, what was recorded; the newest events, oldest first. With --json, one
+    line an event.
     """
     with invocation.in_space() as space:
         events = space.trace(conversation=conversation, limit=limit)

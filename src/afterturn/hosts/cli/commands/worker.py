@@ -25,9 +25,10 @@ from afterturn.hosts.cli.invocation import Invocation
     "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="Seconds that --once may take."
 )
 def worker(invocation: Invocation, *, once: bool, within: float) -> None:
-    """Run background jobs until SIGTERM or Ctrl-C; what has begun is finished first.
+    """Run background jobs until told to stop.
 
-    Several workers may share one store. The jobs of all tenants are done.
+    SIGTERM and Ctrl-C end it; what has begun is finished first. Several workers may share one store. The jobs of
+    all tenants are done.
     """
     with invocation.memory(create=not once) as memory:
         if once:

@@ -1,0 +1,66 @@
+"""A command line to speak to: in this process where that is the same, as a child where it is not."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterturn.hosts.cli.app import run
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class CommandLine:
+    """Calls `afterturn` on a store of its own, in the space user:ada."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.store = folder / "memory.db"
+        self._capture = capture
+        self._patch = patch
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", space: str | None = "user:ada") -> Answer:
+        named = [f"--space={space}"] if space else []
+        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self._capture.readouterr()
+        code = run([f"--store={self.store}", *named, *arguments])
+        captured = self._capture.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    def add(self, text: str, *options: str) -> str:
+        """The new memory's id."""
+        answer = self("add", text, "--json", *options)
+        assert answer.code == 0, answer.err
+        return str(answer.json["entry"]["id"])
+
+    def child(self, *arguments: str, **settings: Any) -> subprocess.Popen[Any]:
+        environment = os.environ | {"AFTERTURN_STORE": str(self.store), "AFTERTURN_SPACE": "user:ada"}
+        environment |= settings.pop("environment", {})
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            [sys.executable, "-m", "afterturn.hosts.cli", *arguments], env=environment, **(pipes | settings)
+        )
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(tmp_path, capsys, monkeypatch)

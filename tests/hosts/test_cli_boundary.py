@@ -1,0 +1,213 @@
+"""Where the command line ends: help, exit codes, one line for bad input, pipes, Ctrl-C, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.hosts.conftest import CommandLine
+
+from afterturn.base.errors import AfterturnError, DeadlineExceeded
+from afterturn.hosts.cli.app import SECTIONS
+from afterturn.hosts.cli.failures import report
+
+COMMANDS = [name for names in SECTIONS.values() for name in names]
+
+HELP_OF_EVERYTHING = """
+import sys
+from afterturn.hosts.cli.app import run
+for arguments in [["--version"], [], ["--help"]] + [[name, "--help"] for name in sys.argv[1:]]:
+    assert run(arguments) == 0, arguments
+print("heavy:", [name for name in ("numpy", "apsw", "tokenizers", "rich", "asyncio") if name in sys.modules])
+"""
+
+
+def test_help_and_version_load_neither_numpy_nor_apsw() -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", HELP_OF_EVERYTHING, *COMMANDS, "config"], capture_output=True, text=True, check=True
+    )
+    assert child.stdout.splitlines()[-1] == "heavy: []"
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "config show", "config schema", "config path"])
+def test_every_command_explains_itself_with_examples(cli: CommandLine, name: str) -> None:
+    answer = cli(*name.split(), "--help")
+    assert answer.code == 0
+    assert f"Usage: afterturn {name}" in answer.out
+    assert "\nExamples:\n  $ " in answer.out
+
+
+def test_the_version_is_one_line(cli: CommandLine) -> None:
+    answer = cli("--version")
+    assert (answer.code, answer.out.split()[0], answer.out.count("\n")) == (0, "afterturn", 1)
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["nonsense"], "No such command"),
+        (["add"], "Missing argument"),
+        (["add", "a", "b"], "unexpected extra argument"),
+        (["list", "--limit", "0"], "--limit"),
+        (["list", "--nonsense"], "--nonsense"),
+        (["list", "--status", "asleep"], "asleep"),
+        (["search", "tea", "--as-of", "soon"], "no ISO-8601 time"),
+        (["add", "tea", "--meta", "text"], "is not KEY=VALUE"),
+        (["add", "tea", "--meta", "=text"], "is not KEY=VALUE"),
+        (["import", "nowhere.jsonl"], "can not be read"),
+        (["import", "."], "can not be read"),
+        (["forget"], "Say what to forget"),
+        (["forget", "0k3v8r2c", "--everything"], "Say what to forget"),
+        (["restore", "nowhere.db", "--yes"], "There is no backup file"),
+        (["show", "no id!"], "no valid memory id"),
+        (["--space", "ada", "list"], "no valid space"),
+        (["--tenant", " ", "add", "tea"], "no valid tenant"),
+    ],
+)
+def test_bad_input_gets_exit_code_2_and_one_line(cli: CommandLine, arguments: list[str], complaint: str) -> None:
+    cli.store.touch()
+    answer = cli(*arguments)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert answer.err.startswith("afterturn: ")
+    assert complaint in answer.err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["list", "--limit", "0"], ["show", "no id!"]])
+def test_with_json_errors_are_json_too(cli: CommandLine, arguments: list[str]) -> None:
+    cli.store.touch()
+    answer = cli(*arguments, "--json")
+    error = json.loads(answer.err)["error"]
+    assert (answer.code, answer.out, sorted(error)) == (2, "", ["message", "type"])
+
+
+def test_text_that_looks_like_an_option_does_not_change_the_output(cli: CommandLine) -> None:
+    answer = cli("show", "--", "--json")
+    assert (answer.code, answer.err.startswith("afterturn: ")) == (2, True)
+
+
+def test_without_a_space_a_command_says_how_to_name_one(cli: CommandLine) -> None:
+    cli.store.touch()
+    answer = cli("list", space=None)
+    assert answer.code == 2
+    assert all(way in answer.err for way in ("--space", "AFTERTURN_SPACE", "config.toml"))
+
+
+@pytest.mark.parametrize("name", ["list", "stats", "trace", "history", "export"])
+def test_looking_into_a_store_that_is_not_there_makes_none(cli: CommandLine, name: str) -> None:
+    answer = cli(name)
+    assert (answer.code, answer.err.count("\n"), cli.store.exists()) == (2, 1, False)
+
+
+def test_a_folder_is_no_store(cli: CommandLine) -> None:
+    cli.store.mkdir()
+    answer = cli("add", "tea")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+def test_a_file_of_another_kind_is_refused_and_left_as_it_is(cli: CommandLine) -> None:
+    cli.store.write_text("a shopping list\n" * 1000)
+    answer = cli("add", "tea")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert cli.store.read_text() == "a shopping list\n" * 1000
+
+
+def test_an_unknown_kind_of_store_is_bad_input(cli: CommandLine) -> None:
+    answer = cli("--store", "carrier-pigeon://coop", "add", "tea")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+def test_a_bad_setting_in_the_environment_is_named(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERTURN_GRACE", "soon")
+    answer = cli("config", "show")
+    assert (answer.code, "AFTERTURN_GRACE" in answer.err) == (2, True)
+
+
+def test_an_unexpected_error_is_one_line_and_exit_code_70(capsys: pytest.CaptureFixture[str]) -> None:
+    code = report(ZeroDivisionError("oh"), as_json=False, debug=False)
+    shown = capsys.readouterr().err
+    assert (code, shown.count("\n")) == (70, 1)
+    assert "Unexpected ZeroDivisionError: oh." in shown
+    assert "--debug" in shown
+
+
+def test_with_debug_an_unexpected_error_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ZeroDivisionError("oh")
+    except ZeroDivisionError as error:
+        report(error, as_json=False, debug=True)
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [AfterturnError("one\ntwo"), DeadlineExceeded("one\ntwo")])
+def test_a_message_of_several_lines_becomes_one(error: AfterturnError, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(error, as_json=False, debug=False) == 2
+    assert capsys.readouterr().err == "afterturn: one two\n"
+
+
+def test_a_pipe_that_nobody_reads_ends_the_command_quietly(cli: CommandLine) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with cli.child("config", "schema", stdout=writing) as child:
+        os.close(writing)
+        _, shown = child.communicate()
+    assert (child.returncode, shown) == (141, b"")
+
+
+def test_ctrl_c_ends_a_command_with_one_line_and_130(cli: CommandLine) -> None:
+    fifo = cli.folder / "endless.jsonl"
+    os.mkfifo(fifo)
+    with cli.child("import", str(fifo)) as child, fifo.open("wb"):  # waits until the child reads
+        child.send_signal(signal.SIGINT)
+        out, shown = child.communicate()
+    assert (child.returncode, out, shown) == (130, b"", b"afterturn: Interrupted.\n")
+
+
+def on_a_terminal(cli: CommandLine, *arguments: str, keys: bytes = b"", **environment: str) -> tuple[int, str]:
+    """Exit code and everything a terminal would show."""
+    ours, theirs = pty.openpty()
+    os.write(ours, keys)
+    known = {"TERM": "xterm-256color", "COLUMNS": "80"} | environment
+    with cli.child(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, environment=known) as child:
+        os.close(theirs)
+        shown = b""
+        while part := _part(ours):
+            shown += part
+        code = child.wait()
+    os.close(ours)
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+def _part(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # Linux's way to say that the other end is closed
+        return b""
+
+
+def test_colours_are_for_terminals_and_no_color_is_respected(cli: CommandLine) -> None:
+    assert "\x1b[" in on_a_terminal(cli, "config", "show")[1]
+    assert "\x1b[" not in on_a_terminal(cli, "config", "show", NO_COLOR="1")[1]
+    assert "\x1b[" not in cli("config", "show").out
+
+
+def test_a_line_is_cut_at_a_terminals_edge_and_whole_in_a_pipe(cli: CommandLine) -> None:
+    long = "x" * 300
+    on_terminal = on_a_terminal(cli, "config", "show", AFTERTURN_TENANT=long, NO_COLOR="1")[1]
+    assert max(len(line) for line in on_terminal.splitlines()) <= 80
+    assert long in cli("--tenant", long, "config", "show").out
+
+
+def test_the_page_about_the_command_line_is_what_the_commands_say() -> None:
+    from afterturn.hosts.cli.reference import reference
+
+    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    assert page.read_text() == reference(), "run `python -m afterturn.hosts.cli.reference > docs/cli.md`"
