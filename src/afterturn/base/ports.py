@@ -185,6 +185,10 @@ class Index(Protocol):
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
         """Stores vectors of entries that are still there; how many were. Wrong size: ValueError."""
 
+    def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
+        """Makes this the store's embedder. When it was another before (or none): (tenant, space) of every space with
+        entries, all to be embedded anew. Empty when it is the same as last time."""
+
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
         """(key, text) of active entries without a vector of this embedder, oldest first."""
 
@@ -198,6 +202,9 @@ class Jobs(Protocol):
 
         `attempts` counts this claim.
         """
+
+    def waiting(self, kinds: Sequence[str], *, now: float) -> int:
+        """How many could be claimed at `now`. Looking writes nothing."""
 
     def complete(self, job_id: str, *, owner: str) -> bool:
         """Removes it. False when the lease was lost to another owner: then the job's writes must not be committed."""

@@ -211,7 +211,8 @@ class LaneQuery:
     """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
 
     `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
-    `lane=None` searches statements and records alike.
+    `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
+    only when `evidence` asks for them (C6).
     """
 
     scope: Scope
@@ -221,6 +222,7 @@ class LaneQuery:
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
     filter: Filter = Filter()
+    evidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,82 @@
+"""What memory tells about itself: every event by name, handed to the host and kept in the timeline."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from afterturn.base.ports import Clock
+from afterturn.base.types import Event, Scalar
+
+logger = logging.getLogger("afterturn")
+
+EVENTS = {
+    "memory_opened": "The store is open and lexical recall is ready.",
+    "memory_off": "`open(None)`: the same calls, no memory. Said once.",
+    "memory_forked": "A memory was used in a forked child, where it gives nothing. Said once.",
+    "memory_closed": "A turn was used after its memory was closed, and got nothing. Said once.",
+    "vectors_ready": "The embedder is loaded; from now on recall uses vectors too.",
+    "embedder_unavailable": "The embedder can not be loaded; recall goes on with words alone.",
+    "turn_started": "A turn began in a conversation.",
+    "turn_aborted": "A turn ended without a finished answer (`reason`).",
+    "recall_started": "A recall is under way; nobody waits for it.",
+    "recall_settled": "A recall has its result: hits per lane, what is missing, milliseconds.",
+    "recall_ended": "How a recall ended: `outcome` and `reason`.",
+    "handed_over": "A block went into the host's messages: where, how many memories, bytes and tokens.",
+    "recorded": "A turn's messages are durably stored.",
+    "not_recorded": "A turn was left but nothing was stored (`reason`).",
+    "record_cut": "A message was longer than `record_bytes_max` and was stored cut.",
+    "recording_waits": "A turn could not be written yet; it waits in memory and in the spill folder.",
+    "recording_recovered": "A turn that had to wait is stored now.",
+    "unknown_dialect": "The messages are in no format that memory reads; the turn goes on without it.",
+    "job_failed": "A background job failed and will be tried again.",
+    "job_dead": "A background job failed too often; `afterturn doctor` shows it.",
+    "forgotten": "Something was erased: how many entries, and whether old bytes are still held by a reader.",
+    "turns_abandoned": "Open turns that nobody came back to were closed.",
+    "retention_ended": "Records older than `records_retention_days` were erased.",
+}
+
+BUFFER_MAX = 1000
+
+
+class Events:
+    """Hands events to the host at once and buffers them for the timeline. Lives on memory's thread."""
+
+    def __init__(self, clock: Clock, tenant: str, on_event: Callable[[Event], None] | None) -> None:
+        self._clock = clock
+        self._tenant = tenant
+        self._on_event = on_event
+        self._buffer: deque[Event] = deque(maxlen=BUFFER_MAX)
+        self._wake: Callable[[], None] | None = None
+
+    def when_buffered(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when there is something to store."""
+        self._wake = wake
+
+    def emit(self, name: str, *, space: str = "", conversation: str = "", turn: str = "", **data: Scalar) -> None:
+        assert name in EVENTS, f"{name} is not in EVENTS"
+        event = Event(name, self._clock.now(), self._tenant, space, conversation, turn, data)
+        self._tell(event)
+        if space:
+            self._buffer.append(event)
+            if self._wake:
+                self._wake()
+
+    def tell(self, name: str, **data: Scalar) -> None:
+        """Hands an event to the host from whatever thread this is; for when memory's own is gone."""
+        self._tell(Event(name, self._clock.now(), self._tenant, data=data))
+
+    def take(self) -> list[Event]:
+        """What is to be stored; the buffer is empty afterwards."""
+        taken = list(self._buffer)
+        self._buffer.clear()
+        return taken
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:  # the boundary: a host's handler must not break memory
+            logger.exception("the event handler failed on %s", event.name)

@@ -1,0 +1,111 @@
+"""Runs the jobs that writes leave behind: claimed under a lease, retried with backoff, given up visibly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from afterturn.base.errors import AfterturnError
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Store, Unit
+from afterturn.base.types import Job, JobState
+
+logger = logging.getLogger("afterturn")
+
+LEASE = 60.0
+POLL = 2.0
+ATTEMPTS_MAX = 5
+BACKOFF = 2.0
+CLAIM_MAX = 4
+
+Commit: TypeAlias = Callable[[Unit], None]
+Handler: TypeAlias = Callable[[Job], Awaitable[Commit]]
+
+
+class LeaseLost(AfterturnError):
+    """Another process took the job over; its writes count, not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a runner needs to know of its surroundings."""
+
+    store: Store
+    clock: Clock
+    events: Events
+    owner: str
+
+
+class JobRunner:
+    """A handler prepares outside of any transaction and returns the writes; those commit with the job's removal."""
+
+    def __init__(self, work: Work, handlers: Mapping[str, Handler]) -> None:
+        self._work = work
+        self._handlers = dict(handlers)
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to do. To be called on the loop."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
+        while True:
+            self._wake.clear()
+            await self.run_due()
+            try:
+                await asyncio.wait_for(self._wake.wait(), POLL)
+            except TimeoutError:
+                continue
+
+    async def run_due(self) -> int:
+        """Runs jobs until none is due; how many ended well."""
+        done = 0
+        while jobs := await self._claim():
+            for job in jobs:
+                done += await self._run_one(job)
+        return done
+
+    async def idle(self, tenant: str) -> bool:
+        """Whether nothing is left to do for this tenant, by any process. Dead jobs do not count."""
+        counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant))
+        return counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0
+
+    async def _claim(self) -> list[Job]:
+        kinds, now, owner = list(self._handlers), self._work.clock.now(), self._work.owner
+        # Looking first keeps an idle process from writing, which would cost a lock and a sync every time.
+        if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=now)):
+            return []
+        return await self._work.store.write(
+            lambda unit: unit.jobs.claim(kinds, owner=owner, now=now, lease=LEASE, limit=CLAIM_MAX)
+        )
+
+    async def _run_one(self, job: Job) -> bool:
+        try:
+            commit = await self._handlers[job.kind](job)
+            await self._work.store.write(lambda unit: self._finish(unit, job, commit))
+        except LeaseLost:
+            return False
+        except Exception as error:  # the boundary: one bad job must not stop the others
+            await self._fail(job, error)
+            return False
+        return True
+
+    def _finish(self, unit: Unit, job: Job, commit: Commit) -> None:
+        if not unit.jobs.complete(job.id, owner=self._work.owner):
+            raise LeaseLost(f"Job {job.id} was taken over by another process.")
+        commit(unit)
+
+    async def _fail(self, job: Job, error: Exception) -> None:
+        logger.warning("job %s (%s) failed", job.id, job.kind, exc_info=error)
+        dead = job.attempts >= ATTEMPTS_MAX
+        retry_at = None if dead else self._work.clock.now() + BACKOFF**job.attempts
+        reason = f"{type(error).__name__}: {error}"[:500]
+        await self._work.store.write(
+            lambda unit: unit.jobs.fail(job.id, owner=self._work.owner, error=reason, retry_at=retry_at)
+        )
+        name = "job_dead" if dead else "job_failed"
+        self._work.events.emit(name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason)

@@ -1,0 +1,47 @@
+"""The one place where tasks that outlive a call are started, watched and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+logger = logging.getLogger("afterturn")
+
+FAILURES_MAX = 50
+
+
+class Supervisor:
+    """Owns tasks on the private loop. A failed one is logged and kept in `failures`; the others go on."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self.failures: deque[tuple[str, BaseException]] = deque(maxlen=FAILURES_MAX)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._watch(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step never reaches its coroutine, which would warn about it.
+        task.add_done_callback(lambda _: work.close())
+        if self._closing:
+            task.cancel()
+        return task
+
+    async def close(self, *, within: float) -> None:
+        """Cancels every task and waits, bounded, until they have ended."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=within)
+
+    async def _watch(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await work
+        except Exception as error:  # the boundary: one lost task must not lose the rest
+            self.failures.append((name, error))
+            logger.exception("%s failed", name)

@@ -1,0 +1,183 @@
+"""The same memory for hosts with no event loop: every verb waits for its answer. A second bridge, not a second core."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, MutableSequence, Sequence
+from types import TracebackType
+
+from afterturn.base.errors import MemoryClosed
+from afterturn.base.loop import PrivateLoop, blocking
+from afterturn.memory import (
+    CONFIGURED,
+    STOP_WITHIN,
+    Handler,
+    MemoryHandle,
+    Settings,
+    Target,
+    begin,
+    check_messages,
+    make_place,
+    settings,
+)
+from afterturn.runtime import MemoryCore, Parts
+from afterturn.space.verbs import SpaceCore
+from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.turn import M, Phase, TurnVerbs
+
+WORK_POLL = 0.2
+
+
+class Memory(MemoryHandle):
+    """`with afterturn.blocking.open("memory.db") as memory`, or `start` and `close`."""
+
+    def start(self) -> Memory:
+        core = self._make()
+        try:
+            core.loop.wait(core.start())
+        except BaseException:
+            core.abandon()
+            core.loop.stop(within=STOP_WITHIN)
+            raise
+        self._opened(core)
+        return self
+
+    def close(self) -> None:
+        if self._started is None or self._started.loop.forked:
+            return
+        try:
+            self._loop.wait(self._core.close())
+        except MemoryClosed:
+            return
+        finally:
+            self._ended()
+
+    def __enter__(self) -> Memory:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def conversation(
+        self,
+        id: str,
+        *,
+        user: str | None = None,
+        owner: str | None = None,
+        reads: Sequence[str] = (),
+        writes: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+    ) -> Conversation:
+        place = make_place(
+            self._config.tenant, id, user=user, owner=owner, reads=reads, writes=writes, agent=agent, project=project
+        )
+        return Conversation(self._core.conversation(place), self._loop)
+
+    def space(self, name: str) -> Space:
+        return Space(self._core.space(name), self._loop)
+
+    def work(self, until: Callable[[], bool]) -> None:
+        """Lets the background jobs run until `until()` is true; for processes that do nothing else."""
+        pause = threading.Event()
+        while not until():
+            pause.wait(WORK_POLL)
+
+    ready = blocking(MemoryCore.ready)
+    drain = blocking(MemoryCore.drain)
+    backup = blocking(MemoryCore.backup)
+    restore = blocking(MemoryCore.restore)
+    stats = blocking(MemoryCore.stats)
+    check = blocking(MemoryCore.check)
+    retry_dead = blocking(MemoryCore.retry_dead)
+
+
+class Turn(TurnVerbs):
+    """For hosts without an event loop: `with conversation.turn(messages) as turn`."""
+
+    def inject(self, messages: MutableSequence[M], *, within: float | None = None, phase: Phase = "fast") -> M | None:
+        """Adds the block if it is there, waiting for it at most `grace` seconds, once per turn."""
+        wait = self._wait_for(messages, within, phase) or 0.0
+        if wait > 0 and self._state is not None:
+            self._state.prefetch.ready_blocking(within=wait)
+        return self.inject_now(messages)
+
+    def wait_recorded(self, within: float = 5.0) -> bool:
+        """Whether the turn is durably stored, as far as that is known within so many seconds."""
+        if self._state is None or not self._left:
+            return False
+        return self._state.recorded.wait_blocking(within=within) is True
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(failed=kind is not None)
+
+
+class Conversation:
+    def __init__(self, core: ConversationCore, loop: PrivateLoop) -> None:
+        self._core = core
+        self._loop = loop
+
+    @property
+    def id(self) -> str:
+        return self._core.place.id
+
+    def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+        """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
+        return Turn(self._core, begin(self._core, messages, id, speaker), messages)
+
+    def start_turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+        """The same without `with`: end it with `turn.finish(messages)`, here or in another process."""
+        check_messages(messages)
+        return Turn(self._core, self._loop.wait(self._core.start_turn(list(messages), id, speaker)), messages)
+
+    def resume_turn(self, id: str) -> Turn:
+        """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
+        return Turn(self._core, self._loop.wait(self._core.resume_turn(id)), None)
+
+
+class Space:
+    """One space, spoken to directly."""
+
+    def __init__(self, core: SpaceCore, loop: PrivateLoop) -> None:
+        self._core = core
+        self._loop = loop
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    add = blocking(SpaceCore.add)
+    add_many = blocking(SpaceCore.add_many)
+    update = blocking(SpaceCore.update)
+    delete = blocking(SpaceCore.delete)
+    get = blocking(SpaceCore.get)
+    list = blocking(SpaceCore.list)
+    history = blocking(SpaceCore.history)
+    operations = blocking(SpaceCore.operations)
+    undo = blocking(SpaceCore.undo)
+    forget = blocking(SpaceCore.forget)
+    recall = blocking(SpaceCore.recall)
+    trace = blocking(SpaceCore.trace)
+    conversations = blocking(SpaceCore.conversations)
+    export = blocking(SpaceCore.export)
+    stats = blocking(SpaceCore.stats)
+
+
+def open(
+    target: Target = CONFIGURED,
+    config: Settings = None,
+    *,
+    tenant: str | None = None,
+    on_event: Handler | None = None,
+    background: bool | None = None,
+    parts: Parts | None = None,
+) -> Memory:
+    """A memory on a file, to be entered with `with`."""
+    return Memory(target, settings(config, tenant, background=background), parts or Parts(), on_event)

@@ -1,0 +1,1 @@
+"""What becomes of a finished turn: it is recorded, durably, once."""

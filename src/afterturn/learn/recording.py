@@ -1,0 +1,152 @@
+"""One turn on its way into the store, and the one transaction that puts it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from afterturn.base.errors import InvalidFile
+from afterturn.base.ports import Ids, Unit
+from afterturn.base.types import (
+    BlockRow,
+    Draft,
+    Job,
+    Kind,
+    Message,
+    Operation,
+    Origin,
+    Target,
+    TurnRow,
+    TurnStatus,
+    Verb,
+)
+from afterturn.guard.gate import Gate
+
+
+class Outcome(StrEnum):
+    """What became of a recording. Everything but `stored` and `known` means: not recorded."""
+
+    STORED = "stored"
+    KNOWN = "known"
+    FORGOTTEN = "forgotten"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A completed turn, ready to be written: plain values, so that it can wait in a file."""
+
+    tenant: str
+    space: str
+    conversation: str
+    turn: str
+    owner: str
+    started_at: float
+    user_hash: str
+    messages: tuple[Message, ...]
+    agent: str | None = None
+    project: str | None = None
+    blocks: tuple[BlockRow, ...] = ()
+    ended_at: float = 0.0
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def speakers(self) -> set[str]:
+        return {message.speaker for message in self.messages}
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recording:
+        """Raises InvalidFile for what `to_json` did not write."""
+        try:
+            fields = json.loads(text)
+            fields["messages"] = tuple(Message(**message) for message in fields["messages"])
+            fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidFile(f"A waiting recording can not be read: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    outcome: Outcome
+    records: int = 0
+    cut: int = 0
+
+
+def is_exchange(messages: Sequence[Message]) -> bool:
+    """A user said something and the agent answered; less than that is not recorded (C1)."""
+    return any(m.role == "user" and m.text.strip() for m in messages) and any(
+        m.role == "assistant" and m.text.strip() for m in messages
+    )
+
+
+def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
+    """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
+    tenant, owner, conversation = recording.tenant, recording.owner, recording.conversation
+    if unit.operations.is_forgotten(
+        tenant, recording.space, conversation=conversation, speakers=recording.speakers, since=recording.started_at
+    ):
+        return Written(Outcome.FORGOTTEN)
+    unit.conversations.open(tenant, owner, conversation, at=recording.ended_at)
+    unit.conversations.start_turn(tenant, owner, _turn_row(recording))
+    if not unit.conversations.end_turn(
+        tenant, owner, conversation, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=True
+    ):
+        return Written(Outcome.KNOWN)
+    for block in recording.blocks:
+        unit.conversations.add_block(tenant, owner, conversation, block)
+    return _write_records(unit, recording, gate, ids)
+
+
+def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
+    position = unit.records.next_position(recording.tenant, recording.space, recording.conversation)
+    drafts = [_draft(recording, message, position + at) for at, message in enumerate(recording.messages)]
+    admitted = [entry for draft in drafts if (entry := gate.admit_record(draft)) is not None]
+    operation = unit.operations.start(
+        Operation(
+            ids.new(),
+            recording.tenant,
+            recording.space,
+            Verb.RECORD,
+            Origin.USER,
+            recording.ended_at,
+            group=f"turn:{recording.turn}",
+        )
+    )
+    unit.records.add(operation, admitted)
+    unit.jobs.add(embed_job(recording.tenant, recording.space, ids.new(), recording.ended_at), coalesce=True)
+    return Written(Outcome.STORED, len(admitted), sum("cut" in entry.reason for entry in admitted))
+
+
+def embed_job(tenant: str, space: str, job_id: str, at: float) -> Job:
+    """Whoever opens the store with an embedder gives the space's new entries their vectors."""
+    return Job(id=job_id, kind="embed", tenant=tenant, space=space, payload="{}", run_at=at)
+
+
+def _turn_row(recording: Recording) -> TurnRow:
+    return TurnRow(recording.turn, recording.conversation, TurnStatus.OPEN, recording.started_at, recording.user_hash)
+
+
+_ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
+
+
+def _draft(recording: Recording, message: Message, position: int) -> Draft:
+    return Draft(
+        text=message.text,
+        kind=Kind.RECORD,
+        origin=_ORIGINS.get(message.role, Origin.TOOL),
+        target=Target.USER if message.role == "user" else Target.ENVIRONMENT,
+        agent=recording.agent,
+        project=recording.project,
+        conversation=recording.conversation,
+        turn=recording.turn,
+        position=position,
+        speaker=message.speaker,
+        occurred_at=recording.ended_at,
+        metadata=dict(recording.metadata),
+    )

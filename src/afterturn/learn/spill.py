@@ -1,0 +1,97 @@
+"""Recordings that the store would not take, one file each beside it, until it does."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterturn.base.errors import InvalidFile
+from afterturn.base.types import Selector
+from afterturn.learn.recording import Recording
+
+logger = logging.getLogger("afterturn")
+
+
+class Spill:
+    """A folder of waiting recordings. A file is whole or not there; several processes may share the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, recording: Recording) -> Path:
+        """Durable when it returns. The same turn spilled twice is one file. Raises OSError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = self._path(recording)
+        draft = target.with_suffix(f".{os.getpid()}.tmp")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(recording.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+        return target
+
+    def remove(self, recording: Recording) -> None:
+        """Once it is stored, or forgotten."""
+        _erase(self._path(recording))
+
+    def waiting(self) -> Iterator[Recording]:
+        """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
+        for path in self.files():
+            try:
+                yield Recording.from_json(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue  # another process was quicker
+            except (InvalidFile, UnicodeDecodeError) as error:
+                logger.warning("%s is damaged and was set aside: %s", path.name, error)
+                path.replace(path.with_suffix(".bad"))
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"), key=lambda path: (_modified(path), path.name))
+
+    def damaged(self) -> list[Path]:
+        return sorted(self.folder.glob("*.bad"))
+
+    def forget(self, tenant: str, space: str, selector: Selector) -> int:
+        """Erases the files that a selector covers; how many."""
+        covered = [recording for recording in self.waiting() if covers(recording, tenant, space, selector)]
+        for recording in covered:
+            self.remove(recording)
+        return len(covered)
+
+    def _path(self, recording: Recording) -> Path:
+        key = "\n".join((recording.tenant, recording.owner, recording.conversation, recording.turn))
+        return self.folder / (hashlib.blake2b(key.encode(), digest_size=16).hexdigest() + ".json")
+
+
+def covers(recording: Recording, tenant: str, space: str, selector: Selector) -> bool:
+    """Whether forgetting by this selector means this recording too."""
+    if (recording.tenant, recording.space) != (tenant, space):
+        return False
+    return (
+        selector.everything
+        or selector.conversation == recording.conversation
+        or (selector.speaker is not None and selector.speaker in recording.speakers)
+    )
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _erase(path: Path) -> None:
+    try:
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.write(b"\x00" * size)
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    except FileNotFoundError:
+        return

@@ -1,0 +1,97 @@
+"""What goes on beside the turns: events reach the timeline, old turns and records come to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from afterturn.base.config import Config
+from afterturn.base.errors import StoreError
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Store
+from afterturn.base.types import Selector
+from afterturn.learn.recorder import Recorder
+
+logger = logging.getLogger("afterturn")
+
+TIMELINE_DELAY = 0.2
+HOUSEKEEPING_EVERY = 3600.0
+RETENTION_BATCH = 200
+DAY = 86_400.0
+
+
+class TimelineWriter:
+    """Stores events in batches: an event is worth keeping, but not a commit of its own."""
+
+    def __init__(self, store: Store, events: Events, entries_max: int) -> None:
+        self._store = store
+        self._events = events
+        self._entries_max = entries_max
+        self._wake = asyncio.Event()
+        events.when_buffered(self._wake.set)
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(TIMELINE_DELAY)
+            await self.flush()
+
+    async def flush(self) -> None:
+        self._wake.clear()
+        events = self._events.take()
+        if not events:
+            return
+        try:
+            await self._store.write(lambda unit: unit.timeline.add(events, entries_max=self._entries_max))
+        except StoreError as error:
+            logger.warning("%d events are missing from the timeline: %s", len(events), error)
+
+
+class Housekeeping:
+    """At opening and every hour: recover what waits, abandon turns nobody came back to, end records' retention."""
+
+    def __init__(self, store: Store, recorder: Recorder, config: Config, clock: Clock, events: Events) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._config = config
+        self._clock = clock
+        self._events = events
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.once()
+            except StoreError as error:
+                logger.warning("housekeeping waits, the store can not be written: %s", error)
+            await asyncio.sleep(HOUSEKEEPING_EVERY)
+
+    async def once(self) -> None:
+        await self._recorder.recover()
+        await self._abandon_turns()
+        await self._end_retention()
+
+    async def _abandon_turns(self) -> None:
+        now = self._clock.now()
+        before = now - self._config.turn_idle_timeout
+        count = await self._store.write(lambda unit: unit.conversations.abandon_turns(started_before=before, at=now))
+        if count:
+            self._events.emit("turns_abandoned", turns=count)
+
+    async def _end_retention(self) -> None:
+        days, tenant = self._config.records_retention_days, self._config.tenant
+        if days is None:
+            return
+        now = self._clock.now()
+        before, erased = now - days * DAY, 0
+        while ended := await self._store.read(
+            lambda unit: unit.records.older_than(tenant, before, limit=RETENTION_BATCH)
+        ):
+            for space, entry_id in ended:
+                selector = Selector(memory=entry_id)
+                await self._store.write(
+                    lambda unit, space=space, selector=selector: unit.operations.forget(tenant, space, selector, at=now)
+                )
+            erased += len(ended)
+        if erased:
+            await self._store.scrub()
+            self._events.emit("retention_ended", records=erased)

@@ -1,0 +1,271 @@
+"""The public objects for hosts with an event loop: `open`, and the memory, conversations and spaces it gives.
+
+They hold nothing but a core and the loop it lives on; `blocking` is the same for hosts without a loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+
+from afterturn.base.config import Config, default_store, load_config
+from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, StoreUnavailable
+from afterturn.base.loop import PrivateLoop, awaiting, last_chance
+from afterturn.base.names import check_name, check_space
+from afterturn.base.types import Event
+from afterturn.runtime import MemoryCore, Parts, make_core
+from afterturn.space.verbs import SpaceCore
+from afterturn.turn.conversation import ConversationCore, Place
+from afterturn.turn.turn import Turn
+
+
+class _Configured:
+    """Stands for: the store that the settings name."""
+
+
+CONFIGURED: Final = _Configured()
+Target: TypeAlias = str | os.PathLike[str] | _Configured | None
+Settings: TypeAlias = Config | Mapping[str, Any] | None
+Handler: TypeAlias = Callable[[Event], None]
+
+STOP_WITHIN = 2.0
+
+
+class MemoryHandle:
+    """What both kinds of memory are made of: settings that were checked, and a core once it is started."""
+
+    def __init__(self, target: Target, config: Config, parts: Parts, on_event: Handler | None) -> None:
+        self._target = resolve_target(target, config)
+        self._config = config
+        self._parts = parts
+        self._on_event = on_event
+        self._started: MemoryCore | None = None
+
+    @property
+    def _core(self) -> MemoryCore:
+        if self._started is None:
+            raise MemoryClosed("This memory is not open yet. Enter it with `async with afterturn.open(...)`.")
+        return self._started
+
+    @property
+    def _loop(self) -> PrivateLoop:
+        return self._core.loop
+
+    def close_at_exit(self) -> None:
+        """The interpreter is leaving and nobody closed this memory."""
+        if self._started is not None and not self._started.loop.forked:
+            self._started.loop.wait(self._started.close())
+            self._started.loop.stop(within=STOP_WITHIN)
+
+    def _make(self) -> MemoryCore:
+        if self._started is not None:
+            raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
+        return make_core(self._target, self._config, self._parts, self._on_event)
+
+    def _opened(self, core: MemoryCore) -> None:
+        self._started = core
+        last_chance.watch(self)
+
+    def _ended(self) -> None:
+        last_chance.forget(self)
+        self._core.loop.stop(within=STOP_WITHIN)
+
+
+class Memory(MemoryHandle):
+    """An agent's memory. `async with afterturn.open("memory.db") as memory`, or `start` and `close`."""
+
+    async def start(self) -> Memory:
+        """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
+        core = self._make()
+        try:
+            await core.loop.run(core.start())
+        except BaseException:
+            core.abandon()
+            core.loop.stop(within=STOP_WITHIN)
+            raise
+        self._opened(core)
+        return self
+
+    async def close(self) -> None:
+        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any task or loop."""
+        if self._started is None or self._started.loop.forked:
+            return
+        try:
+            await self._loop.run(self._core.close())
+        except MemoryClosed:
+            return
+        finally:
+            self._ended()
+
+    async def __aenter__(self) -> Memory:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def conversation(
+        self,
+        id: str,
+        *,
+        user: str | None = None,
+        owner: str | None = None,
+        reads: Sequence[str] = (),
+        writes: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+    ) -> Conversation:
+        """One thread of messages. `user="ada"` stands for `owner="user:ada"`; it reads its own space and `reads`."""
+        place = make_place(
+            self._config.tenant, id, user=user, owner=owner, reads=reads, writes=writes, agent=agent, project=project
+        )
+        return Conversation(self._core.conversation(place), self._loop)
+
+    def space(self, name: str) -> Space:
+        """One space, spoken to directly."""
+        return Space(self._core.space(name), self._loop)
+
+    ready = awaiting(MemoryCore.ready)
+    drain = awaiting(MemoryCore.drain)
+    backup = awaiting(MemoryCore.backup)
+    restore = awaiting(MemoryCore.restore)
+    stats = awaiting(MemoryCore.stats)
+    check = awaiting(MemoryCore.check)
+    retry_dead = awaiting(MemoryCore.retry_dead)
+
+
+class Conversation:
+    def __init__(self, core: ConversationCore, loop: PrivateLoop) -> None:
+        self._core = core
+        self._loop = loop
+
+    @property
+    def id(self) -> str:
+        return self._core.place.id
+
+    def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
+        """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
+        return Turn(self._core, begin(self._core, messages, id, speaker), messages)
+
+    async def start_turn(
+        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None
+    ) -> Turn:
+        """The same without `async with`: end it with `turn.finish(messages)`, here or in another process."""
+        check_messages(messages)
+        return Turn(self._core, await self._loop.run(self._core.start_turn(list(messages), id, speaker)), messages)
+
+    async def resume_turn(self, id: str) -> Turn:
+        """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
+        return Turn(self._core, await self._loop.run(self._core.resume_turn(id)), None)
+
+
+class Space:
+    """One space, spoken to directly. There is no verb without a space."""
+
+    def __init__(self, core: SpaceCore, loop: PrivateLoop) -> None:
+        self._core = core
+        self._loop = loop
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    add = awaiting(SpaceCore.add)
+    add_many = awaiting(SpaceCore.add_many)
+    update = awaiting(SpaceCore.update)
+    delete = awaiting(SpaceCore.delete)
+    get = awaiting(SpaceCore.get)
+    list = awaiting(SpaceCore.list)
+    history = awaiting(SpaceCore.history)
+    operations = awaiting(SpaceCore.operations)
+    undo = awaiting(SpaceCore.undo)
+    forget = awaiting(SpaceCore.forget)
+    recall = awaiting(SpaceCore.recall)
+    trace = awaiting(SpaceCore.trace)
+    conversations = awaiting(SpaceCore.conversations)
+    export = awaiting(SpaceCore.export)
+    stats = awaiting(SpaceCore.stats)
+
+
+def open(
+    target: Target = CONFIGURED,
+    config: Settings = None,
+    *,
+    tenant: str | None = None,
+    on_event: Handler | None = None,
+    background: bool | None = None,
+    parts: Parts | None = None,
+) -> Memory:
+    """A memory on a file, to be entered. `None`: the same API with no memory; nothing: the store in the settings."""
+    return Memory(target, settings(config, tenant, background=background), parts or Parts(), on_event)
+
+
+def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:
+    """The settings of one memory: arguments first, then environment, file and defaults."""
+    given: dict[str, Any] = {
+        name: value for name, value in (("tenant", tenant), ("background", background)) if value is not None
+    }
+    if isinstance(config, Config):
+        merged = replace(config, **given) if given else config
+    else:
+        merged = load_config({**(config or {}), **given})
+    check_name(merged.tenant, "tenant")
+    return merged
+
+
+def resolve_target(target: Target, config: Config) -> Path | None:
+    """Where the store is. StoreUnavailable for a URL of a kind that this version does not know."""
+    if isinstance(target, _Configured):
+        target = config.store or default_store()
+    if target is None:
+        return None
+    text = os.fspath(target)
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return Path(text).expanduser()
+    if scheme == "sqlite" and rest.startswith("/") and rest != "/":
+        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
+    raise StoreUnavailable(f"{text!r} is no store that this version can open. Pass a path, or sqlite:///path.")
+
+
+def make_place(tenant: str, id: str, **names: Any) -> Place:
+    """Checks who owns a conversation and what it may read and write (L2)."""
+    user, owner = names["user"], names["owner"]
+    if (user is None) == (owner is None):
+        raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
+    home = check_space(f"user:{check_name(user, 'user')}" if owner is None else owner)
+    if isinstance(names["reads"], str):
+        raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{names['reads']!r}].")
+    for what in ("agent", "project"):
+        if names[what] is not None:
+            check_name(names[what], what)
+    return Place(
+        id=check_name(id, "conversation"),
+        tenant=tenant,
+        owner=home,
+        reads=tuple(dict.fromkeys((home, *(check_space(space) for space in names["reads"])))),
+        writes=check_space(names["writes"]) if names["writes"] is not None else home,
+        agent=names["agent"],
+        project=names["project"],
+    )
+
+
+def begin(core: ConversationCore, messages: Sequence[object], id: str | None, speaker: str | None) -> Any:
+    """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
+    check_messages(messages)
+    try:
+        return core.begin(messages, id, speaker)
+    except AfterturnError:
+        return None
+
+
+def check_messages(messages: object) -> None:
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise InvalidInput(f"`messages` must be a list of messages, not {type(messages).__name__}.")

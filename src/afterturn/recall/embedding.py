@@ -1,0 +1,90 @@
+"""The embedder at work: loaded behind `open`, asked for query vectors, run over new entries as jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.events import Events
+from afterturn.base.jobs import Commit
+from afterturn.base.loop import run_on
+from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
+from afterturn.base.types import Job
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from afterturn.recall.vectors import VectorIndex
+
+logger = logging.getLogger("afterturn")
+
+# Python-bound work beside a turn costs it by the GIL: 32 short texts are about 2 ms.
+SLICE = 32
+SLICES_PER_JOB = 64
+PAUSE_BESIDE_TURN = 0.005
+
+
+class Embedding:
+    """Lives on memory's loop; the embedder itself on a worker's thread."""
+
+    def __init__(self, embedder: Embedder, worker: Worker, store: Store, events: Events, ids: Ids) -> None:
+        self._embedder = embedder
+        self._ids = ids
+        self._worker = worker
+        self._store = store
+        self._events = events
+        self.index: VectorIndex | None = None
+        self.turns_open = 0
+
+    async def warm_up(self, index_bytes_max: int, now: float) -> None:
+        """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3)."""
+        try:
+            await run_on(self._worker, lambda: self._embedder.embed(["warm"]))
+        except EmbedderUnavailable as error:
+            logger.warning("recall goes on with words alone: %s", error)
+            self._events.emit("embedder_unavailable", reason=str(error))
+            return
+        from afterturn.recall.vectors import VectorIndex
+
+        await self._store.write(lambda unit: self._adopt(unit, now))
+        self.index = VectorIndex(self._embedder.identity, index_bytes_max)
+        self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
+
+    def _adopt(self, unit: Unit, now: float) -> None:
+        for tenant, space in unit.index.adopt(self._embedder.identity):
+            unit.jobs.add(Job(self._ids.new(), "embed", tenant, space, "{}", now), coalesce=True)
+
+    async def query_vector(self, text: str) -> NDArray[np.float32] | None:
+        """None while the embedder is not ready: recall then goes by words, and says so."""
+        if self.index is None:
+            return None
+        rows = await run_on(self._worker, lambda: self._embedder.embed([text]))
+        return rows[0]
+
+    async def handle(self, job: Job) -> Commit:
+        """Gives the job's space its missing vectors, a slice at a time."""
+        for _ in range(SLICES_PER_JOB):
+            if await self._embed_slice(job) < SLICE:
+                return _nothing
+            await asyncio.sleep(PAUSE_BESIDE_TURN if self.turns_open else 0)
+        rest = Job(self._ids.new(), job.kind, job.tenant, job.space, job.payload, job.run_at)
+        return lambda unit: unit.jobs.add(rest, coalesce=True)
+
+    async def _embed_slice(self, job: Job) -> int:
+        identity = self._embedder.identity
+        rows = await self._store.read(lambda unit: unit.index.unembedded(job.tenant, job.space, identity, limit=SLICE))
+        if rows:
+            vectors = await run_on(self._worker, lambda: self._packed([text for _, text in rows]))
+            pairs = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
+            await self._store.write(lambda unit: unit.index.put_vectors(identity, pairs))
+        return len(rows)
+
+    def _packed(self, texts: list[str]) -> list[bytes]:
+        return [row.tobytes() for row in self._embedder.embed(texts).astype("<f2")]
+
+
+def _nothing(unit: Unit) -> None:
+    """The vectors are stored already; only the job is left to remove."""

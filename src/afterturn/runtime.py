@@ -1,0 +1,329 @@
+"""Chooses the parts and runs them: the one place that knows which store, embedder, clock and ids there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from afterturn.base.clock import SystemClock, TimeOrderedIds
+from afterturn.base.config import Config
+from afterturn.base.errors import StoreError, StoreUnavailable
+from afterturn.base.events import Events
+from afterturn.base.jobs import Commit, JobRunner, Work
+from afterturn.base.loop import PrivateLoop
+from afterturn.base.ports import Clock, Embedder, Ids, Store
+from afterturn.base.supervisor import Supervisor
+from afterturn.base.types import Event, Finding, Job, JobState, Selector
+from afterturn.base.worker import ThreadWorker
+from afterturn.guard.gate import Gate
+from afterturn.learn.recorder import Recorder, RecorderParts
+from afterturn.learn.spill import Spill
+from afterturn.maintenance import Housekeeping, TimelineWriter
+from afterturn.recall.embedding import Embedding
+from afterturn.space.parts import SpaceParts
+from afterturn.space.verbs import SpaceCore
+from afterturn.turn.conversation import ConversationCore, ConversationParts, Place
+from afterturn.turn.recaller import Recaller
+
+logger = logging.getLogger("afterturn")
+
+SCRUB_AGAIN = 2.0
+DRAIN_POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
+
+    embedder: Embedder | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=TimeOrderedIds)
+
+
+class MemoryCore:
+    """Everything of one open memory, on its loop. `target=None`: the same with no store, and so no memory."""
+
+    def __init__(self, loop: PrivateLoop, target: Path | None, config: Config, parts: Parts, events: Events) -> None:
+        self.loop = loop
+        self.config = config
+        self.tenant = config.tenant
+        self._target = target
+        self._parts = parts
+        self._events = events
+        self._supervisor = Supervisor()
+        self._worker = ThreadWorker("afterturn-worker")
+        self._gate = Gate(config, parts.clock, parts.ids)
+        self._conversations: weakref.WeakValueDictionary[Place, ConversationCore] = weakref.WeakValueDictionary()
+        self._closed = False
+        self._store: Store | None = None
+        self._embedding: Embedding | None = None
+
+    # On the loop: a life.
+
+    async def start(self) -> None:
+        """Returns when the store is migrated and lexical recall is ready; the rest warms up behind it."""
+        if self._target is None:
+            logger.warning("memory is off: opened with no store")
+            self._events.emit("memory_off")
+            self._connect(None)
+            return
+        store = _open_store(self._target, self.config, self._parts.clock)
+        self._connect(store)
+        self._warm_up = self._supervisor.start(self._warm(), "warm up")
+        self._supervisor.start(self._timeline.run(), "timeline")
+        if self.config.background:
+            self._supervisor.start(self._housekeeping.run(), "housekeeping")
+            self._supervisor.start(self._run_jobs(), "jobs")
+        self._events.emit("memory_opened")
+
+    def _connect(self, store: Store | None) -> None:
+        self._store = store
+        parts, config, events = self._parts, self.config, self._events
+        chosen = store or _NoStore()
+        embedder = parts.embedder or (_default_embedder() if config.embedder == "static" else None)
+        if embedder is not None and store is not None:
+            self._embedding = Embedding(embedder, self._worker, store, events, parts.ids)
+        handlers = {"scrub": self._scrub} | ({"embed": self._embedding.handle} if self._embedding else {})
+        self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
+        self._recorder = Recorder(
+            RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._worker),
+            config,
+            Spill(_spill_folder(self._target)),
+            self._jobs.wake,
+        )
+        self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
+        self._housekeeping = Housekeeping(chosen, self._recorder, config, parts.clock, events)
+        self._conversation_parts = ConversationParts(
+            self.loop,
+            store,
+            Recaller(chosen, self._embedding, config, parts.clock, events),
+            self._recorder,
+            self._supervisor,
+            parts.clock,
+            parts.ids,
+            config,
+            events,
+        )
+        self._space_parts = SpaceParts(
+            chosen,
+            self._gate,
+            parts.clock,
+            parts.ids,
+            config,
+            events,
+            self._embedding,
+            self.tenant,
+            self._jobs.wake,
+            self._on_forget,
+        )
+
+    async def close(self) -> None:
+        """Bounded by `close_timeout`: records what was handed over, ends every task, closes the store. Twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        within = self.config.close_timeout
+        if self._store is not None:
+            if not await self._recorder.drain(within=within):
+                logger.warning("%d turns wait in %s", self._recorder.waiting, self._recorder.spill.folder)
+            await self._timeline.flush()
+        await self._supervisor.close(within=within)
+        if self._store is not None:
+            await self._store.close(within=within)
+        self._worker.close(within=within)
+
+    def abandon(self) -> None:
+        """After a start that failed."""
+        self._worker.close(within=self.config.close_timeout)
+
+    # From any thread.
+
+    def conversation(self, place: Place) -> ConversationCore:
+        """The same core for the same place, so that one conversation has one recall under way (R3)."""
+        core = self._conversations.get(place)
+        if core is None:
+            core = self._conversations.setdefault(place, ConversationCore(self._conversation_parts, place))
+        return core
+
+    def space(self, name: str) -> SpaceCore:
+        return SpaceCore(self._space_parts, name)
+
+    # On the loop: verbs of the whole memory.
+
+    async def ready(self, *, within: float = 10.0) -> bool:
+        """Waits until vectors are ready too. False when there is no embedder, or it takes longer."""
+        if self._embedding is None:
+            return False
+        await asyncio.wait({self._warm_up}, timeout=within)
+        return self._embedding.index is not None
+
+    async def drain(self, *, within: float = 30.0) -> bool:
+        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out."""
+        if self._store is None:
+            return True
+        deadline = asyncio.get_running_loop().time() + within
+        await self._recorder.drain(within=within)
+        await self.ready(within=within)
+        while True:
+            await self._jobs.run_due()
+            if await self._jobs.idle(self.tenant):
+                return True
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(DRAIN_POLL)
+
+    async def backup(
+        self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """A consistent copy of the store in a new file, while everything goes on."""
+        await self._chosen().backup(Path(target), progress=progress or _no_progress)
+
+    async def restore(
+        self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Replaces the store's content by a backup's. Every process sees it at its next recall."""
+        await self._chosen().restore(Path(source), progress=progress or _no_progress)
+
+    async def stats(self) -> dict[str, Any]:
+        jobs = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant))
+        size = sum(path.stat().st_size for path in _files(self._target) if path.exists())
+        return {
+            "store": str(self._target),
+            "tenant": self.tenant,
+            "size_bytes": size,
+            "jobs": {str(state): count for state, count in sorted(jobs.items())},
+            "recordings_waiting": len(self._recorder.spill.files()),
+            "vectors": self._embedding is not None and self._embedding.index is not None,
+            "embedder": self.config.embedder,
+        }
+
+    async def check(self) -> list[Finding]:
+        """What `afterturn doctor` shows: the store's own findings, then those of everything around it."""
+        findings = await self._chosen().check()
+        dead = await self._chosen().read(lambda unit: unit.jobs.page(self.tenant, state=JobState.DEAD))
+        for job in dead:
+            findings.append(
+                Finding(
+                    "error",
+                    f"job {job.kind}",
+                    f"gave up on {job.space}: {job.error}",
+                    "Mend the cause, then `afterturn worker --retry`.",
+                )
+            )
+        findings.extend(self._spill_findings())
+        findings.append(await self._embedder_finding())
+        for name, error in self._supervisor.failures:
+            findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
+        return findings
+
+    async def retry_dead(self) -> int:
+        """Gives jobs that were given up another chance; how many."""
+        now = self._parts.clock.now()
+        count = await self._chosen().write(lambda unit: unit.jobs.retry(self.tenant, now=now))
+        self._jobs.wake()
+        return count
+
+    def _spill_findings(self) -> list[Finding]:
+        spill = self._recorder.spill
+        findings = []
+        if waiting := len(spill.files()):
+            findings.append(
+                Finding(
+                    "warning",
+                    "recordings",
+                    f"{waiting} turns wait in {spill.folder}",
+                    "They are stored when the store can be written.",
+                )
+            )
+        for path in spill.damaged():
+            findings.append(Finding("error", "recordings", f"{path} is damaged", "Look at it, then remove it."))
+        return findings or [Finding("ok", "recordings", "none is waiting")]
+
+    async def _embedder_finding(self) -> Finding:
+        if self._embedding is None:
+            return Finding("ok", "embedder", "none: recall goes by words alone")
+        if await self.ready():
+            return Finding("ok", "embedder", f"{self.config.embedder} is loaded")
+        return Finding("warning", "embedder", "can not be loaded: recall goes by words alone", "pip install wordllama")
+
+    def _chosen(self) -> Store:
+        if self._store is None:
+            raise StoreUnavailable(_OFF)
+        return self._store
+
+    async def _warm(self) -> None:
+        if self._embedding is not None:
+            await self._embedding.warm_up(self.config.index_bytes_max, self._parts.clock.now())
+            self._jobs.wake()
+
+    async def _run_jobs(self) -> None:
+        while True:
+            try:
+                await self._jobs.run()
+            except StoreError as error:
+                logger.warning("jobs pause, the store can not be written: %s", error)
+                await asyncio.sleep(SCRUB_AGAIN)
+
+    async def _scrub(self, job: Job) -> Commit:
+        """Finishes a `forget` whose bytes a reader still held."""
+        if await self._chosen().scrub():
+            return lambda unit: None
+        later = Job(
+            self._parts.ids.new(), job.kind, job.tenant, job.space, job.payload, self._parts.clock.now() + SCRUB_AGAIN
+        )
+        return lambda unit: unit.jobs.add(later)
+
+    async def _on_forget(self, space: str, selector: Selector) -> int:
+        for core in list(self._conversations.values()):
+            if space in core.place.reads:
+                core.drop_recalls()
+        return await self._recorder.forget(self.tenant, space, selector)
+
+
+_OFF = "Memory is off: it was opened with no store. Pass a path to `afterturn.open(...)`."
+
+
+class _NoStore:
+    """Stands where a store would: everything that needs one says why there is none."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreUnavailable(_OFF)
+
+
+def _open_store(target: Path, config: Config, clock: Clock) -> Store:
+    from afterturn.stores.sqlite.store import open_store
+
+    return open_store(target, config, clock)
+
+
+def _default_embedder() -> Embedder:
+    from afterturn.embedders.static import StaticEmbedder
+
+    return StaticEmbedder()
+
+
+def _spill_folder(target: Path | None) -> Path:
+    return Path(f"{target}.waiting") if target else Path(os.devnull)
+
+
+def _files(target: Path | None) -> list[Path]:
+    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if target else []
+
+
+def _no_progress(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def make_core(
+    target: Path | None, config: Config, parts: Parts, on_event: Callable[[Event], None] | None
+) -> MemoryCore:
+    """A memory that is not started yet, on a loop that is."""
+    loop = PrivateLoop("afterturn")
+    loop.start()
+    return MemoryCore(loop, target, config, parts, Events(parts.clock, config.tenant, on_event))

@@ -1,0 +1,29 @@
+"""What the verbs of every space share, handed over by `runtime`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from afterturn.base.config import Config
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Ids, Store
+from afterturn.base.types import Selector
+from afterturn.guard.gate import Gate
+from afterturn.recall.embedding import Embedding
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceParts:
+    """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files (M2)."""
+
+    store: Store
+    gate: Gate
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+    embedding: Embedding | None
+    tenant: str
+    on_write: Callable[[], None]
+    on_forget: Callable[[str, Selector], Awaitable[int]]

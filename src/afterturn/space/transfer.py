@@ -1,0 +1,106 @@
+"""Whole spaces in and out: everything held as lines, and many statements in chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+
+from afterturn.base.ports import Unit
+from afterturn.base.types import Admitted, Draft, Entry, Filter, Operation, Origin, Scope, Status, Verb
+from afterturn.learn.recording import embed_job
+from afterturn.space.parts import SpaceParts
+
+EXPORT_FORMAT = 1
+CHUNK = 500
+GATE_SLICE = 32
+PAGE = 1000
+EVENTS_MAX = 100_000
+
+Progress: TypeAlias = Callable[[int], None]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """`group` is what `undo` takes to take the whole import back."""
+
+    created: int
+    existing: int
+    group: str
+
+
+async def import_drafts(
+    parts: SpaceParts, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
+) -> Imported:
+    """The guard checks one chunk while the store writes the one before it."""
+    source = iter(drafts)
+    created = total = 0
+    chunk = await _admitted(parts, source)
+    while chunk:
+        following, written = await asyncio.gather(
+            _admitted(parts, source), _write_chunk(parts, space, chunk, group), return_exceptions=True
+        )
+        created += _raised(written)
+        total += len(chunk)
+        if progress:
+            progress(total)
+        chunk = _raised(following)
+    return Imported(created, total - created, group)
+
+
+def _raised(outcome: R | BaseException) -> R:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
+    chunk: list[Admitted] = []
+    while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
+        chunk.extend(parts.gate.admit(draft) for draft in drafts)
+        # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
+        await asyncio.sleep(0)
+    return chunk
+
+
+async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], group: str) -> int:
+    now = parts.clock.now()
+    operation = Operation(parts.ids.new(), parts.tenant, space, Verb.IMPORT, Origin.IMPORT, now, group)
+    job = embed_job(parts.tenant, space, parts.ids.new(), now)
+
+    def work(unit: Unit) -> int:
+        unit.operations.start(operation)
+        created = sum(unit.memories.add(operation, admitted).created for admitted in chunk)
+        unit.jobs.add(job, coalesce=True)
+        return created
+
+    written = await parts.store.write(work)
+    parts.on_write()
+    return written
+
+
+def export_lines(unit: Unit, scope: Scope, now: float) -> list[dict[str, Any]]:
+    """Everything held on the scope's space, one consistent snapshot (M4)."""
+    (space,) = scope.spaces
+    lines: list[dict[str, Any]] = [
+        {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
+    ]
+    for entry in _all_entries(unit, scope):
+        lines.extend({"entry": asdict(version)} for version in unit.memories.history(scope, entry.id))
+    for operation in reversed(unit.operations.page(scope, limit=EVENTS_MAX)):
+        lines.append({"operation": asdict(operation)})
+    for conversation in unit.conversations.page(scope.tenant, space, limit=EVENTS_MAX):
+        lines.append({"conversation": conversation})
+    for event in unit.timeline.page(scope, limit=EVENTS_MAX):
+        lines.append({"event": asdict(event)})
+    return lines
+
+
+def _all_entries(unit: Unit, scope: Scope) -> Iterator[Entry]:
+    before: str | None = None
+    while page := unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before):
+        yield from page
+        before = page[-1].id

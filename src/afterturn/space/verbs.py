@@ -1,0 +1,274 @@
+"""One space, spoken to directly. These coroutines run on memory's loop; `Space` and `blocking.Space` bridge to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Unpack
+
+from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_id, check_name, check_space
+from afterturn.base.ports import Unit
+from afterturn.base.types import (
+    Added,
+    Admitted,
+    Changed,
+    Draft,
+    Entry,
+    Event,
+    Filter,
+    Forgotten,
+    History,
+    Kind,
+    Lane,
+    Operation,
+    Origin,
+    Recollection,
+    Scope,
+    Selector,
+    Undone,
+    Verb,
+)
+from afterturn.guard.gate import check_text
+from afterturn.learn.recording import embed_job
+from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
+from afterturn.space.fields import DraftFields, draft_of, seconds
+from afterturn.space.parts import SpaceParts
+from afterturn.space.transfer import Imported, Progress, export_lines, import_drafts
+
+LIMIT_MAX = 10_000
+QUERY_CHARS_MAX = 10_000
+
+
+class SpaceCore:
+    def __init__(self, parts: SpaceParts, name: str) -> None:
+        self._parts = parts
+        self.name = check_space(name)
+        self._scope = Scope(parts.tenant, (self.name,))
+
+    async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
+        """Remembers one statement. What the space already holds is given back with `created=False` (G6)."""
+        admitted = self._parts.gate.admit(draft_of(text, fields))
+        operation = self._operation(Verb.ADD, admitted.draft.origin)
+        added = await self._parts.store.write(lambda unit: self._add(unit, operation, admitted))
+        self._parts.on_write()
+        return added
+
+    async def add_many(
+        self, drafts: Iterable[Draft], *, group: str | None = None, progress: Progress | None = None
+    ) -> Imported:
+        """Remembers many statements in chunks, each one operation of one group, so that one `undo` takes all back.
+
+        A draft that the guard refuses raises InvalidInput; the chunks before it stand.
+        """
+        imported = await import_drafts(
+            self._parts, self.name, drafts, group=group or self._parts.ids.new(), progress=progress
+        )
+        self._parts.on_write()
+        return imported
+
+    async def update(self, entry_id: str, text: str, *, expected_version: int | None = None) -> Changed:
+        """Supersedes a statement. With `expected_version`, only if nobody changed it meanwhile; else Conflict."""
+        current = await self.get(entry_id)
+        if current.kind is Kind.RECORD:
+            raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
+        admitted = self._parts.gate.admit(_successor(current, text))
+        operation = self._operation(Verb.UPDATE, admitted.draft.origin)
+        entry = await self._parts.store.write(
+            lambda unit: self._update(unit, operation, admitted, expected_version=expected_version)
+        )
+        self._parts.on_write()
+        return Changed(entry, operation.id)
+
+    async def delete(self, entry_id: str) -> Changed:
+        """Hides an entry. `undo` brings it back; `forget` is for what must be gone."""
+        check_id(entry_id)
+        operation = self._operation(Verb.DELETE, Origin.USER)
+
+        def work(unit: Unit) -> Entry:
+            return unit.memories.delete(unit.operations.start(operation), entry_id)
+
+        return Changed(await self._parts.store.write(work), operation.id)
+
+    async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
+        check_id(entry_id)
+        return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
+
+    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = Filter()) -> list[Entry]:
+        """Newest first, statements and records; `before` is the last id of the previous page."""
+        count = _limit(limit)
+        return await self._parts.store.read(
+            lambda unit: unit.memories.page(self._scope, filter, limit=count, before=before)
+        )
+
+    async def history(self, entry_id: str) -> History:
+        check_id(entry_id)
+
+        def work(unit: Unit) -> History:
+            versions = unit.memories.history(self._scope, entry_id)
+            return History(tuple(versions), tuple(unit.operations.steps(self._scope, entry_id=entry_id)))
+
+        return await self._parts.store.read(work)
+
+    async def operations(self, *, limit: int = 50) -> Sequence[Operation]:
+        """What was done in this space, newest first."""
+        count = _limit(limit)
+        return await self._parts.store.read(lambda unit: unit.operations.page(self._scope, limit=count))
+
+    async def undo(self, target: str) -> Undone:
+        """Takes back an operation, or a group of them, exactly. The answer's `operation` can be undone in turn."""
+        check_name(target, "operation")
+        operation = self._operation(Verb.UNDO, Origin.USER)
+
+        def work(unit: Unit) -> Undone:
+            steps = unit.operations.undo(unit.operations.start(operation), target=target)
+            self._embed_later(unit, operation.at)
+            return Undone(operation.id, tuple(steps))
+
+        undone = await self._parts.store.write(work)
+        self._parts.on_write()
+        return undone
+
+    async def forget(
+        self,
+        *,
+        memory: str | None = None,
+        conversation: str | None = None,
+        source: str | None = None,
+        speaker: str | None = None,
+        everything: bool = False,
+    ) -> Forgotten:
+        """Erases for good, with every version, vector, index entry, job and waiting recording. Name exactly one."""
+        selector = Selector(memory, conversation, source, speaker, everything)
+        if (
+            sum(
+                (value is not None and value is not False)
+                for value in (memory, conversation, source, speaker, everything)
+            )
+            != 1
+        ):
+            raise InvalidInput("Say what to forget: exactly one of memory, conversation, source, speaker, everything.")
+        if memory is not None:
+            await self.get(memory)
+        return await self._forget(selector)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        lanes: Sequence[Lane] | None = None,
+        conversation: str | None = None,
+        as_of: float | datetime | None = None,
+        filter: Filter = Filter(),
+    ) -> Recollection:
+        """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
+        text = check_text(query, "query")[:QUERY_CHARS_MAX]
+        embedding = self._parts.embedding
+        request = RecallRequest(
+            text=text,
+            query_vector=await embedding.query_vector(text) if embedding and as_of is None else None,
+            scope=self._scope,
+            conversation=conversation,
+            lanes=tuple(lanes) if lanes is not None else tuple(Lane),
+            limit=_limit(limit),
+            score_min=self._parts.config.recall_score_min,
+            filter=filter,
+            now=self._parts.clock.now(),
+            correlation=self._parts.ids.new(),
+        )
+        if as_of is not None:
+            at = seconds(as_of)
+            return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
+        vectors = embedding.index if embedding else None
+        return await self._parts.store.read(lambda unit: recall(unit, request, vectors))
+
+    async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
+        """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""
+        count = _limit(limit)
+        return await self._parts.store.read(
+            lambda unit: unit.timeline.page(self._scope, conversation=conversation, limit=count)
+        )
+
+    async def conversations(self, *, limit: int = 50) -> Sequence[str]:
+        count = _limit(limit)
+        return await self._parts.store.read(
+            lambda unit: unit.conversations.page(self._parts.tenant, self.name, limit=count)
+        )
+
+    async def export(self) -> Sequence[dict[str, Any]]:
+        """Everything held on the space as JSON-able lines: a header, entries with all versions, operations, events."""
+        now = self._parts.clock.now()
+        return await self._parts.store.read(lambda unit: export_lines(unit, self._scope, now))
+
+    async def stats(self) -> dict[str, Any]:
+        def work(unit: Unit) -> dict[str, Any]:
+            counts = unit.memories.counts(self._scope)
+            extent = unit.index.extents(self._scope).get(self.name)
+            return {
+                "space": self.name,
+                "entries": {f"{kind}.{status}": count for (_, kind, status), count in sorted(counts.items())},
+                "searchable": extent.documents if extent else 0,
+                "changes": extent.seq if extent else 0,
+            }
+
+        return await self._parts.store.read(work)
+
+    def _add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
+        added = unit.memories.add(unit.operations.start(operation), admitted)
+        self._embed_later(unit, operation.at)
+        return replace(added, operation=operation.id if added.operation else None)
+
+    def _update(self, unit: Unit, operation: Operation, admitted: Admitted, *, expected_version: int | None) -> Entry:
+        entry = unit.memories.update(
+            unit.operations.start(operation), admitted.id, admitted, expected_version=expected_version
+        )
+        self._embed_later(unit, operation.at)
+        return entry
+
+    def _embed_later(self, unit: Unit, at: float) -> None:
+        unit.jobs.add(embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at), coalesce=True)
+
+    async def _forget(self, selector: Selector) -> Forgotten:
+        parts, at = self._parts, self._parts.clock.now()
+        waiting = await parts.on_forget(self.name, selector)
+        erased = await parts.store.write(lambda unit: unit.operations.forget(parts.tenant, self.name, selector, at=at))
+        scrubbed = await parts.store.scrub()
+        if not scrubbed:
+            await parts.store.write(lambda unit: unit.jobs.add(self._scrub_job(at), coalesce=True))
+            parts.on_write()
+        state = "erased" if scrubbed else "pending"
+        parts.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
+        return Forgotten(state, len(erased.ids) + waiting, tuple(str(path) for path in parts.store.backups()))
+
+    def _scrub_job(self, at: float) -> Any:
+        return replace(embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at), kind="scrub")
+
+    def _operation(self, verb: Verb, actor: Origin) -> Operation:
+        parts = self._parts
+        return Operation(parts.ids.new(), parts.tenant, self.name, verb, actor, parts.clock.now())
+
+
+def _successor(current: Entry, text: str) -> Draft:
+    return Draft(
+        text=text,
+        origin=current.origin,
+        target=current.target,
+        agent=current.agent,
+        project=current.project,
+        conversation=current.conversation,
+        turn=current.turn,
+        speaker=current.speaker,
+        expires_at=current.expires_at,
+        pinned=current.pinned,
+        metadata=current.metadata,
+        sources=current.sources,
+        id=current.id,
+    )
+
+
+def _limit(limit: int) -> int:
+    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidInput(f"The limit is {limit!r}. Use a whole number from 1 to {LIMIT_MAX}.")
+    return limit

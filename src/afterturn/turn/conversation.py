@@ -1,0 +1,332 @@
+"""One thread of messages: starts turns, reads what the host shows, hands finished turns to the recorder.
+
+`ConversationCore` lives on memory's loop, except for `begin`, `delivered` and `leave`, which hosts call from any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.base.config import Config
+from afterturn.base.errors import Conflict, NotFound
+from afterturn.base.events import Events
+from afterturn.base.loop import PrivateLoop
+from afterturn.base.names import check_name
+from afterturn.base.ports import Clock, Ids, Store, Unit
+from afterturn.base.supervisor import Supervisor
+from afterturn.base.terms import content_hash, is_acknowledgement
+from afterturn.base.types import BlockRow, Message, Scope, TurnRow, TurnStatus
+from afterturn.context.block import Block, strip_blocks
+from afterturn.dialects.detection import find_dialect
+from afterturn.learn.recorder import Recorder
+from afterturn.learn.recording import Recording, is_exchange
+from afterturn.turn.ledger import read_ledger
+from afterturn.turn.prefetch import Outcome, Prefetch
+from afterturn.turn.recaller import Question, Recaller
+from afterturn.turn.state import TurnState
+
+logger = logging.getLogger("afterturn")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationParts:
+    """What all conversations of one memory share, handed over by `runtime`. Without a store, memory is off."""
+
+    loop: PrivateLoop
+    store: Store | None
+    recaller: Recaller
+    recorder: Recorder
+    supervisor: Supervisor
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which conversation it is, what it may read, and where it writes (L2)."""
+
+    id: str
+    tenant: str
+    owner: str
+    reads: tuple[str, ...]
+    writes: str
+    agent: str | None = None
+    project: str | None = None
+
+
+class ConversationCore:
+    def __init__(self, parts: ConversationParts, place: Place) -> None:
+        self._parts = parts
+        self.place = place
+        self._blocks: dict[str, BlockRow] = {}
+        self._current: TurnState | None = None
+        self._questions: dict[str, Question] = {}
+
+    # From any thread: one shallow copy, one post.
+
+    def begin(self, messages: Sequence[object], turn_id: str | None, speaker: str | None) -> TurnState:
+        """Starts a turn and its recall. Does no I/O and parses nothing on the caller's path (R2)."""
+        state = self._state(turn_id, speaker)
+        self._parts.loop.post(self._start, state, list(messages))
+        return state
+
+    def delivered(self, state: TurnState, block: Block, point: str) -> None:
+        """A block really went into the host's messages (H5)."""
+        row = BlockRow(block.hash, state.id, block.refs, block.size_bytes, self._parts.clock.now())
+        state.blocks.append(row)
+        self._parts.loop.post(self._delivered, state, row, block.tokens, point)
+
+    def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
+        """The host is done with the turn; the rest happens on memory's loop (C4)."""
+        self._parts.loop.post(self._leave, state, messages, completed, failed)
+
+    def abort(self, state: TurnState, reason: str) -> None:
+        self._parts.loop.post(self._abort, state, reason)
+
+    def misuse(self, name: str) -> None:
+        """Tells the host, without memory's loop, that a turn got nothing."""
+        self._parts.events.tell(name, conversation=self.place.id)
+
+    @property
+    def grace(self) -> float:
+        return self._parts.config.grace
+
+    # On memory's loop.
+
+    async def start_turn(self, messages: list[object], turn_id: str | None, speaker: str | None) -> TurnState:
+        """Like `begin`, but returns when the turn is a stored row that another process can resume."""
+        if turn_id is not None:
+            check_name(turn_id, "turn id")
+        state = self._state(turn_id, speaker)
+        self._start(state, messages)
+        if not await state.stored.wait(within=self._parts.config.busy_timeout + 1.0):
+            raise Conflict(
+                f"Turn {state.id!r} could not be started in conversation {self.place.id!r}: it is there already or the "
+                "store did not take it. Resume it with `resume_turn`, or use another id."
+            )
+        return state
+
+    async def resume_turn(self, turn_id: str) -> TurnState:
+        """An open turn that this or another process started. It starts no recall: nothing new was said."""
+        check_name(turn_id, "turn id")
+        row = await self._find_turn(turn_id)
+        if row is None:
+            raise NotFound(f"Conversation {self.place.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
+        if row.status is not TurnStatus.OPEN:
+            raise Conflict(f"Turn {turn_id!r} is {row.status}. Start a new one with `start_turn`.")
+        state = TurnState(turn_id, Prefetch(""), row.started_at, user_hash=row.user_hash)
+        state.prefetch.discard()
+        await self._load_blocks()
+        state.stored.settle(True)
+        state.read.settle(True)
+        return state
+
+    def drop_recalls(self) -> None:
+        """What was recalled before something was forgotten is not handed over any more (M2)."""
+        if self._current is not None:
+            self._end(self._current, Outcome.CANCELLED, "forgotten")
+            self._current.prefetch.discard()
+        self._blocks.clear()
+
+    def _state(self, turn_id: str | None, speaker: str | None) -> TurnState:
+        ids, now = self._parts.ids, self._parts.clock.now()
+        fresh = ids.new()
+        return TurnState(turn_id or fresh, Prefetch(fresh), now, speaker)
+
+    def _start(self, state: TurnState, messages: list[object]) -> None:
+        earlier, self._current = self._current, state
+        if earlier is not None and not earlier.prefetch.consumed:
+            self._stop(earlier, Outcome.SUPERSEDED, "new_query")
+        state.prefetch.task = self._parts.supervisor.start(self._open(state, messages), f"turn {state.id}")
+        state.prefetch.task.add_done_callback(lambda _: self._opened(state))
+
+    def _opened(self, state: TurnState) -> None:
+        state.read.settle(False)
+        state.prefetch.settle(None, at=self._parts.clock.now())
+
+    async def _open(self, state: TurnState, messages: list[object]) -> None:
+        state.dialect = find_dialect(messages)
+        if state.dialect is None:
+            logger.warning("conversation %r: the messages are in no known format; no memory here", self.place.id)
+            self._emit("unknown_dialect", state)
+            return
+        question = await self._read(state, messages)
+        state.read.settle(True)
+        if self._parts.store is None:
+            return
+        self._emit("turn_started", state)
+        self._parts.supervisor.start(self._store_turn(state), f"store turn {state.id}")
+        if question is not None and not state.prefetch.consumed:
+            self._questions[state.id] = question
+            await self._parts.recaller.run(state, question)
+
+    async def _read(self, state: TurnState, messages: list[object]) -> Question | None:
+        """Finds what the user said; a question when it is worth a recall (R6)."""
+        assert state.dialect is not None
+        await self._load_blocks()
+        strip = functools.partial(strip_blocks, known_hashes=self._blocks)
+        latest = state.dialect.latest_user(messages, strip)
+        if latest is None:
+            return None
+        state.user_hash = content_hash(latest[1])
+        config = self._parts.config
+        if not config.recall or config.recall_entries_max == 0 or is_acknowledgement(latest[1]):
+            return None
+        seen = [message for element in messages if (message := state.dialect.read(element)) is not None]
+        place = self.place
+        return Question(
+            text=latest[1],
+            scope=Scope(place.tenant, place.reads),
+            space=place.owner,
+            conversation=place.id,
+            ledger=read_ledger(seen, self._blocks.values()),
+        )
+
+    async def _load_blocks(self) -> None:
+        place, store = self.place, self._parts.store
+        if store is None:
+            return
+        rows = await store.read(lambda unit: unit.conversations.blocks(place.tenant, place.owner, place.id))
+        self._blocks.update({row.hash: row for row in rows})
+
+    async def _store_turn(self, state: TurnState) -> None:
+        place, at = self.place, self._parts.clock.now()
+        row = TurnRow(state.id, place.id, TurnStatus.OPEN, state.started_at, state.user_hash)
+
+        def work(unit: Unit) -> bool:
+            unit.conversations.open(place.tenant, place.owner, place.id, at=at)
+            return unit.conversations.start_turn(place.tenant, place.owner, row)
+
+        assert self._parts.store is not None
+        try:
+            state.stored.settle(await self._parts.store.write(work))
+        finally:
+            state.stored.settle(False)
+
+    async def _find_turn(self, turn_id: str) -> TurnRow | None:
+        place, store = self.place, self._parts.store
+        if store is None:
+            return None
+        return await store.read(lambda unit: unit.conversations.find_turn(place.tenant, place.owner, place.id, turn_id))
+
+    def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
+        self._blocks[row.hash] = row
+        self._emit("handed_over", state, point=point, memories=len(row.refs), bytes=row.size_bytes, tokens=tokens)
+        self._end(state, Outcome.DELIVERED, point)
+        self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}")
+
+    async def _store_block(self, row: BlockRow) -> None:
+        place, at = self.place, self._parts.clock.now()
+
+        def work(unit: Unit) -> None:
+            unit.conversations.open(place.tenant, place.owner, place.id, at=at)
+            unit.conversations.add_block(place.tenant, place.owner, place.id, row)
+
+        assert self._parts.store is not None
+        await self._parts.store.write(work)
+
+    def _leave(self, state: TurnState, messages: list[object], completed: bool, failed: bool) -> None:
+        if failed and not completed:
+            self._abort(state, "left_with_exception")
+            return
+        task = self._parts.supervisor.start(self._record(state, messages, completed), f"leave turn {state.id}")
+        self._parts.recorder.expect(task)
+        task.add_done_callback(lambda _: self._left(state))
+
+    def _left(self, state: TurnState) -> None:
+        if not state.prefetch.consumed:
+            settled = state.prefetch.settled
+            self._stop(state, Outcome.UNDELIVERED if settled else Outcome.CANCELLED, "no_safe_point")
+        self._questions.pop(state.id, None)
+
+    async def _record(self, state: TurnState, messages: list[object], completed: bool) -> None:
+        if self._parts.store is None:
+            state.recorded.settle(False)
+            return
+        try:
+            await state.read.wait(within=self._parts.config.recall_timeout)
+            recording, reason = self._recording(state, messages, completed)
+        except Exception:
+            state.recorded.settle(False)
+            raise
+        if recording is not None:
+            self._parts.recorder.enqueue(recording, state.recorded)
+            return
+        state.recorded.settle(False)
+        self._emit("not_recorded", state, reason=reason)
+        await self._end_turn(state, TurnStatus.ABORTED)
+
+    def _recording(self, state: TurnState, messages: list[object], completed: bool) -> tuple[Recording | None, str]:
+        config, place = self._parts.config, self.place
+        if not config.recording:
+            return None, "switched_off"
+        dialect = state.dialect or find_dialect(messages)
+        if dialect is None:
+            return None, "unknown_dialect"
+        strip = functools.partial(
+            strip_blocks, known_hashes={**self._blocks, **{row.hash: row for row in state.blocks}}
+        )
+        exchange = dialect.exchange(messages, state.user_hash, strip)
+        if not completed and not exchange.ends_complete:
+            return None, "no_final_answer"
+        if not is_exchange(exchange.messages):
+            return None, "no_exchange"
+        return (
+            Recording(
+                tenant=place.tenant,
+                space=place.writes,
+                conversation=place.id,
+                turn=state.id,
+                owner=place.owner,
+                started_at=state.started_at,
+                user_hash=state.user_hash,
+                messages=tuple(_spoken_by(message, state.speaker) for message in exchange.messages),
+                agent=place.agent,
+                project=place.project,
+                blocks=tuple(state.blocks),
+                ended_at=self._parts.clock.now(),
+            ),
+            "",
+        )
+
+    def _abort(self, state: TurnState, reason: str) -> None:
+        self._stop(state, Outcome.CANCELLED, "abort")
+        state.recorded.settle(False)
+        self._questions.pop(state.id, None)
+        if self._parts.store is not None:
+            self._emit("turn_aborted", state, reason=reason)
+            self._parts.supervisor.start(self._end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
+
+    async def _end_turn(self, state: TurnState, status: TurnStatus) -> None:
+        place, at = self.place, self._parts.clock.now()
+        assert self._parts.store is not None
+        await state.stored.wait(within=self._parts.config.busy_timeout)
+        await self._parts.store.write(
+            lambda unit: unit.conversations.end_turn(
+                place.tenant, place.owner, place.id, state.id, status=status, at=at, recorded=False
+            )
+        )
+
+    def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
+        """Cancels a recall and drops what it found. The turn itself is still recorded if it completes (R3, R4)."""
+        self._end(state, outcome, reason)
+        state.prefetch.discard()
+        if state.prefetch.task is not None and state.read.settled:
+            state.prefetch.task.cancel()
+
+    def _end(self, state: TurnState, outcome: Outcome, reason: str) -> None:
+        question = self._questions.get(state.id)
+        if question is not None:
+            self._parts.recaller.end(state, question, outcome, reason)
+
+    def _emit(self, name: str, state: TurnState, **data: str | int) -> None:
+        self._parts.events.emit(name, space=self.place.owner, conversation=self.place.id, turn=state.id, **data)
+
+
+def _spoken_by(message: Message, speaker: str | None) -> Message:
+    return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message

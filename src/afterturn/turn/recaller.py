@@ -1,0 +1,125 @@
+"""Runs a prefetch on memory's loop: embed the question, search the lanes, fit the budget, render the block."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from dataclasses import dataclass
+
+from afterturn.base.config import Config
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Store
+from afterturn.base.types import Lane, Recollection, Scope
+from afterturn.context.block import FRAME, Block, bullet, render
+from afterturn.recall.budget import Budget, choose
+from afterturn.recall.embedding import Embedding
+from afterturn.recall.lanes import RecallRequest, recall
+from afterturn.turn.ledger import Ledger
+from afterturn.turn.prefetch import Outcome, Prefetch, Prepared
+from afterturn.turn.state import TurnState
+
+logger = logging.getLogger("afterturn")
+
+# More candidates than a block holds, so that the budget can choose among the lanes.
+CANDIDATES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is recalled for: the user's words, where to look, and what the model sees already."""
+
+    text: str
+    scope: Scope
+    space: str
+    conversation: str
+    ledger: Ledger
+
+
+class Recaller:
+    def __init__(self, store: Store, embedding: Embedding | None, config: Config, clock: Clock, events: Events) -> None:
+        self._store = store
+        self._embedding = embedding
+        self._config = config
+        self._clock = clock
+        self._events = events
+
+    async def run(self, state: TurnState, question: Question) -> None:
+        """Settles the turn's prefetch, whatever happens. A failure is warned about and leaves the turn whole."""
+        prefetch = state.prefetch
+        started = self._clock.monotonic()
+        self._emit("recall_started", state, question, correlation=prefetch.correlation)
+        try:
+            async with asyncio.timeout(self._config.recall_timeout):
+                recollection = await self._recall(prefetch, question)
+        except TimeoutError:
+            self._degrade(state, question, "timeout")
+            return
+        except Exception as error:  # the boundary: memory's fault must not fail the host's turn
+            logger.warning("a recall failed; the turn goes on without it", exc_info=error)
+            self._degrade(state, question, type(error).__name__)
+            return
+        self._settle(state, question, recollection, elapsed=self._clock.monotonic() - started)
+
+    async def _recall(self, prefetch: Prefetch, question: Question) -> Recollection:
+        config, embedding = self._config, self._embedding
+        request = RecallRequest(
+            text=question.text,
+            query_vector=await embedding.query_vector(question.text) if embedding else None,
+            scope=question.scope,
+            conversation=question.conversation,
+            lanes=tuple(Lane),
+            limit=config.recall_entries_max * CANDIDATES,
+            score_min=config.recall_score_min,
+            excluded_refs=question.ledger.refs,
+            visible_hashes=question.ledger.message_hashes,
+            now=self._clock.now(),
+            correlation=prefetch.correlation,
+        )
+        vectors = embedding.index if embedding else None
+        return await self._store.read(lambda unit: recall(unit, request, vectors))
+
+    def _settle(self, state: TurnState, question: Question, found: Recollection, *, elapsed: float) -> None:
+        block = self._render(found, question.ledger)
+        lanes = {str(lane): sum(hit.lane is lane for hit in found.hits) for lane in Lane}
+        self._emit(
+            "recall_settled",
+            state,
+            question,
+            correlation=found.correlation,
+            milliseconds=round(elapsed * 1000, 2),
+            missing=",".join(found.missing),
+            memories=len(block.refs) if block else 0,
+            **lanes,
+        )
+        if block is None:
+            broken = set(found.missing) & set(Lane)
+            self.end(state, question, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
+        assert state.dialect is not None
+        state.prefetch.settle(Prepared(state.dialect, block), at=self._clock.now())
+
+    def _render(self, found: Recollection, ledger: Ledger) -> Block | None:
+        config, now = self._config, self._clock.now()
+        room = min(config.block_bytes_max, config.visible_bytes_max - ledger.size_bytes)
+        budget = Budget(
+            entries_max=config.recall_entries_max,
+            entry_bytes_max=config.entry_bytes_max,
+            bytes_max=room,
+            tokens_max=config.block_tokens_max,
+        )
+        line = functools.partial(bullet, now=now)
+        excerpts = choose(found.hits, budget, frame=FRAME, line=line)
+        return render(excerpts, now=now) if excerpts else None
+
+    def end(self, state: TurnState, question: Question, outcome: Outcome, reason: str) -> None:
+        """Records how the prefetch ended; the first outcome stands."""
+        if state.prefetch.outcome is None:
+            state.prefetch.outcome = outcome
+            self._emit("recall_ended", state, question, outcome=outcome, reason=reason)
+
+    def _degrade(self, state: TurnState, question: Question, reason: str) -> None:
+        self.end(state, question, Outcome.DEGRADED, reason)
+        state.prefetch.settle(None, at=self._clock.now())
+
+    def _emit(self, name: str, state: TurnState, question: Question, **data: str | int | float) -> None:
+        self._events.emit(name, space=question.space, conversation=question.conversation, turn=state.id, **data)
