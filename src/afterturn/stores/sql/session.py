@@ -24,3 +24,6 @@ class Session(Protocol):
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
         """SQL that tests whether `expression` is one of any number of values, and the one value to bind for it."""
+
+    def member(self, column: str, name: str) -> tuple[str, Value]:
+        """SQL for one member of the flat JSON object in `column`, as JSON text, and the value to bind for it."""

@@ -1,0 +1,82 @@
+"""Scopes, filters and lanes as SQL conditions on `entry AS e` and `space AS s`, so that they hold before any cut."""
+
+import json
+from collections.abc import Sequence
+from typing import assert_never
+
+from afterturn.base.types import Filter, Lane, LaneQuery, Scope
+from afterturn.stores.sql.session import Session, Value
+
+_REFERENCE = "CASE WHEN e.version = 1 THEN e.id ELSE e.id || '.' || e.version END"
+_VALID = (
+    "(e.expires_at IS NULL OR e.expires_at > ?) AND (e.valid_from IS NULL OR e.valid_from <= ?) "
+    "AND (e.valid_to IS NULL OR e.valid_to > ?)"
+)
+
+
+class Conditions:
+    """Grows a WHERE clause with its values. Every one starts from a scope: nothing reads across unnamed spaces."""
+
+    def __init__(self, session: Session, scope: Scope) -> None:
+        self._session = session
+        self._clauses: list[str] = []
+        self._values: list[Value] = []
+        self.add("s.tenant = ?", scope.tenant)
+        if len(scope.spaces) == 1:
+            self.add("s.name = ?", scope.spaces[0])
+        else:
+            self.among("s.name", scope.spaces)
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self._clauses)
+
+    @property
+    def values(self) -> list[Value]:
+        return self._values
+
+    def add(self, clause: str, *values: Value) -> None:
+        self._clauses.append(clause)
+        self._values.extend(values)
+
+    def among(self, expression: str, values: Sequence[str] | Sequence[int], *, negated: bool = False) -> None:
+        clause, value = self._session.among(expression, values)
+        self.add(f"NOT ({clause})" if negated else clause, value)
+
+    def filter(self, wanted: Filter) -> None:
+        """Everything but the statuses, which each query means in its own way."""
+        for column in ("kind", "target", "agent", "project", "conversation"):
+            value = getattr(wanted, column)
+            if value is not None:
+                self.add(f"e.{column} = ?", str(value))
+        if wanted.pinned is not None:
+            self.add("e.pinned = ?", int(wanted.pinned))
+        for name, allowed in wanted.metadata.items():
+            member, value = self._session.member("e.metadata", name)
+            options = allowed if isinstance(allowed, tuple) else (allowed,)
+            condition, encoded = self._session.among(member, [json.dumps(item, ensure_ascii=False) for item in options])
+            self.add(condition, value, encoded)
+
+    def lane(self, query: LaneQuery, *, at: float) -> None:
+        """Lane, validity at `at`, exclusions and filter. The caller decides what `active` means."""
+        self.add(_VALID, at, at, at)
+        if query.lane is not None:
+            self._lane(query.lane, query.conversation)
+        if query.excluded_refs:
+            self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
+        if query.visible_hashes:
+            self.among("e.content_hash", sorted(query.visible_hashes), negated=True)
+        self.filter(query.filter)
+
+    def _lane(self, lane: Lane, conversation: str | None) -> None:
+        match lane:
+            case Lane.LONG_TERM:
+                self.add("e.kind = 'statement'")
+            case Lane.SHORT_TERM:
+                self.add("e.kind = 'record' AND e.conversation = ?", conversation)
+            case Lane.EPISODIC:
+                self.add("e.kind = 'record'")
+                if conversation is not None:
+                    self.add("(e.conversation IS NULL OR e.conversation <> ?)", conversation)
+            case _:
+                assert_never(lane)

@@ -1,0 +1,118 @@
+"""Conversations with their turns and the blocks that were really injected into them."""
+
+from afterturn.base.types import BlockRow, TurnRow, TurnStatus
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.session import Value
+
+_FIND = (
+    "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
+)
+
+
+class SqlConversations:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+
+    def open(self, tenant: str, space: str, conversation: str, *, at: float) -> bool:
+        row = self._session.row(
+            "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
+            (self._spaces.key(tenant, space), conversation, at, at),
+        )
+        return row is not None
+
+    def start_turn(self, tenant: str, space: str, turn: TurnRow) -> bool:
+        key = self._active(tenant, space, turn.conversation, turn.started_at)
+        row = self._session.row(
+            "INSERT INTO turn (conversation_key, id, status, started_at, user_hash, ended_at, recorded_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
+            (key, turn.id, turn.status.value, turn.started_at, turn.user_hash, turn.ended_at, turn.recorded_at),
+        )
+        return row is not None
+
+    def find_turn(self, tenant: str, space: str, conversation: str, turn_id: str) -> TurnRow | None:
+        row = self._session.row(
+            f"SELECT status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({_FIND}) "
+            "AND id = ?",
+            (tenant, space, conversation, turn_id),
+        )
+        if row is None:
+            return None
+        status, started_at, user_hash, ended_at, recorded_at = row
+        return TurnRow(turn_id, conversation, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
+
+    def end_turn(  # noqa: PLR0913 (the port's signature)
+        self, tenant: str, space: str, conversation: str, turn_id: str, *, status: TurnStatus, at: float, recorded: bool
+    ) -> bool:
+        found = self._session.row(_FIND, (tenant, space, conversation))
+        if found is None:
+            return False
+        values: list[Value] = [status.value, at, at if recorded else None, found[0], turn_id]
+        still = "recorded_at IS NULL" if recorded else "status = 'open'"
+        ended = self._session.run(
+            "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ? "
+            f"WHERE conversation_key = ? AND id = ? AND {still}",
+            values,
+        )
+        if ended:
+            self._touch(found[0], at)
+        return recorded and ended == 1
+
+    def abandon_turns(self, *, started_before: float, at: float) -> int:
+        return self._session.run(
+            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND started_at < ?",
+            (at, started_before),
+        )
+
+    def add_block(self, tenant: str, space: str, conversation: str, block: BlockRow) -> None:
+        key = self._active(tenant, space, conversation, block.injected_at)
+        row = self._session.row(
+            "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash",
+            (key, block.hash, block.turn, block.size_bytes, block.injected_at),
+        )
+        if row is not None:
+            self._session.run_many(
+                "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
+                [(key, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
+            )
+
+    def blocks(self, tenant: str, space: str, conversation: str) -> list[BlockRow]:
+        found = self._session.row(_FIND, (tenant, space, conversation))
+        if found is None:
+            return []
+        refs: dict[str, list[str]] = {}
+        for block_hash, ref in self._session.rows(
+            "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal", found
+        ):
+            refs.setdefault(block_hash, []).append(ref)
+        rows = self._session.rows(
+            "SELECT hash, turn, size_bytes, injected_at FROM block WHERE conversation_key = ? "
+            "ORDER BY injected_at, hash",
+            found,
+        )
+        return [
+            BlockRow(block_hash, turn, tuple(refs.get(block_hash, ())), size_bytes, injected_at)
+            for block_hash, turn, size_bytes, injected_at in rows
+        ]
+
+    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
+        rows = self._session.rows(
+            "SELECT c.id FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+            "WHERE s.tenant = ? AND s.name = ? ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
+            (tenant, space, limit),
+        )
+        return [conversation for (conversation,) in rows]
+
+    def _active(self, tenant: str, space: str, conversation: str, at: float) -> int:
+        """The key of a conversation in which something happens now; made if it is new."""
+        self.open(tenant, space, conversation, at=at)
+        row = self._session.row(_FIND, (tenant, space, conversation))
+        assert row is not None
+        self._touch(row[0], at)
+        return int(row[0])
+
+    def _touch(self, key: int, at: float) -> None:
+        self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, key, at))

@@ -1,0 +1,88 @@
+"""Writes versions and moves their status, and keeps index, figures and history in step with both."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from afterturn.base.terms import terms
+from afterturn.base.types import Admitted, Entry, Operation, Status, Verdict
+from afterturn.stores.sql.journal import Journal
+from afterturn.stores.sql.rows import INSERT, new_entry, values_of
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.spaces import Spaces
+from afterturn.stores.sql.tally import Tally
+from afterturn.stores.sql.text import TextIndex
+
+
+class Entries:
+    """The only place that inserts an entry or changes a status, so that no path forgets the index."""
+
+    def __init__(self, session: Session, text: TextIndex) -> None:
+        self.session = session
+        self.text = text
+        self.spaces = Spaces(session)
+        self.tally = Tally(session)
+        self.journal = Journal(session, self.spaces)
+
+    def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
+        """None when a constraint forbids it; then nothing changed."""
+        status = Status.QUARANTINED if admitted.verdict is Verdict.QUARANTINE else Status.ACTIVE
+        entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
+        space_key = self.spaces.key(operation.tenant, operation.space)
+        row = self.session.row(INSERT, values_of(entry, space_key))
+        if row is None:
+            return None
+        key: int = row[0]
+        if entry.sources:
+            self.session.run_many(
+                "INSERT INTO source (entry_key, ordinal, source) VALUES (?, ?, ?)",
+                [(key, ordinal, source) for ordinal, source in enumerate(entry.sources)],
+            )
+        if status is Status.ACTIVE:
+            self._enter(key, space_key, admitted.terms)
+        self.journal.step(operation, key, None, status)
+        return entry
+
+    def move(self, operation: Operation, key: int, before: Status, after: Status) -> None:
+        """Changes a version's status. `Conflict` when what becomes active has an active duplicate."""
+        self.session.run("UPDATE entry SET status = ? WHERE key = ?", (after.value, key))
+        space_key = self.spaces.key(operation.tenant, operation.space)
+        if before is Status.ACTIVE:
+            self._leave(key, space_key)
+        elif after is Status.ACTIVE:
+            self._return(key, space_key)
+        self.journal.step(operation, key, before, after)
+
+    def withdraw(self, space_key: int, keys: Sequence[int]) -> None:
+        """Takes versions that are about to be erased out of index and figures."""
+        found = self.text.take(keys)
+        for key in keys:
+            if key in found:
+                self.tally.left(key, space_key, found[key])
+            else:
+                self.tally.changed(key, space_key)
+
+    def settle(self) -> None:
+        self.text.settle()
+        self.journal.settle()
+        self.tally.settle()
+
+    def _enter(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
+        self.text.put(key, space_key, analysed)
+        self.tally.entered(key, space_key, analysed)
+
+    def _leave(self, key: int, space_key: int) -> None:
+        found = self.text.take((key,))
+        self.tally.left(key, space_key, found[key])
+
+    def _return(self, key: int, space_key: int) -> None:
+        row = self.session.row("SELECT text FROM entry WHERE key = ?", (key,))
+        assert row is not None
+        self._enter(key, space_key, terms(row[0]))
+        # It may have been away before it got a vector.
+        self.session.run(
+            "UPDATE embedded SET entry_key = ? WHERE space_key = ? AND entry_key >= ?", (key - 1, space_key, key)
+        )
+
+
+def with_status(entry: Entry, status: Status) -> Entry:
+    return replace(entry, status=status)

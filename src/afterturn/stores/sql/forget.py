@@ -1,0 +1,201 @@
+"""Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Set
+from typing import Any
+
+from afterturn.base.errors import InvalidInput
+from afterturn.base.types import Erased, Selector, reference
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.session import Value
+
+_BATCH = 500
+# Whatever could hold an id or a name inside a longer text is cut at these before it is compared.
+_SEPARATORS = str.maketrans(dict.fromkeys(",;|[](){}\"'", " "))
+
+
+class Eraser:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._session = entries.session
+
+    def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
+        kind, selected = _selected(selector)
+        space_key = self._entries.spaces.key(tenant, space)
+        self._entries.settle()
+        doomed = self._doomed(space_key, kind, selected)
+        names = self._names(space_key, doomed)
+        self._erase_entries(space_key, list(doomed))
+        self._erase_names(names)
+        self._erase_conversations(space_key, kind, selected)
+        words = names | ({selected} if selected else set())
+        self._erase_jobs(space_key, kind, words)
+        self._erase_timeline(space_key, kind, words)
+        if kind in ("conversation", "speaker", "everything"):
+            self._leave_tombstone(space_key, kind, selected, at)
+        return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
+
+    def is_forgotten(
+        self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float
+    ) -> bool:
+        space_key = self._entries.spaces.find(tenant, space)
+        if space_key is None:
+            return False
+        hashes = [_hash("everything", ""), _hash("conversation", conversation)]
+        hashes += [_hash("speaker", speaker) for speaker in speakers]
+        condition, value = self._session.among("hash", hashes)
+        row = self._session.row(
+            f"SELECT 1 FROM tombstone WHERE space_key = ? AND at >= ? AND {condition} LIMIT 1",
+            (space_key, since, value),
+        )
+        return row is not None
+
+    def _doomed(self, space_key: int, kind: str, selected: str) -> dict[int, tuple[str, int]]:
+        """(id, version) by key: every version of what was selected, then whatever rests on nothing else."""
+        condition, values = _CONDITIONS[kind], (selected,) * _CONDITIONS[kind].count("?")
+        doomed = self._versions(
+            space_key, f"id IN (SELECT id FROM entry WHERE space_key = ? AND {condition})", space_key, *values
+        )
+        fresh = doomed
+        while fresh:
+            fresh = {
+                key: version
+                for key, version in self._resting_on(space_key, doomed, self._names(space_key, doomed)).items()
+                if key not in doomed
+            }
+            doomed = doomed | fresh
+        return doomed
+
+    def _versions(self, space_key: int, condition: str, *values: Value) -> dict[int, tuple[str, int]]:
+        rows = self._session.rows(
+            f"SELECT key, id, version FROM entry WHERE space_key = ? AND {condition}", (space_key, *values)
+        )
+        return {key: (entry_id, version) for key, entry_id, version in rows}
+
+    def _resting_on(
+        self, space_key: int, doomed: Collection[int], names: Collection[str]
+    ) -> dict[int, tuple[str, int]]:
+        """Statements all of whose sources are among `names`."""
+        erased, value = self._session.among("source", sorted(names))
+        candidates = f"key IN (SELECT entry_key FROM source WHERE {erased})"
+        others = f"NOT EXISTS (SELECT 1 FROM source WHERE entry_key = entry.key AND NOT ({erased}))"
+        return self._versions(space_key, f"kind = 'statement' AND {candidates} AND {others}", value, value)
+
+    def _names(self, space_key: int, doomed: dict[int, tuple[str, int]]) -> set[str]:
+        """What others may call the doomed: a version by its reference, an id when no version of it stays."""
+        ids = {entry_id for entry_id, _ in doomed.values()}
+        condition, value = self._session.among("id", sorted(ids))
+        staying = {
+            entry_id for key, (entry_id, _) in self._versions(space_key, condition, value).items() if key not in doomed
+        }
+        return {reference(*version) for version in doomed.values() if version[1] > 1} | (ids - staying)
+
+    def _erase_entries(self, space_key: int, keys: list[int]) -> None:
+        for start in range(0, len(keys), _BATCH):
+            self._erase_batch(space_key, keys[start : start + _BATCH])
+
+    def _erase_batch(self, space_key: int, keys: list[int]) -> None:
+        self._entries.withdraw(space_key, keys)
+        condition, value = self._session.among("entry_key", keys)
+        operations = [
+            (row[0],)
+            for row in self._session.rows(f"SELECT DISTINCT operation_seq FROM step WHERE {condition}", (value,))
+        ]
+        for table in ("source", "step"):
+            self._session.run(f"DELETE FROM {table} WHERE {condition}", (value,))
+        self._session.run(
+            f"DELETE FROM embedding WHERE embedder_key IN (SELECT key FROM embedder) AND space_key = ? AND {condition}",
+            (space_key, value),
+        )
+        self._session.run_many(
+            "DELETE FROM operation "
+            "WHERE seq = ? AND NOT EXISTS (SELECT 1 FROM step WHERE operation_seq = operation.seq)",
+            operations,
+        )
+        self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
+
+    def _erase_names(self, names: Collection[str]) -> None:
+        """Ids are unguessable, so wherever one stands in these tables it means the erased entry."""
+        for table, column in (("source", "source"), ("block_ref", "ref")):
+            condition, value = self._session.among(column, sorted(names))
+            self._session.run(f"DELETE FROM {table} WHERE {condition}", (value,))
+
+    def _erase_conversations(self, space_key: int, kind: str, selected: str) -> None:
+        if kind not in ("conversation", "everything"):
+            return
+        keys = self._session.rows(
+            "SELECT key FROM conversation WHERE space_key = ? AND (id = ? OR ? = 'everything')",
+            (space_key, selected, kind),
+        )
+        for table in ("turn", "block", "block_ref"):
+            self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
+        self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
+
+    def _erase_jobs(self, space_key: int, kind: str, words: Set[str]) -> None:
+        rows = self._session.rows("SELECT id, payload FROM job WHERE space_key = ?", (space_key,))
+        named = [(job_id,) for job_id, payload in rows if kind == "everything" or _mentions(payload, words)]
+        self._session.run_many("DELETE FROM job WHERE id = ?", named)
+
+    def _erase_timeline(self, space_key: int, kind: str, words: Set[str]) -> None:
+        rows = self._session.rows("SELECT seq, conversation, data FROM timeline WHERE space_key = ?", (space_key,))
+        named = [
+            (space_key, seq)
+            for seq, conversation, data in rows
+            if kind == "everything" or (kind == "conversation" and conversation in words) or _mentions(data, words)
+        ]
+        self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
+
+    def _leave_tombstone(self, space_key: int, kind: str, selected: str, at: float) -> None:
+        self._session.run(
+            "INSERT INTO tombstone (space_key, kind, hash, at) VALUES (?, ?, ?, ?) ON CONFLICT (space_key, kind, hash) "
+            "DO UPDATE SET at = CASE WHEN excluded.at > tombstone.at THEN excluded.at ELSE tombstone.at END",
+            (space_key, kind, _hash(kind, selected), at),
+        )
+
+
+_CONDITIONS = {
+    "memory": "id = ?",
+    "conversation": "conversation = ?",
+    "source": "(id = ? OR key IN (SELECT entry_key FROM source WHERE source = ?))",
+    "speaker": "speaker = ?",
+    "everything": "1 = 1",
+}
+
+
+def _selected(selector: Selector) -> tuple[str, str]:
+    options = {
+        "memory": selector.memory,
+        "conversation": selector.conversation,
+        "source": selector.source,
+        "speaker": selector.speaker,
+        "everything": "" if selector.everything else None,
+    }
+    chosen = [(kind, value) for kind, value in options.items() if value is not None]
+    if len(chosen) != 1:
+        raise InvalidInput("Say what to forget by exactly one of memory, conversation, source, speaker or everything.")
+    return chosen[0]
+
+
+def _hash(kind: str, value: str) -> str:
+    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _mentions(payload: str, words: Set[str]) -> bool:
+    """Whether a JSON text holds one of the words: as a whole string, or as one part of a list written in a string."""
+    for text in _strings(json.loads(payload)):
+        if text in words or not words.isdisjoint(text.translate(_SEPARATORS).split()):
+            return True
+    return False
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)

@@ -1,0 +1,195 @@
+"""What recall searches: terms, figures, changes and vectors, all derived from active entries."""
+
+import json
+from collections.abc import Sequence
+
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope
+from afterturn.stores.sql.conditions import Conditions
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, WIDTH, read_entries
+from afterturn.stores.sql.session import Value
+
+_BYTES_PER_DIMENSION = 2
+_UNEMBEDDED = (
+    "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
+    "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
+    "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
+)
+
+
+class SqlIndex:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._session = entries.session
+
+    def extents(self, scope: Scope) -> dict[str, Extent]:
+        self._entries.settle()
+        where = Conditions(self._session, scope)
+        rows = self._session.rows(
+            f"SELECT s.name, s.documents, s.terms_total, s.seq FROM space AS s WHERE {where.sql} AND s.documents > 0",
+            where.values,
+        )
+        return {name: Extent(documents, terms_total, seq) for name, documents, terms_total, seq in rows}
+
+    def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
+        self._entries.settle()
+        where = Conditions(self._session, scope)
+        where.among("f.term", list(terms))
+        found: dict[str, dict[str, int]] = {}
+        for name, term, documents in self._session.rows(
+            "SELECT s.name, f.term, f.documents FROM space AS s JOIN frequency AS f ON f.space_key = s.key "
+            f"WHERE {where.sql}",
+            where.values,
+        ):
+            found.setdefault(name, {})[term] = documents
+        return found
+
+    def matches(self, query: LaneQuery, terms: Sequence[str], *, limit: int) -> list[Match]:
+        text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
+        if not spaces or not terms:
+            return []
+        condition, value = text.matching(sorted(spaces), terms)
+        where = Conditions(self._session, query.scope)
+        where.lane(query, at=query.now)
+        rows = self._session.rows(
+            f"SELECT {SELECTED}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
+            f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
+            [value, *where.values, limit],
+        )
+        entries = read_entries(self._session, rows)
+        return [Match(row[0], entry, text.terms(row[WIDTH])) for row, entry in zip(rows, entries, strict=True)]
+
+    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
+        if not keys:
+            return []
+        where = Conditions(self._session, query.scope)
+        where.lane(query, at=query.now)
+        where.among("e.key", keys)
+        rows = self._session.rows(
+            f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.status = 'active' AND {where.sql}", where.values
+        )
+        terms = self._entries.text.find([row[0] for row in rows])
+        entries = read_entries(self._session, rows)
+        return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
+
+    def changes(self, tenant: str, space: str, *, since: int) -> Changes:
+        self._entries.settle()
+        generation = self._meta("generation") or ""
+        row = self._session.row("SELECT key, seq FROM space WHERE tenant = ? AND name = ?", (tenant, space))
+        space_key, newest = row if row is not None else (0, 0)
+        if since == newest:
+            return Changes(generation, newest, ())
+        rows = self._session.rows(
+            "SELECT entry_key FROM change WHERE space_key = ? AND seq > ? ORDER BY seq", (space_key, since)
+        )
+        if since > newest or len(rows) < newest - since:
+            return Changes(generation, newest, None)
+        return Changes(generation, newest, tuple(dict.fromkeys(key for (key,) in rows)))
+
+    def vectors(
+        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
+    ) -> list[tuple[int, bytes]]:
+        embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
+        if embedder_key is None or space_key is None:
+            return []
+        values: list[Value] = [embedder_key, space_key, space_key]
+        sql = (
+            "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
+            "AND entry_key IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'"
+        )
+        if keys is None:
+            sql += ")"
+        else:
+            within, value = self._session.among("key", keys)
+            sql, values = f"{sql} AND {within})", [*values, value]
+        return [(key, data) for key, data in self._session.rows(sql, values)]
+
+    def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
+        size = embedder.dimensions * _BYTES_PER_DIMENSION
+        for key, data in vectors:
+            if len(data) != size:
+                raise ValueError(f"The vector of entry {key} has {len(data)} bytes; {embedder.name} gives {size}.")
+        condition, value = self._session.among("key", [key for key, _ in vectors])
+        spaces: dict[int, int] = dict(
+            self._session.rows(f"SELECT key, space_key FROM entry WHERE {condition}", (value,))
+        )
+        embedder_key = self._embedder_key(embedder)
+        self._session.run_many(
+            "INSERT INTO embedding (embedder_key, space_key, entry_key, data) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (embedder_key, space_key, entry_key) DO UPDATE SET data = excluded.data",
+            [(embedder_key, spaces[key], key, data) for key, data in vectors if key in spaces],
+        )
+        for key, space_key in spaces.items():
+            self._entries.tally.changed(key, space_key)
+        for space_key in set(spaces.values()):
+            self._advance(embedder_key, space_key)
+        return len(spaces)
+
+    def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
+        identity = json.dumps([embedder.name, embedder.version, embedder.dimensions, embedder.normalised])
+        if self._meta("embedder") == identity:
+            return []
+        self._entries.settle()
+        self._session.run(
+            "INSERT INTO meta (key, value) VALUES ('embedder', ?) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (identity,),
+        )
+        rows = self._session.rows("SELECT tenant, name FROM space WHERE documents > 0 ORDER BY key")
+        return [(tenant, name) for tenant, name in rows]
+
+    def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
+        space_key = self._entries.spaces.find(tenant, space)
+        if space_key is None:
+            return []
+        embedder_key = self._find_embedder(embedder) or 0
+        rows = self._session.rows(
+            f"SELECT e.key, e.text {_UNEMBEDDED} ORDER BY e.key LIMIT ?",
+            (space_key, self._embedded_up_to(embedder_key, space_key), embedder_key, limit),
+        )
+        return [(key, text) for key, text in rows]
+
+    def _advance(self, embedder_key: int, space_key: int) -> None:
+        reached = self._embedded_up_to(embedder_key, space_key)
+        gap = self._session.row(f"SELECT min(e.key) {_UNEMBEDDED}", (space_key, reached, embedder_key))
+        if gap is not None and gap[0] is not None:
+            last = gap[0] - 1
+        else:
+            newest = self._session.row(
+                "SELECT max(key) FROM entry WHERE space_key = ? AND status = 'active'", (space_key,)
+            )
+            last = reached if newest is None or newest[0] is None else max(reached, newest[0])
+        if last != reached:
+            self._session.run(
+                "INSERT INTO embedded (embedder_key, space_key, entry_key) VALUES (?, ?, ?) "
+                "ON CONFLICT (embedder_key, space_key) DO UPDATE SET entry_key = excluded.entry_key",
+                (embedder_key, space_key, last),
+            )
+
+    def _embedded_up_to(self, embedder_key: int, space_key: int) -> int:
+        row = self._session.row(
+            "SELECT entry_key FROM embedded WHERE embedder_key = ? AND space_key = ?", (embedder_key, space_key)
+        )
+        return 0 if row is None else int(row[0])
+
+    def _meta(self, key: str) -> str | None:
+        row = self._session.row("SELECT value FROM meta WHERE key = ?", (key,))
+        return None if row is None else str(row[0])
+
+    def _find_embedder(self, embedder: EmbedderIdentity) -> int | None:
+        row = self._session.row(
+            "SELECT key FROM embedder WHERE name = ? AND version = ? AND dimensions = ? AND normalised = ?",
+            (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised)),
+        )
+        return None if row is None else int(row[0])
+
+    def _embedder_key(self, embedder: EmbedderIdentity) -> int:
+        found = self._find_embedder(embedder)
+        if found is None:
+            row = self._session.row(
+                "INSERT INTO embedder (name, version, dimensions, normalised) VALUES (?, ?, ?, ?) RETURNING key",
+                (embedder.name, embedder.version, embedder.dimensions, int(embedder.normalised)),
+            )
+            assert row is not None
+            found = int(row[0])
+        return found

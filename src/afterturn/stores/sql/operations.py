@@ -1,0 +1,122 @@
+"""The history of a store, and the way back: undo moves statuses, it never rewrites a text."""
+
+from collections.abc import Iterable, Mapping
+
+from afterturn.base.errors import Conflict, NotFound
+from afterturn.base.types import Erased, Operation, Origin, Scope, Selector, Status, Step, Verb
+from afterturn.stores.sql.conditions import Conditions
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.forget import Eraser
+from afterturn.stores.sql.session import Row
+
+_OPERATION = "o.id, s.tenant, s.name, o.verb, o.actor, o.at, o.grp"
+_STEPS = (
+    f"SELECT {_OPERATION}, e.id, e.version, p.before, p.after FROM step AS p "
+    "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
+    "JOIN space AS s ON s.key = o.space_key"
+)
+_TOUCHED = (
+    "SELECT p.operation_seq, p.entry_key, p.before, e.status FROM step AS p "
+    "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
+    "WHERE o.space_key = ? AND (o.id = ? OR o.grp = ?) ORDER BY o.seq, p.ordinal"
+)
+_LATER = (
+    "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
+    "JOIN entry AS e ON e.key = p.entry_key "
+    "WHERE p.entry_key = ? AND p.operation_seq > ? AND o.id <> ? AND coalesce(o.grp, '') <> ? LIMIT 1"
+)
+_RIVAL = (
+    "SELECT r.key, r.id FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' "
+    "AND r.key <> e.key AND (r.id = e.id OR (r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
+    "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, '') "
+    "AND r.content_hash = e.content_hash)) WHERE e.key = ?"
+)
+
+
+class SqlOperations:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._session = entries.session
+        self._eraser = Eraser(entries)
+
+    def start(self, operation: Operation) -> Operation:
+        # The journal stores it with its first step: an operation that did nothing leaves nothing to undo.
+        return operation
+
+    def page(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
+        self._entries.settle()
+        where = Conditions(self._session, scope)
+        if entry_id is not None:
+            where.add(
+                "o.seq IN (SELECT p.operation_seq FROM step AS p JOIN entry AS e ON e.key = p.entry_key "
+                "WHERE e.id = ? AND e.space_key = s.key)",
+                entry_id,
+            )
+        rows = self._session.rows(
+            f"SELECT {_OPERATION} FROM operation AS o JOIN space AS s ON s.key = o.space_key WHERE {where.sql} "
+            "ORDER BY o.seq DESC LIMIT ?",
+            [*where.values, limit],
+        )
+        return [_operation(row) for row in rows]
+
+    def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
+        self._entries.settle()
+        where = Conditions(self._session, scope)
+        if operation_id is not None:
+            where.add("o.id = ?", operation_id)
+        if entry_id is not None:
+            where.add("e.id = ?", entry_id)
+        rows = self._session.rows(f"{_STEPS} WHERE {where.sql} ORDER BY o.seq, p.ordinal", where.values)
+        return [_step(row) for row in rows]
+
+    def undo(self, operation: Operation, *, target: str) -> list[Step]:
+        self._entries.settle()
+        space_key = self._entries.spaces.key(operation.tenant, operation.space)
+        touched = self._session.rows(_TOUCHED, (space_key, target, target))
+        if not touched:
+            raise NotFound(
+                f"{operation.space} has no operation or group {target!r}. `afterturn history` lists them by memory."
+            )
+        first: dict[int, tuple[Status, Status]] = {}
+        for seq, key, before, status in touched:
+            if key not in first:
+                self._check_untouched_since(key, seq, target)
+                first[key] = (Status(status), Status(before) if before is not None else Status.UNDONE)
+        self._check_no_rivals(first)
+        for key in sorted(first, key=lambda key: (first[key][1] is Status.ACTIVE, key)):
+            now, restored = first[key]
+            if now is not restored:
+                self._entries.move(operation, key, now, restored)
+        return self.steps(Scope(operation.tenant, (operation.space,)), operation_id=operation.id)
+
+    def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
+        return self._eraser.forget(tenant, space, selector, at=at)
+
+    def is_forgotten(
+        self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float
+    ) -> bool:
+        return self._eraser.is_forgotten(tenant, space, conversation=conversation, speakers=speakers, since=since)
+
+    def _check_untouched_since(self, key: int, seq: int, target: str) -> None:
+        later = self._session.row(_LATER, (key, seq, target, target))
+        if later is not None:
+            raise Conflict(f"{later[0]} was changed again by operation {later[1]}. Undo that one first.")
+
+    def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
+        returning = [
+            key for key, (now, restored) in states.items() if restored is Status.ACTIVE and now is not restored
+        ]
+        for key in returning:
+            for rival, rival_id in self._session.rows(_RIVAL, (key,)):
+                if rival not in states or states[rival][1] is Status.ACTIVE:
+                    raise Conflict(f"{rival_id} says the same and is active. Delete it first, then undo again.")
+
+
+def _operation(row: Row) -> Operation:
+    operation_id, tenant, space, verb, actor, at, group = row
+    return Operation(operation_id, tenant, space, Verb(verb), Origin(actor), at, group)
+
+
+def _step(row: Row) -> Step:
+    entry_id, version, before, after = row[7:]
+    return Step(_operation(row[:7]), entry_id, version, None if before is None else Status(before), Status(after))

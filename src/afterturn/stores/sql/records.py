@@ -1,0 +1,46 @@
+"""Recorded messages: written in one go, read back by conversation, let go when their retention ends."""
+
+from collections.abc import Sequence
+
+from afterturn.base.errors import Conflict
+from afterturn.base.types import Admitted, Entry, Operation, Scope
+from afterturn.stores.sql.conditions import Conditions
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
+
+
+class SqlRecords:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._session = entries.session
+
+    def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]:
+        return [self._add(operation, item) for item in admitted]
+
+    def of_conversation(self, scope: Scope, conversation: str, *, limit: int) -> list[Entry]:
+        where = Conditions(self._session, scope)
+        where.add("e.conversation = ? AND e.kind = 'record' AND e.status = 'active'", conversation)
+        sql = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
+        return read_entries(self._session, self._session.rows(sql, [*where.values, limit])[::-1])
+
+    def next_position(self, tenant: str, space: str, conversation: str) -> int:
+        row = self._session.row(
+            "SELECT max(position) FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+            "AND conversation = ? AND kind = 'record'",
+            (tenant, space, conversation),
+        )
+        return 0 if row is None or row[0] is None else row[0] + 1
+
+    def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
+        rows = self._session.rows(
+            f"SELECT s.name, e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND e.kind = 'record' AND e.recorded_at < ? "
+            "ORDER BY e.recorded_at, e.key LIMIT ?",
+            (tenant, recorded_before, limit),
+        )
+        return [(name, entry_id) for name, entry_id in rows]
+
+    def _add(self, operation: Operation, admitted: Admitted) -> Entry:
+        entry = self._entries.insert(operation, admitted, admitted.id)
+        if entry is None:
+            raise Conflict(f"{operation.space} has an entry {admitted.id} already. Give each record an id of its own.")
+        return entry

@@ -1,0 +1,149 @@
+"""Entries as rows and back. One column list for every query, so that reading is written once."""
+
+import json
+from collections.abc import Sequence
+
+from afterturn.base.types import NO_METADATA, Admitted, Entry, Kind, Metadata, Origin, Status, Target
+from afterturn.stores.sql.session import Row, Session, Value
+
+_COLUMNS = (
+    "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
+    "turn position speaker valid_from valid_to expires_at pinned metadata reason"
+).split()
+
+SELECTED = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
+"""What `read_entries` takes, from `entry AS e` and `space AS s`. More columns may follow."""
+WIDTH = len(_COLUMNS) + 3
+FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
+
+INSERT = (
+    f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING RETURNING key"
+)
+"""No row comes back when a constraint (one active version, no duplicate, one row a version) forbids it."""
+
+_KINDS = {str(kind): kind for kind in Kind}
+_STATUSES = {str(status): status for status in Status}
+_ORIGINS = {str(origin): origin for origin in Origin}
+_TARGETS = {str(target): target for target in Target}
+
+
+def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, status: Status) -> Entry:
+    draft = admitted.draft
+    return Entry(
+        id=entry_id,
+        version=version,
+        kind=draft.kind,
+        space=space,
+        text=admitted.text,
+        status=status,
+        origin=draft.origin,
+        trust=admitted.trust,
+        target=draft.target,
+        content_hash=admitted.content_hash,
+        recorded_at=admitted.recorded_at,
+        occurred_at=admitted.recorded_at if draft.occurred_at is None else draft.occurred_at,
+        agent=draft.agent,
+        project=draft.project,
+        conversation=draft.conversation,
+        turn=draft.turn,
+        position=draft.position,
+        speaker=draft.speaker,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        pinned=draft.pinned,
+        metadata=draft.metadata,
+        sources=draft.sources,
+        reason=admitted.reason,
+    )
+
+
+def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
+    """What `INSERT` binds."""
+    return (
+        space_key,
+        int(bool(entry.sources)),
+        entry.id,
+        entry.version,
+        entry.kind.value,
+        entry.text,
+        entry.status.value,
+        entry.origin.value,
+        entry.trust,
+        entry.target.value,
+        entry.content_hash,
+        entry.recorded_at,
+        entry.occurred_at,
+        entry.agent,
+        entry.project,
+        entry.conversation,
+        entry.turn,
+        entry.position,
+        entry.speaker,
+        entry.valid_from,
+        entry.valid_to,
+        entry.expires_at,
+        int(entry.pinned),
+        encode_metadata(entry.metadata),
+        entry.reason,
+    )
+
+
+def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
+    """Entries of rows that begin with the `SELECTED` columns, in their order."""
+    sources = _sources(session, [row[0] for row in rows if row[2]])
+    return [_entry(row, sources.get(row[0], ())) for row in rows]
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    return json.dumps(dict(metadata), ensure_ascii=False) if metadata else "{}"
+
+
+def decode_metadata(text: str) -> Metadata:
+    if text == "{}":
+        return NO_METADATA
+    decoded: Metadata = json.loads(text)
+    return decoded
+
+
+def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
+    return Entry(
+        id=row[3],
+        version=row[4],
+        kind=_KINDS[row[5]],
+        space=row[1],
+        text=row[6],
+        status=_STATUSES[row[7]],
+        origin=_ORIGINS[row[8]],
+        trust=row[9],
+        target=_TARGETS[row[10]],
+        content_hash=row[11],
+        recorded_at=row[12],
+        occurred_at=row[13],
+        agent=row[14],
+        project=row[15],
+        conversation=row[16],
+        turn=row[17],
+        position=row[18],
+        speaker=row[19],
+        valid_from=row[20],
+        valid_to=row[21],
+        expires_at=row[22],
+        pinned=bool(row[23]),
+        metadata=decode_metadata(row[24]),
+        sources=sources,
+        reason=row[25],
+    )
+
+
+def _sources(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    if not keys:
+        return {}
+    condition, value = session.among("entry_key", keys)
+    found: dict[int, tuple[str, ...]] = {}
+    for key, source in session.rows(
+        f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
+    ):
+        found[key] = (*found.get(key, ()), source)
+    return found

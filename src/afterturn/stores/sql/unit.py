@@ -1,0 +1,52 @@
+"""One transaction's repositories over one session."""
+
+from functools import cached_property
+
+from afterturn.stores.sql.conversations import SqlConversations
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.index import SqlIndex
+from afterturn.stores.sql.jobs import SqlJobs
+from afterturn.stores.sql.memories import SqlMemories
+from afterturn.stores.sql.operations import SqlOperations
+from afterturn.stores.sql.records import SqlRecords
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.text import TextIndex
+from afterturn.stores.sql.timeline import SqlTimeline
+
+
+class SqlUnit:
+    """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand."""
+
+    def __init__(self, session: Session, text: TextIndex) -> None:
+        self._entries = Entries(session, text)
+
+    def flush(self) -> None:
+        self._entries.settle()
+
+    @cached_property
+    def memories(self) -> SqlMemories:
+        return SqlMemories(self._entries)
+
+    @cached_property
+    def records(self) -> SqlRecords:
+        return SqlRecords(self._entries)
+
+    @cached_property
+    def operations(self) -> SqlOperations:
+        return SqlOperations(self._entries)
+
+    @cached_property
+    def index(self) -> SqlIndex:
+        return SqlIndex(self._entries)
+
+    @cached_property
+    def jobs(self) -> SqlJobs:
+        return SqlJobs(self._entries)
+
+    @cached_property
+    def conversations(self) -> SqlConversations:
+        return SqlConversations(self._entries)
+
+    @cached_property
+    def timeline(self) -> SqlTimeline:
+        return SqlTimeline(self._entries)

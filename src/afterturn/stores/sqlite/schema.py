@@ -1,0 +1,220 @@
+"""The tables, as ordered migrations of single statements. The engine runs them; `AFTER` fills what they derive."""
+
+from collections.abc import Callable
+
+from afterturn.base.terms import terms
+from afterturn.stores.sql.session import Session
+from afterturn.stores.sql.tally import Tally
+from afterturn.stores.sqlite.text import FtsText
+
+_ENTRIES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "INSERT INTO meta (key, value) VALUES ('generation', lower(hex(randomblob(16))))",
+    """CREATE TABLE space (
+        key INTEGER PRIMARY KEY,
+        tenant TEXT NOT NULL,
+        name TEXT NOT NULL,
+        seq INTEGER NOT NULL DEFAULT 0,
+        documents INTEGER NOT NULL DEFAULT 0,
+        terms_total INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (tenant, name)
+    )""",
+    # AUTOINCREMENT: a key that was forgotten must never name another entry, or a late vector would land on it.
+    """CREATE TABLE entry (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        space_key INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        status TEXT NOT NULL,
+        text TEXT NOT NULL,
+        target TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        trust INTEGER NOT NULL,
+        content_hash TEXT NOT NULL,
+        agent TEXT,
+        project TEXT,
+        conversation TEXT,
+        turn TEXT,
+        position INTEGER,
+        speaker TEXT,
+        occurred_at REAL NOT NULL,
+        recorded_at REAL NOT NULL,
+        valid_from REAL,
+        valid_to REAL,
+        expires_at REAL,
+        pinned INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        has_sources INTEGER NOT NULL,
+        UNIQUE (space_key, id, version)
+    )""",
+    "CREATE UNIQUE INDEX entry_one_active ON entry (space_key, id) WHERE status = 'active'",
+    """CREATE UNIQUE INDEX entry_duplicate
+        ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
+        WHERE kind = 'statement' AND status = 'active'""",
+    "CREATE INDEX entry_active ON entry (space_key) WHERE status = 'active'",
+    "CREATE INDEX entry_conversation ON entry (space_key, conversation, position) WHERE conversation IS NOT NULL",
+    "CREATE INDEX entry_recorded ON entry (recorded_at) WHERE kind = 'record'",
+    """CREATE TABLE source (
+        entry_key INTEGER NOT NULL,
+        ordinal INTEGER NOT NULL,
+        source TEXT NOT NULL,
+        PRIMARY KEY (entry_key, ordinal)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX source_name ON source (source)",
+    """CREATE TABLE operation (
+        seq INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        space_key INTEGER NOT NULL,
+        verb TEXT NOT NULL,
+        actor TEXT NOT NULL,
+        at REAL NOT NULL,
+        grp TEXT
+    )""",
+    "CREATE INDEX operation_space ON operation (space_key)",
+    "CREATE INDEX operation_group ON operation (grp) WHERE grp IS NOT NULL",
+    """CREATE TABLE step (
+        operation_seq INTEGER NOT NULL,
+        ordinal INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        before TEXT,
+        after TEXT NOT NULL,
+        PRIMARY KEY (operation_seq, ordinal)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX step_entry ON step (entry_key)",
+)
+
+_CONVERSATIONS = (
+    """CREATE TABLE conversation (
+        key INTEGER PRIMARY KEY,
+        space_key INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        opened_at REAL NOT NULL,
+        active_at REAL NOT NULL,
+        UNIQUE (space_key, id)
+    )""",
+    """CREATE TABLE turn (
+        conversation_key INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        status TEXT NOT NULL,
+        started_at REAL NOT NULL,
+        user_hash TEXT NOT NULL,
+        ended_at REAL,
+        recorded_at REAL,
+        PRIMARY KEY (conversation_key, id)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX turn_open ON turn (started_at) WHERE status = 'open'",
+    """CREATE TABLE block (
+        conversation_key INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        turn TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        injected_at REAL NOT NULL,
+        PRIMARY KEY (conversation_key, hash)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE block_ref (
+        conversation_key INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        ref TEXT NOT NULL,
+        PRIMARY KEY (conversation_key, hash, ordinal)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX block_ref_name ON block_ref (ref)",
+    """CREATE TABLE job (
+        id TEXT NOT NULL PRIMARY KEY,
+        space_key INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        run_at REAL NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        state TEXT NOT NULL DEFAULT 'ready',
+        error TEXT NOT NULL DEFAULT '',
+        owner TEXT,
+        leased_until REAL
+    )""",
+    "CREATE INDEX job_due ON job (state, run_at, id)",
+    "CREATE INDEX job_space ON job (space_key, kind)",
+    """CREATE TABLE timeline (
+        space_key INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        at REAL NOT NULL,
+        name TEXT NOT NULL,
+        conversation TEXT NOT NULL,
+        turn TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (space_key, seq)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE tombstone (
+        space_key INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (space_key, kind, hash)
+    ) WITHOUT ROWID""",
+)
+
+_SEARCH = (
+    # Terms come analysed, so the tokenizer only cuts at spaces; `_` starts what is no term (see text.py).
+    """CREATE VIRTUAL TABLE entry_terms
+        USING fts5(terms, detail = none, columnsize = 0, tokenize = "ascii tokenchars '_'")""",
+    "INSERT INTO entry_terms (entry_terms, rank) VALUES ('secure-delete', 1)",
+    """CREATE TABLE frequency (
+        space_key INTEGER NOT NULL,
+        term TEXT NOT NULL,
+        documents INTEGER NOT NULL,
+        PRIMARY KEY (space_key, term)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE change (
+        space_key INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        PRIMARY KEY (space_key, seq)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE embedder (
+        key INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        version TEXT NOT NULL,
+        dimensions INTEGER NOT NULL,
+        normalised INTEGER NOT NULL,
+        UNIQUE (name, version, dimensions, normalised)
+    )""",
+    """CREATE TABLE embedding (
+        embedder_key INTEGER NOT NULL,
+        space_key INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        data BLOB NOT NULL,
+        PRIMARY KEY (embedder_key, space_key, entry_key)
+    ) WITHOUT ROWID""",
+    # Every active entry of the space up to `entry_key` has a vector: looking for those without need not start at 1.
+    """CREATE TABLE embedded (
+        embedder_key INTEGER NOT NULL,
+        space_key INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        PRIMARY KEY (embedder_key, space_key)
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH)
+
+_BATCH = 1000
+
+
+def index_entries(session: Session) -> None:
+    """Makes the active entries that older versions have stored searchable."""
+    text, tally, last = FtsText(session), Tally(session), 0
+    while found := session.rows(
+        "SELECT key, space_key, text FROM entry WHERE key > ? AND status = 'active' ORDER BY key LIMIT ?",
+        (last, _BATCH),
+    ):
+        for key, space_key, content in found:
+            analysed = terms(content)
+            text.put(key, space_key, analysed)
+            tally.entered(key, space_key, analysed)
+        text.settle()
+        tally.settle()
+        last = found[-1][0]
+
+
+AFTER: dict[int, Callable[[Session], None]] = {3: index_entries}
+"""What is run after a version's statements, in the same transaction."""

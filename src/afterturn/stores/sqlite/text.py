@@ -1,0 +1,71 @@
+"""The lexical index in FTS5. Terms arrive analysed; only active entries are in it, each behind its space's token."""
+
+import re
+from collections.abc import Sequence
+
+from afterturn.stores.sql.session import Session, Value
+
+# FTS5's ascii tokenizer keeps every byte above 127, so terms of all scripts go in as they are. What it would fold or
+# cut is written in hexadecimal behind `_x`; `_` is in no term, so neither that nor a space's token can be forged.
+_PLAIN = re.compile(r"[a-z0-9 \x80-\U0010ffff]*")
+_PLAIN_TERM = re.compile(r"[a-z0-9\x80-\U0010ffff]+")
+_ENCODED = "_x"
+
+
+class FtsText:
+    """`TextIndex` on SQLite. Rows are kept back until `settle`, so that a bulk import writes them together."""
+
+    source = "entry_terms AS t CROSS JOIN entry AS e ON e.key = t.rowid"
+    column = "t.terms"
+    newest = "t.rowid DESC"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: list[tuple[int, str]] = []
+
+    def put(self, key: int, space_key: int, terms: Sequence[str]) -> None:
+        self._waiting.append((key, f"_{space_key} {_encode(terms)}"))
+
+    def take(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        found = self.find(keys)
+        self._session.run_many("DELETE FROM entry_terms WHERE rowid = ?", [(key,) for key in found])
+        return found
+
+    def find(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        self.settle()
+        condition, value = self._session.among("rowid", keys)
+        stored = self._session.rows(f"SELECT rowid, terms FROM entry_terms WHERE {condition}", (value,))
+        return {key: self.terms(content) for key, content in stored}
+
+    def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
+        self.settle()
+        spaces = " OR ".join(f'"_{key}"' for key in space_keys)
+        wanted = " OR ".join(f'"{_encode((term,))}"' for term in terms)
+        return "entry_terms MATCH ?", f"({spaces}) AND ({wanted})"
+
+    def terms(self, stored: str) -> tuple[str, ...]:
+        found = stored.split(" ")[1:]
+        if _ENCODED not in stored:
+            return tuple(term for term in found if term)
+        return tuple(_decode(term) for term in found if term)
+
+    def settle(self) -> None:
+        if self._waiting:
+            rows, self._waiting = self._waiting, []
+            self._session.run_many("INSERT INTO entry_terms (rowid, terms) VALUES (?, ?)", rows)
+
+
+def _encode(terms: Sequence[str]) -> str:
+    joined = " ".join(terms)
+    if _PLAIN.fullmatch(joined) and joined.count(" ") == max(len(terms) - 1, 0):
+        return joined
+    return " ".join(
+        term if _PLAIN_TERM.fullmatch(term) else _ENCODED + term.encode("utf-8", "surrogatepass").hex()
+        for term in terms
+    )
+
+
+def _decode(token: str) -> str:
+    if not token.startswith(_ENCODED):
+        return token
+    return bytes.fromhex(token[len(_ENCODED) :]).decode("utf-8", "surrogatepass")

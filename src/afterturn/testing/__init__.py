@@ -1,0 +1,1 @@
+"""Public fakes and the store conformance suite, for afterturn's tests and for those of its users. Imports base only."""
