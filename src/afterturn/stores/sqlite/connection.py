@@ -139,7 +139,7 @@ def stop_when(connection: apsw.Connection, halted: Callable[[], bool] | None) ->
 
 
 def wait_for_locks(connection: apsw.Connection, patience: Callable[[], float]) -> None:
-    """Waits for others' locks up to `patience()` seconds, asked at every try: nothing ends SQLite's own timeout early."""
+    """Waits for others' locks up to `patience()` seconds, asked at every try: SQLite's own wait has no early end."""
     began = 0.0
 
     def wait(attempt: int) -> bool:

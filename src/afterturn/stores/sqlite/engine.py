@@ -10,6 +10,7 @@ import apsw
 from afterturn.base.config import Config
 from afterturn.base.errors import ForkedProcess, MemoryClosed
 from afterturn.base.ports import Clock, Unit
+from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
     Progress,
     automatic_copies,
@@ -36,8 +37,6 @@ READERS = 2
 
 
 def sql_unit(session: ApswSession) -> WritingUnit:
-    from afterturn.stores.sql.unit import SqlUnit
-
     return SqlUnit(session, FtsText(session))
 
 

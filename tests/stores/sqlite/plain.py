@@ -1,0 +1,61 @@
+"""A unit of work with nothing but SQL, over one small table: the engine's tests need no repositories."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
+from afterturn.base.worker import ThreadWorker
+from afterturn.stores.sqlite.connection import Place
+from afterturn.stores.sqlite.engine import Engine, open_place
+from afterturn.stores.sqlite.session import ApswSession
+from afterturn.stores.sqlite.store import SqliteStore
+
+WAIT = 20.0
+FIRST = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "INSERT INTO meta VALUES ('generation', 'first')",
+    "CREATE TABLE item (value INTEGER PRIMARY KEY, text TEXT)",
+)
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
+
+
+class Plain:
+    def __init__(self, session: ApswSession) -> None:
+        self.session = session
+        self.flushed = False
+
+    def flush(self) -> None:
+        self.flushed = True
+
+
+def place_at(
+    path: Path, *, migrations: Sequence[Sequence[str]] = (FIRST,), vfs: str | None = None, **settings: Any
+) -> Place:
+    return Place(path, Config(**settings), SystemClock(), migrations, vfs=vfs)
+
+
+def open_plain(path: Path, **settings: Any) -> Engine:
+    return open_place(place_at(path, **settings), Plain)  # type: ignore[arg-type]
+
+
+def plain_store(path: Path, **settings: Any) -> SqliteStore:
+    return SqliteStore(open_plain(path, **settings), ThreadWorker("test-write"), ThreadWorker("test-read", 2))
+
+
+def with_schema(place: Place, *migrations: Sequence[str]) -> Place:
+    return replace(place, migrations=migrations)
+
+
+def insert(value: int, text: str = "") -> Callable[[Any], int]:
+    return lambda unit: unit.session.run("INSERT INTO item VALUES (?, ?)", (value, text))
+
+
+def values(unit: Any) -> list[int]:
+    return [row[0] for row in unit.session.rows("SELECT value FROM item ORDER BY value")]
+
+
+def integrity(unit: Any) -> str:
+    return str(unit.session.row("PRAGMA integrity_check")[0])
