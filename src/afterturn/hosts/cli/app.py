@@ -9,6 +9,7 @@ import click
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone
 from afterturn.hosts.cli.failures import Interrupted, PipeClosed, report
 from afterturn.hosts.cli.invocation import shared_options
+from afterturn.hosts.cli.logs import keep_quiet, show_everything
 
 _HERE = "afterturn.hosts.cli.commands"
 
@@ -85,9 +86,11 @@ def run(arguments: Sequence[str]) -> int:
         # A terminal that can not show a character must not cost the rest of the answer.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    debug = "--debug" in options
+    (show_everything if debug else keep_quiet)()
     try:
         result = app.main(list(arguments), prog_name="afterturn", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the boundary of the process: `report` shows it
-        return report(error, as_json="--json" in options, debug="--debug" in options)
+        return report(error, as_json="--json" in options, debug=debug)
     return result if isinstance(result, int) else 0

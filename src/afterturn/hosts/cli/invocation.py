@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,6 @@ import click
 from afterturn.base.config import Config, config_path, default_store, load_config
 from afterturn.base.errors import InvalidInput, StoreUnavailable
 from afterturn.base.names import check_space
-from afterturn.base.types import Event
 
 if TYPE_CHECKING:
     from afterturn import blocking
@@ -40,16 +39,20 @@ class Invocation:
 
     @contextmanager
     def memory(
-        self, *, create: bool = False, background: bool = False, on_event: Callable[[Event], None] | None = None
+        self, *, create: bool = False, vectors: bool = False, background: bool = False
     ) -> Iterator[blocking.Memory]:
-        """Without `create`, a store that is not there is an error: looking must not leave an empty file behind."""
+        """Without `create`, a store that is not there is an error: looking must not leave an empty file behind.
+
+        Without `vectors` the embedder is not loaded, which is half the time that a short command takes.
+        """
         config = self.config()
         target = config.store or str(default_store())
         if not create:
             _check_exists(target)
         from afterturn import blocking
 
-        with blocking.open(target, config, background=background, on_event=on_event) as memory:
+        chosen = config if vectors else replace(config, embedder="none")
+        with blocking.open(target, chosen, background=background) as memory:
             yield memory
 
     @contextmanager

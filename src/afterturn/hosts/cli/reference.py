@@ -28,7 +28,7 @@ def reference() -> str:
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
-    return click.Context(command, parent, name, **(command.context_settings | {"terminal_width": _WIDTH}))
+    return click.Context(command, parent, name, terminal_width=_WIDTH, **command.context_settings)
 
 
 def _contexts(parent: click.Context) -> list[click.Context]:

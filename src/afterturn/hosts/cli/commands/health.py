@@ -22,20 +22,24 @@ from afterturn.hosts.cli.invocation import Invocation
 def stats(invocation: Invocation) -> None:
     """Count what the store holds, and the space if named."""
     named = invocation.config().space is not None
-    with invocation.memory() as memory:
+    with invocation.memory(vectors=True) as memory:
+        memory.ready()
         numbers: dict[str, Mapping[str, object]] = {"store": memory.stats()}
         if named:
             numbers["space"] = memory.space(invocation.space_name()).stats()
     if invocation.json:
         print_document(numbers)
-    else:
-        print_pairs([pair for name, part in numbers.items() for pair in _flat(name, part)])
+        return
+    print_pairs(list(_flat("", numbers["store"])))
+    if named:
+        click.echo()
+        print_pairs(list(_flat("", numbers["space"])))
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _flat(f"{name} {key}", item)
+            yield from _flat(f"{name} {key}".strip(), item)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield one_line(name), f"{value:,}"
     else:
@@ -68,7 +72,7 @@ def doctor(context: click.Context, invocation: Invocation) -> None:
 
 def _findings(invocation: Invocation) -> list[Finding]:
     try:
-        with invocation.memory() as memory:
+        with invocation.memory(vectors=True) as memory:
             return list(memory.check())
     except StoreError as error:
         return [Finding("error", "store", str(error))]

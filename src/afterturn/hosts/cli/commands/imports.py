@@ -8,7 +8,7 @@ import click
 
 from afterturn.base.errors import InvalidFile
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import count, one_line, progress
+from afterturn.hosts.cli.console import count, note, one_line, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.drafts import BadLine, LineReader, Reading
 from afterturn.hosts.cli.invocation import Invocation
@@ -52,6 +52,7 @@ def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_or
     _print_rest(imported.existing, reading)
     if imported.created:
         click.echo(f"Back: afterturn undo {imported.group}")
+        note("Vectors follow with the next search, or now: afterturn worker --once")
 
 
 def _print_rest(existing: int, reading: Reading) -> None:

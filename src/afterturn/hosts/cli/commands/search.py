@@ -1,24 +1,16 @@
 """`search`: asks memory as a turn would, and says why each hit was found."""
 
-from __future__ import annotations
-
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from afterturn.base.types import Event, Hit, Lane, Recollection
+from afterturn.base.types import Hit, Lane, Recollection
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import dim, one_line
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.hosts.cli.parameters import as_filter, filter_options, read_text
 from afterturn.hosts.cli.times import age, time_option
-
-if TYPE_CHECKING:
-    from afterturn import blocking
 
 _WAIT = 5.0
 
@@ -54,7 +46,10 @@ def search(
     conversation = options["conversation"]
     narrowed = as_filter(options | {"conversation": None})
     text, name = read_text(query), invocation.space_name()
-    with _with_vectors(invocation, wanted=as_of is None) as memory:
+    with invocation.memory(vectors=as_of is None) as memory:
+        # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
+        if as_of is None:
+            memory.drain(within=_WAIT)
         found = memory.space(name).recall(
             text,
             limit=limit,
@@ -67,21 +62,6 @@ def search(
         print_document(found)
     else:
         _print(found)
-
-
-@contextmanager
-def _with_vectors(invocation: Invocation, *, wanted: bool) -> Iterator[blocking.Memory]:
-    """Memory that has its embedder, and vectors for what was added lately, if that takes no more than a moment."""
-    settled = threading.Event()
-
-    def watch(event: Event) -> None:
-        if event.name in ("vectors_ready", "embedder_unavailable"):
-            settled.set()
-
-    with invocation.memory(background=wanted, on_event=watch) as memory:
-        if wanted and invocation.config().embedder != "none" and settled.wait(_WAIT):
-            memory.drain(within=_WAIT)
-        yield memory
 
 
 def _print(found: Recollection) -> None:

@@ -1,16 +1,23 @@
 """`worker`: does the jobs that follow writes (embedding and the like), for processes that do none themselves."""
 
+from __future__ import annotations
+
 import signal
 import threading
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import note
+from afterturn.hosts.cli.console import note, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.logs import show_warnings
+
+if TYPE_CHECKING:
+    from afterturn import blocking
 
 
 @command(
@@ -18,31 +25,38 @@ from afterturn.hosts.cli.invocation import Invocation
     examples="""
     $ afterturn worker
     $ afterturn worker --once --within 60
+    $ afterturn worker --once --retry
     """,
 )
 @click.option("--once", is_flag=True, help="Do what there is to do, then end.")
+@click.option("--retry", is_flag=True, help="Give jobs that failed too often another chance first.")
 @click.option(
     "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="Seconds that --once may take."
 )
-def worker(invocation: Invocation, *, once: bool, within: float) -> None:
+def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) -> None:
     """Run background jobs until told to stop.
 
-    SIGTERM and Ctrl-C end it; what has begun is finished first. Several workers may share one store. The jobs of
-    all tenants are done.
+    SIGTERM and Ctrl-C end it; what has begun is finished first. Several workers may share one store.
     """
-    with invocation.memory(create=not once) as memory:
+    show_warnings()
+    with invocation.memory(create=True, vectors=True, background=True) as memory:
+        retried = memory.retry_dead() if retry else 0
         if once:
-            if not memory.drain(within=within):
-                raise DeadlineExceeded(f"Jobs are left after {within:g} seconds. Run it again with more --within.")
-            ended = "drained"
+            _drain(memory, within)
         else:
             note("Working. Ctrl-C ends it.")
             memory.work(_stop_signal().is_set)
-            ended = "stopped"
     if invocation.json:
-        print_document({"worker": ended})
+        print_document({"retried": retried, "drained": once})
     else:
         click.echo("Nothing is left to do." if once else "Stopped.")
+
+
+def _drain(memory: blocking.Memory, within: float) -> None:
+    with progress("Working") as told:
+        told(0, 0)
+        if not memory.drain(within=within):
+            raise DeadlineExceeded(f"Jobs are left after {within:g} seconds. Run it again, or give it more --within.")
 
 
 def _stop_signal() -> threading.Event:
