@@ -21,6 +21,7 @@ from afterturn.base.terms import content_hash, is_acknowledgement
 from afterturn.base.types import BlockRow, Message, Scope, TurnRow, TurnStatus
 from afterturn.context.block import Block, strip_blocks
 from afterturn.dialects.detection import find_dialect
+from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.learn.recorder import Recorder
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.ledger import read_ledger
@@ -271,7 +272,7 @@ class ConversationCore:
         strip = functools.partial(
             strip_blocks, known_hashes={**self._blocks, **{row.hash: row for row in state.blocks}}
         )
-        exchange = dialect.exchange(messages, state.user_hash, strip)
+        exchange = dialect.exchange(messages, self._user_hash(state, dialect, messages, strip), strip)
         if not completed and not exchange.ends_complete:
             return None, "no_final_answer"
         if not is_exchange(exchange.messages):
@@ -293,6 +294,13 @@ class ConversationCore:
             ),
             "",
         )
+
+    def _user_hash(self, state: TurnState, dialect: Dialect, messages: list[object], strip: Strip) -> str:
+        """The turn's user message; the latest one when the host has rewritten it since the turn began."""
+        if state.user_hash and dialect.exchange(messages, state.user_hash, strip).messages:
+            return state.user_hash
+        latest = dialect.latest_user(messages, strip)
+        return content_hash(latest[1]) if latest else ""
 
     def _abort(self, state: TurnState, reason: str) -> None:
         self._stop(state, Outcome.CANCELLED, "abort")

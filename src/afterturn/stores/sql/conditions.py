@@ -62,6 +62,8 @@ class Conditions:
         self.add(_VALID, at, at, at)
         if query.lane is not None:
             self._lane(query.lane, query.conversation)
+        if not query.evidence:
+            self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
         if query.excluded_refs:
             self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
         if query.visible_hashes:
