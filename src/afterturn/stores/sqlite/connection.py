@@ -74,6 +74,8 @@ def connect(place: Place) -> apsw.Connection:
     try:
         connection = open_connection(place, apsw.SQLITE_OPEN_READWRITE)
         _set_up(connection, place.config)
+    except apsw.NotADBError as error:
+        raise _no_database(str(place.path)) from error
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
     return connection
@@ -101,15 +103,19 @@ def identify(connection: apsw.Connection) -> int:
         version = scalar(connection, "PRAGMA user_version")
         empty = not scalar(connection, "SELECT count(*) FROM sqlite_master")
     except apsw.NotADBError as error:
-        raise ForeignFile(
-            f"{path} is not an afterturn store. Name another file; "
-            "if it was one, it is damaged: bring back a copy with `afterturn restore <backup>`."
-        ) from error
+        raise _no_database(path) from error
     except apsw.Error as error:
         raise translate(error, path) from error
     if application == APPLICATION_ID or (not application and not version and empty):
         return version
     raise ForeignFile(f"{path} is a database of another program (application id {application:#x}). Name another file.")
+
+
+def _no_database(path: str) -> ForeignFile:
+    return ForeignFile(
+        f"{path} is not an afterturn store. Name another file; "
+        "if it was one, it is damaged: bring back a copy with `afterturn restore <backup>`."
+    )
 
 
 def use_wal(connection: apsw.Connection, *, within: float) -> None:

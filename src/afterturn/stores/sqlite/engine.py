@@ -123,8 +123,7 @@ class Engine:
             return
         self._closed = True
         self._readers.close()
-        with self._writer.lock:
-            self._writer.connection.close()
+        self._writer.close()
 
     def is_foreign(self) -> bool:
         """Whether this is a forked child's copy of its parent's store."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, DeadlineExceeded, MemoryClosed
+from afterturn.base.errors import MemoryClosed
 from afterturn.base.ports import Clock, Unit, Worker
 from afterturn.base.types import Finding
 from afterturn.base.worker import ThreadWorker
@@ -54,6 +54,7 @@ class SqliteStore:
         self._stopping = threading.Event()
         self._closing = threading.Lock()
         self._closed = False
+        self._drained = False
 
     async def write(self, work: Callable[[Unit], R]) -> R:
         self._check_open()
@@ -114,7 +115,8 @@ class SqliteStore:
         if not ended:
             self.engine.halt()
             ended = self._ended(self._now() + _HALT_WAIT)
-        self._deliver((item, Outcome(error=_too_late(self.engine))) for item in self._taken(len(self._pending)))
+        self._drained = True
+        self._refuse_pending()
         if ended:
             self.engine.close()
         else:
@@ -137,9 +139,14 @@ class SqliteStore:
         self._kicked.discard(loop)
         try:
             self._writer.post(self._commit_pending)
-        except AfterturnError as error:
-            # Closing came in between; what it did not take is told so.
-            self._deliver((item, Outcome(error=error)) for item in self._taken(len(self._pending)))
+        except MemoryClosed:
+            if self._drained:
+                self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        """For writes that came while the store was closing, too late for the last commit."""
+        message = f"The store {self.engine.place.path} was closed before this write began. Write it again."
+        self._deliver((item, Outcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
 
     def _commit_pending(self) -> None:
         while group := self._taken(GROUP_WRITES_MAX):
@@ -214,7 +221,3 @@ def _settle(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
             future.set_exception(outcome.error)
         else:
             future.set_result(outcome.value)
-
-
-def _too_late(engine: Engine) -> AfterturnError:
-    return DeadlineExceeded(f"The store {engine.place.path} was closed before this write began. Write it again.")

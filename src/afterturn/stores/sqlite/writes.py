@@ -88,6 +88,13 @@ class Writer:
         self._halted = True
         self.connection.interrupt()
 
+    def close(self) -> None:
+        with self.lock:
+            stop_when(self.connection, None)
+            # Takes away an interrupt that met no statement: it would stop the checkpoint of the last connection.
+            run(self.connection, "SELECT 1")
+            self.connection.close()
+
     def is_halted(self) -> bool:
         return self._halted
 
