@@ -13,6 +13,7 @@ from afterturn.recall.window import best_window
 # Of the entries of a block: what each lane that has something is sure of, and what none may exceed while others wait.
 _LANE_SHARE_MIN = 1 / 8
 _LANE_SHARE_MAX = 5 / 8
+_WINDOW_BYTES_MIN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,14 @@ def choose(hits: Sequence[Hit], budget: Budget, *, frame: str, line: Callable[[E
     """The best of `hits` (best first) that fit, best first.
 
     `frame` is the block without a line, `line` the text of one excerpt's line. Each lane with a hit gets its floor
-    before any gets more; a lane at its ceiling gets more only when nothing of the others is left. What does not fit
-    is passed over for smaller ones behind it.
+    before any gets more, cut shorter when need be; a lane at its ceiling gets more only when nothing of the others is
+    left. What does not fit is passed over for smaller ones behind it.
     """
     purse = _Purse(budget, frame, line)
-    for hit in _by_turns(hits, budget):
+    sure, others = _by_turns(hits, budget)
+    for hit in sure:
+        purse.take_surely(hit)
+    for hit in others:
         purse.take(hit)
     places = {hit.entry.ref: place for place, hit in enumerate(hits)}
     return sorted(purse.taken, key=lambda excerpt: places[excerpt.hit.entry.ref])
@@ -66,21 +70,32 @@ class _Purse:
         self._bytes = budget.bytes_max - len(frame.encode())
         self._tokens = budget.tokens_max - estimate_tokens(frame)
 
+    def take_surely(self, hit: Hit) -> None:
+        """Dense scripts cost a token or more a character; half a window is better than a lane left out."""
+        size = self._entry_bytes_max
+        while not self._take(hit, size) and size >= 2 * _WINDOW_BYTES_MIN:
+            size //= 2
+
     def take(self, hit: Hit) -> None:
+        self._take(hit, self._entry_bytes_max)
+
+    def _take(self, hit: Hit, entry_bytes: int) -> bool:
         if self._entries <= 0:
-            return
-        excerpt = Excerpt(hit, best_window(hit.entry.text, hit.terms, self._entry_bytes_max))
+            return False
+        excerpt = Excerpt(hit, best_window(hit.entry.text, hit.terms, entry_bytes))
         text = self._line(excerpt) + "\n"
         size, tokens = len(text.encode()), estimate_tokens(text)
-        if size <= self._bytes and tokens <= self._tokens:
-            self.taken.append(excerpt)
-            self._entries -= 1
-            self._bytes -= size
-            self._tokens -= tokens
+        if size > self._bytes or tokens > self._tokens:
+            return False
+        self.taken.append(excerpt)
+        self._entries -= 1
+        self._bytes -= size
+        self._tokens -= tokens
+        return True
 
 
-def _by_turns(hits: Iterable[Hit], budget: Budget) -> list[Hit]:
-    """Every lane's floor, then the rest up to the ceilings, then what is left over; best first within each."""
+def _by_turns(hits: Iterable[Hit], budget: Budget) -> tuple[list[Hit], list[Hit]]:
+    """Every lane's floor; then the rest up to the ceilings, then what is left over. Best first within each."""
     sure: list[Hit] = []
     shared: list[Hit] = []
     spare: list[Hit] = []
@@ -94,4 +109,4 @@ def _by_turns(hits: Iterable[Hit], budget: Budget) -> list[Hit]:
             shared.append(hit)
         else:
             spare.append(hit)
-    return sure + shared + spare
+    return sure, shared + spare

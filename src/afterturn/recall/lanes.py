@@ -14,7 +14,7 @@ from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.lexical import Lexical, Scored, distinct_terms, weigh_space, weigh_terms
-from afterturn.recall.ranking import SIMILARITY_NOISE, fuse, in_order, without_repeats
+from afterturn.recall.ranking import SIMILARITY_MIN, fuse, in_order, without_repeats
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,8 +138,8 @@ class _LaneSearch:
         return [_hit(item, self.lane, cosines.get(key)) for key, item in scored.items()]
 
     def _nearest(self, query: LaneQuery, similarities: Similarities) -> list[tuple[Match, float]]:
-        floor = SIMILARITY_NOISE + self.request.score_min
-        return similarities.nearest(query, limit=max(_NEAREST_MAX, self.request.limit), cosine_min=floor)
+        limit = max(_NEAREST_MAX, self.request.limit)
+        return similarities.nearest(query, limit=limit, cosine_min=SIMILARITY_MIN)
 
 
 def _query_terms(request: RecallRequest) -> tuple[str, ...]:

@@ -8,16 +8,21 @@ from afterturn.base.types import Hit, Kind
 _LEXICAL_SCALE = 4 / 3
 # Half of the right answers are closer than this; a memory that has no vector yet is taken for one of them.
 _SIMILARITY_ASSUMED = 0.3
-# Static vectors find this much likeness between sentences that only sound alike.
-SIMILARITY_NOISE = 0.45
+# From here on likeness alone is an answer, though a modest one: static vectors find much alike that only sounds so.
+SIMILARITY_MIN = 0.52
+_MEANING_WORTH = 0.16
+_MEANING_SLOPE = 0.1
 
 
 def fuse(lexical: float, similarity: float | None) -> float:
-    """0 to 1. Shared words count more when the meaning agrees; meaning alone has to be far above its noise."""
+    """0 to 1. Shared words count more when the meaning agrees; meaning alone stays below a good match of words."""
     likeness = max(0.0, _SIMILARITY_ASSUMED if similarity is None else similarity)
     by_words = _LEXICAL_SCALE * lexical * (1 + likeness)
-    by_meaning = 0.0 if similarity is None else similarity - SIMILARITY_NOISE
-    return min(1.0, max(by_words, by_meaning))
+    return min(1.0, max(by_words, _by_meaning(likeness)))
+
+
+def _by_meaning(likeness: float) -> float:
+    return _MEANING_WORTH + _MEANING_SLOPE * (likeness - SIMILARITY_MIN) if likeness >= SIMILARITY_MIN else 0.0
 
 
 def in_order(hits: Iterable[Hit]) -> list[Hit]:

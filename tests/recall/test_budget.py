@@ -1,0 +1,113 @@
+"""What goes into a block, whatever was found."""
+
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.config import Config
+from afterturn.base.tokens import estimate_tokens
+from afterturn.base.types import Excerpt, Hit, Lane
+from afterturn.context.block import FRAME, bullet, render
+from afterturn.recall.budget import Budget, choose
+from afterturn.testing.entries import NOW, hit
+
+line = partial(bullet, now=NOW)
+texts = (
+    st.text(max_size=40)
+    | st.integers(1, 200).map("👍".__mul__)
+    | st.text(st.sampled_from("ab cé猫👍🏽\u0301\n"), max_size=2000)
+)
+
+
+@st.composite
+def hit_lists(draw: st.DrawFn) -> list[Hit]:
+    lanes = draw(st.lists(st.sampled_from(list(Lane)), max_size=20))
+    return [hit(draw(texts), id=f"e{number:03}", lane=lane) for number, lane in enumerate(lanes)]
+
+
+budgets = st.builds(
+    Budget,
+    entries_max=st.integers(0, 12),
+    entry_bytes_max=st.integers(64, 600),
+    bytes_max=st.integers(0, 4096),
+    tokens_max=st.integers(0, 1200),
+)
+
+
+def chosen(hits: list[Hit], budget: Budget) -> list[Excerpt]:
+    return choose(hits, budget, frame=FRAME, line=line)
+
+
+@given(hit_lists(), budgets)
+def test_a_block_is_never_over_its_budget(hits, budget):
+    """H9: entries, bytes and tokens, measured on the rendered block."""
+    excerpts = chosen(hits, budget)
+    assert len(excerpts) <= budget.entries_max
+    if excerpts:
+        block = render(excerpts, now=NOW)
+        assert block.size_bytes <= budget.bytes_max
+        assert block.tokens <= budget.tokens_max
+
+
+@given(hit_lists(), budgets)
+def test_no_entry_is_over_its_share(hits, budget):
+    """H9: 512 bytes a memory, or what is configured."""
+    assert all(len(excerpt.text.encode()) <= budget.entry_bytes_max for excerpt in chosen(hits, budget))
+
+
+@given(hit_lists())
+def test_no_lane_starves_another(hits):
+    """H9: with the default budget every lane that found something shows its best."""
+    excerpts = chosen(hits, Budget.of(Config()))
+    shown = {excerpt.hit.entry.ref for excerpt in excerpts}
+    for lane in Lane:
+        best = next((found for found in hits if found.lane is lane), None)
+        assert best is None or best.entry.ref in shown
+
+
+@given(hit_lists(), budgets)
+def test_the_same_hits_give_the_same_choice(hits, budget):
+    """H9: nothing but the arguments decides."""
+    assert chosen(hits, budget) == chosen(list(hits), budget)
+
+
+def test_a_lane_is_cut_shorter_rather_than_left_out():
+    """H9: emoji cost three tokens each, and three lanes full of them still all show something."""
+    hits = [hit("👍" * 500, id=f"e{lane}", lane=lane) for lane in Lane]
+    sizes = [len(excerpt.text.encode()) for excerpt in chosen(hits, Budget.of(Config()))]
+    assert len(sizes) == 3
+    assert min(sizes) < 256 < max(sizes) <= 512
+
+
+def test_a_lane_with_much_to_say_leaves_room_for_the_others():
+    """H9: five of eight entries at most while another lane waits."""
+    loud = [hit("loud", id=f"l{number}", score=0.9) for number in range(20)]
+    quiet = [hit("quiet", id=f"q{number}", lane=Lane.EPISODIC, score=0.2) for number in range(20)]
+    excerpts = chosen(loud + quiet, Budget.of(Config()))
+    assert [excerpt.hit.lane for excerpt in excerpts] == [Lane.LONG_TERM] * 5 + [Lane.EPISODIC] * 3
+
+
+def test_a_lane_alone_may_use_the_whole_block():
+    """H9: a ceiling is for sharing, not for leaving room unused."""
+    assert len(chosen([hit("loud", id=f"l{number}") for number in range(20)], Budget.of(Config()))) == 8
+
+
+def test_what_does_not_fit_makes_way_for_what_does():
+    """H9: a long memory does not end the block."""
+    hits = [hit("long " * 90, id="l1"), hit("short", id="s1")]
+    size = len(FRAME) + len(line(Excerpt(hits[1], "short"))) + 1
+    assert [e.hit.entry.id for e in chosen(hits, Budget(8, 512, size, 1000))] == ["s1"]
+
+
+def test_visible_blocks_use_up_the_conversation():
+    """H9: 60 KiB visible a conversation."""
+    config = Config()
+    assert Budget.of(config, visible_bytes=config.visible_bytes_max - 700).bytes_max == 700
+    assert chosen([hit("x")], Budget.of(config, visible_bytes=config.visible_bytes_max)) == []
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_the_parts_of_a_block_add_up(one, other):
+    """H9: lines are counted one by one, so their sum must hold for the whole."""
+    assert estimate_tokens(f"{one}\n{other}") <= estimate_tokens(f"{one}\n") + estimate_tokens(other) + 1

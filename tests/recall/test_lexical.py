@@ -1,0 +1,122 @@
+"""Search by words on a real store."""
+
+from afterturn.base.terms import terms
+from afterturn.base.types import Lane, LaneQuery, Scope
+from afterturn.recall.lexical import CANDIDATES_MAX, Lexical, Scored, weigh_terms
+
+ADA = Scope("default", ("user:ada",))
+
+
+def search(library, text: str, scope: Scope = ADA, **query) -> list[Scored]:
+    def work(unit):
+        lexical = weigh_terms(unit.index, scope, terms(text))
+        return lexical.search(unit.index, LaneQuery(scope, 1000.0, Lane.LONG_TERM, **query))
+
+    return library.read(work)
+
+
+def texts(found: list[Scored]) -> list[str]:
+    return [item.match.entry.text for item in found]
+
+
+def test_rare_words_weigh_more_than_common_ones(library):
+    """L6: the space's own frequencies decide what a word is worth."""
+    library.add_all([f"The garden has a tree number {number}" for number in range(20)])
+    library.add("Saffron is in the cupboard")
+    assert texts(search(library, "tree with saffron"))[0] == "Saffron is in the cupboard"
+
+
+def test_another_space_never_reorders_results(library):
+    """L6: what Bob stores changes neither the order nor the scores that Ada gets."""
+    library.add_all(["The garden gate is green", "The kitchen is green and new", "A green gate needs oil"])
+    before = [(item.match.entry.id, item.score) for item in search(library, "green gate kitchen")]
+    library.add_all([f"gate {number}" for number in range(50)], space="user:bob")
+    both = search(library, "green gate kitchen", Scope("default", ("user:ada", "user:bob")))
+    assert [(item.match.entry.id, item.score) for item in both if item.match.entry.space == "user:ada"] == before
+
+
+def test_scores_stay_between_zero_and_one(library):
+    """L5: a floor has a meaning only when scores have one."""
+    library.add_all(["cat cat cat cat cat cat", "cat", "cat and dog and horse"])
+    scores = [item.score for item in search(library, "cat dog horse")]
+    assert all(0 < score < 1 for score in scores)
+
+
+def test_words_that_the_space_does_not_know_lower_the_score(library):
+    """L5: one word in common out of five is a weak match."""
+    library.add("I like tea")
+    [whole] = search(library, "tea")
+    [part] = search(library, "tea weather tomorrow mountain forecast")
+    assert part.score < whole.score / 3
+
+
+def test_equal_scores_go_by_recency_and_then_by_id(library):
+    """L6: the same input gives the same order."""
+    library.add("Tea is fine", id="b001", occurred_at=50.0)
+    library.add("tea: fine!", id="a001", occurred_at=50.0, project="x")
+    library.add("Fine tea", id="c001", occurred_at=90.0)
+    assert [item.match.entry.id for item in search(library, "fine tea")] == ["c001", "a001", "b001"]
+
+
+def test_stop_words_match_nothing(library):
+    """L5: a query of stop words has no terms."""
+    library.add("What is this and that about")
+    assert search(library, "what is this about") == []
+
+
+def test_every_script_is_searched(library):
+    """L5: words of any script find what holds them."""
+    for text, query in [
+        ("我的猫叫味噌", "猫叫什么"),
+        ("Мою кошку зовут Мисо", "кошку"),
+        ("Mon café préféré est fermé", "cafe prefere"),
+        ("मेरी बिल्ली का नाम मिसो है", "बिल्ली"),
+        ("고양이 이름은 미소", "고양이"),
+    ]:
+        library.add(text)
+        assert texts(search(library, query)) == [text]
+
+
+def test_what_is_excluded_makes_room_for_the_next(library):
+    """L3: excluded versions do not count among the candidates."""
+    entries = library.add_all([f"tea number {number}" for number in range(3)])
+    found = search(library, "tea", excluded_refs=frozenset([entries[0].ref]))
+    assert {item.match.entry.id for item in found} == {entry.id for entry in entries[1:]}
+
+
+class Frequencies:
+    """An index that only counts, and notes what it was asked to match."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.asked: tuple[str, ...] = ()
+
+    def extents(self, scope):
+        from afterturn.base.types import Extent
+
+        return {"user:ada": Extent(100_000, 1_000_000, 1)}
+
+    def frequencies(self, scope, wanted):
+        return {"user:ada": {term: self.counts[term] for term in wanted if term in self.counts}}
+
+    def matches(self, query, wanted, *, limit):
+        self.asked = tuple(wanted)
+        return []
+
+
+def ask(counts: dict[str, int], *wanted: str) -> tuple[str, ...]:
+    index = Frequencies(counts)
+    lexical: Lexical = weigh_terms(index, ADA, wanted)  # type: ignore[arg-type]
+    lexical.search(index, LaneQuery(ADA, 0.0))  # type: ignore[arg-type]
+    return index.asked
+
+
+def test_common_words_are_not_searched_by_beside_rare_ones():
+    """L6: a long query reads no more candidates than a short one."""
+    asked = ask({"cat": 30_000, "miso": 3, "soup": CANDIDATES_MAX - 3}, "cat", "miso", "soup", "nothing")
+    assert asked == ("miso", "soup")
+
+
+def test_a_query_of_common_words_is_searched_by_the_rarest():
+    """L6: something is always searched when the space knows a word of the query."""
+    assert ask({"cat": 30_000, "dog": 20_000}, "cat", "dog") == ("dog",)
