@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -53,12 +54,32 @@ class CommandLine:
         return str(answer.json["entry"]["id"])
 
     def child(self, *arguments: str, **settings: Any) -> subprocess.Popen[Any]:
-        environment = os.environ | {"AFTERTURN_STORE": str(self.store), "AFTERTURN_SPACE": "user:ada"}
-        environment |= settings.pop("environment", {})
+        known = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+        known |= {"AFTERTURN_STORE": str(self.store), "AFTERTURN_SPACE": "user:ada", "TERM": "xterm-256color"}
+        known |= settings.pop("environment", {})
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(
-            [sys.executable, "-m", "afterturn.hosts.cli", *arguments], env=environment, **(pipes | settings)
+            [sys.executable, "-m", "afterturn.hosts.cli", *arguments], env=known, **(pipes | settings)
         )
+
+    def on_a_terminal(self, *arguments: str, keys: bytes = b"", **settings: Any) -> tuple[int, str]:
+        """The exit code, and what a terminal showed while `keys` were typed."""
+        ours, theirs = pty.openpty()
+        streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs} | settings
+        with self.child(*arguments, **streams) as child:
+            os.close(theirs)
+            os.write(ours, keys)
+            shown = b"".join(iter(lambda: read_terminal(ours), b""))
+            code = child.wait()
+        os.close(ours)
+        return code, shown.decode()
+
+
+def read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # Linux's way to say that the other end is closed
+        return b""
 
 
 @pytest.fixture

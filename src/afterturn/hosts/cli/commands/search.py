@@ -48,7 +48,7 @@ def search(
     text, name = read_text(query), invocation.space_name()
     with invocation.memory(vectors=as_of is None) as memory:
         # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
-        if as_of is None:
+        if as_of is None and memory.ready(within=_WAIT):
             memory.drain(within=_WAIT)
         found = memory.space(name).recall(
             text,

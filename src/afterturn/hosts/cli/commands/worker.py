@@ -44,8 +44,9 @@ def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) ->
         if once:
             _drain(memory, within)
         else:
+            stop = _stop_signal()
             note("Working. Ctrl-C ends it.")
-            memory.work(_stop_signal().is_set)
+            memory.work(stop.is_set)
     if invocation.json:
         print_document({"retried": retried, "drained": once})
     else:

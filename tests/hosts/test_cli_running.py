@@ -1,0 +1,177 @@
+"""Looking after a store: trace, stats, doctor, worker, config; and what a terminal adds."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from afterturn import blocking
+
+if TYPE_CHECKING:
+    from tests.hosts.conftest import CommandLine
+
+
+def have_a_turn(cli: CommandLine, conversation: str) -> None:
+    with blocking.open(cli.store, {"background": False}) as memory:
+        messages = [{"role": "user", "content": "Which tea should I buy for Ada?"}]
+        with memory.conversation(conversation, user="ada").turn(messages) as turn:
+            turn.inject(messages, within=5)
+            messages.append({"role": "assistant", "content": "Oolong, as always."})
+        assert turn.wait_recorded()
+
+
+def test_trace_tells_a_turn_from_recall_to_recording(cli: CommandLine) -> None:
+    cli.add("Ada prefers oolong tea to coffee")
+    have_a_turn(cli, "support-42")
+    out = cli("trace").out
+    told = [line.split("  ")[1] for line in out.splitlines() if line[:1].isdigit() and line[2] == ":"]
+    assert [name for name in told if name in ("recall started", "handed over", "recorded")] == [
+        "recall started",
+        "handed over",
+        "recorded",
+    ]
+    assert "conversation support-42" in out
+    assert "long term 1" in out
+
+
+def test_trace_gives_json_lines_of_one_conversation(cli: CommandLine) -> None:
+    cli.add("Ada prefers oolong tea to coffee")
+    for conversation in ("one", "two"):
+        have_a_turn(cli, conversation)
+    events = cli("trace", "--conversation", "two", "--json").lines
+    assert {event["conversation"] for event in events} == {"two"}
+    assert all(event["at"].endswith("Z") for event in events)
+
+
+def test_trace_of_a_quiet_space_says_so(cli: CommandLine) -> None:
+    cli.add("tea")
+    assert cli("trace", space="user:nobody").out == "Nothing happened here yet.\n"
+
+
+def test_recorded_messages_are_listed_and_found_with_their_speaker(cli: CommandLine) -> None:
+    """C1: a completed turn's messages are recorded, one record each."""
+    cli.add("unrelated")
+    have_a_turn(cli, "support-42")
+    rows = cli("list", "--kind", "record").out.splitlines()[1:]
+    assert [row.split("  ")[-1].strip() for row in rows] == ["Oolong, as always.", "Which tea should I buy for Ada?"]
+    assert all("support-42" in row for row in rows)
+    lanes = {hit["lane"] for hit in cli("search", "oolong", "--json").json["hits"]}
+    assert lanes == {"episodic"}
+
+
+def test_stats_count_the_store_and_the_space(cli: CommandLine) -> None:
+    cli.add("tea")
+    numbers = cli("stats", "--json").json
+    assert numbers["space"]["entries"] == {"statement.active": 1}
+    assert numbers["store"]["size_bytes"] > 0
+    assert "entries statement.active  1\n" in cli("stats").out
+
+
+def test_stats_need_no_space(cli: CommandLine) -> None:
+    cli.add("tea")
+    answer = cli("stats", "--json", space=None)
+    assert list(answer.json) == ["store"]
+
+
+def test_doctor_finds_a_healthy_store_well(cli: CommandLine) -> None:
+    cli.add("tea")
+    answer = cli("doctor", "--json", space=None)
+    assert (answer.code, answer.json["healthy"]) == (0, True)
+    assert {finding["level"] for finding in answer.json["findings"]} == {"ok"}
+
+
+def test_doctor_prints_level_subject_and_message(cli: CommandLine) -> None:
+    cli.add("tea")
+    rows = cli("doctor").out.splitlines()
+    assert rows
+    assert all(row.startswith("ok  ") for row in rows)
+
+
+def test_doctor_reports_a_damaged_store_with_exit_code_1(cli: CommandLine) -> None:
+    cli.store.write_text("a shopping list\n" * 1_000)
+    answer = cli("doctor")
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out.startswith("error  store  ")
+
+
+def test_a_worker_does_what_there_is_to_do_once(cli: CommandLine) -> None:
+    """C8: jobs are finished by whichever process opens the store to do them."""
+    cli.add("tea")
+    assert cli("stats", "--json").json["store"]["jobs"] == {"ready": 1}
+    answer = cli("worker", "--once")
+    assert (answer.code, answer.out) == (0, "Nothing is left to do.\n")
+    assert cli("stats", "--json").json["store"]["jobs"] == {}
+
+
+def test_a_worker_says_in_json_what_it_did(cli: CommandLine) -> None:
+    cli.add("tea")
+    assert cli("worker", "--once", "--retry", "--json").json == {"retried": 0, "drained": True}
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_ends_in_order_when_told_to(cli: CommandLine, stop: signal.Signals) -> None:
+    ours, theirs = pty.openpty()
+    with cli.child("worker", stderr=theirs) as child:
+        os.close(theirs)
+        assert os.read(ours, 1_000).startswith(b"Working.")
+        child.send_signal(stop)
+        out, _ = child.communicate()
+    os.close(ours)
+    assert (child.returncode, out) == (0, b"Stopped.\n")
+
+
+def test_config_show_tells_where_each_value_comes_from(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = cli.folder / "config.toml"
+    file.write_text("grace = 0.5\ntenant = 'north'\n")
+    monkeypatch.setenv("AFTERTURN_CONFIG", str(file))
+    monkeypatch.setenv("AFTERTURN_TENANT", "south")
+    shown = cli("config", "show", "--json").json
+    assert shown["store"] == {"value": str(cli.store), "from": "argument"}
+    assert shown["tenant"] == {"value": "south", "from": "AFTERTURN_TENANT"}
+    assert shown["grace"] == {"value": 0.5, "from": str(file)}
+    assert shown["recall"] == {"value": True, "from": "default"}
+
+
+def test_config_show_hides_a_password(cli: CommandLine) -> None:
+    shown = cli("--store", "postgresql://ada:secret@db/memory", "config", "show").out
+    assert "postgresql://ada:***@db/memory" in shown
+    assert "secret" not in shown
+
+
+def test_config_path_and_schema(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AFTERTURN_CONFIG", str(cli.folder / "mine.toml"))
+    assert cli("config", "path").out == f"{cli.folder / 'mine.toml'}\n"
+    assert cli("config", "path", "--json").json == {"path": str(cli.folder / "mine.toml"), "exists": False}
+    assert cli("config", "schema").json["properties"]["grace"]["default"] == 0.05
+
+
+def test_forget_asks_on_a_terminal_and_takes_no_for_an_answer(cli: CommandLine) -> None:
+    known = cli.add("tea")
+    code, shown = cli.on_a_terminal("forget", known, keys=b"n\n")
+    assert code == 1
+    assert "This will erase 1 entry of user:ada for good. Go on?" in shown
+    assert "Nothing was changed." in shown
+    assert known in cli("list").out
+
+
+def test_forget_erases_when_the_answer_is_yes(cli: CommandLine) -> None:
+    known = cli.add("tea")
+    code, shown = cli.on_a_terminal("forget", known, keys=b"y\n")
+    assert (code, "1 entry erased." in shown) == (0, True)
+    assert cli("list").out == "Nothing here.\n"
+
+
+def test_progress_is_shown_on_a_terminal_and_keeps_off_stdout(cli: CommandLine) -> None:
+    file = cli.folder / "notes.jsonl"
+    file.write_text("".join(json.dumps({"text": f"note {number}"}) + "\n" for number in range(1_000)))
+    out = cli.folder / "out.txt"
+    with out.open("wb") as stdout:
+        _, shown = cli.on_a_terminal("import", str(file), stdout=stdout)
+    assert "Importing" in shown
+    assert "1000/1000" in shown
+    assert out.read_text().startswith("1,000 memories imported into user:ada\n")

@@ -1,0 +1,187 @@
+"""Whole spaces and stores in and out: export, import, backup, restore."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.hosts.conftest import CommandLine
+
+
+def write_lines(path: Path, *lines: object) -> str:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return str(path)
+
+
+def texts(cli: CommandLine, space: str = "user:ada") -> set[str]:
+    return {entry["text"] for entry in cli("list", "--json", space=space).lines}
+
+
+def test_export_writes_everything_held_to_stdout(cli: CommandLine) -> None:
+    """M4: `export` gives everything held on a space, older versions too."""
+    known = cli.add("Ada prefers tea")
+    cli("update", known, "Ada prefers 茶")
+    header, *lines = cli("export").lines
+    assert (header["afterturn_export"], header["space"]) == (1, "user:ada")
+    assert {line["entry"]["text"] for line in lines if "entry" in line} == {"Ada prefers tea", "Ada prefers 茶"}
+
+
+def test_export_to_a_file_says_how_much_and_is_private(cli: CommandLine) -> None:
+    cli.add("tea")
+    target = cli.folder / "ada.jsonl"
+    answer = cli("export", str(target))
+    assert answer.out == f"{target}  {len(target.read_text().splitlines())} lines\n"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_export_to_a_file_gives_json(cli: CommandLine) -> None:
+    cli.add("tea")
+    target = cli.folder / "ada.jsonl"
+    assert cli("export", str(target), "--json").json == {"file": str(target), "lines": 3}
+
+
+def test_export_replaces_a_file_only_when_told_to(cli: CommandLine) -> None:
+    cli.add("tea")
+    target = cli.folder / "ada.jsonl"
+    target.write_text("mine")
+    assert (cli("export", str(target)).code, target.read_text()) == (2, "mine")
+    assert cli("export", str(target), "--force").code == 0
+    assert "afterturn_export" in target.read_text()
+
+
+@pytest.mark.parametrize("place", [".", "nowhere/ada.jsonl"])
+def test_export_to_a_place_that_can_not_be_written_is_bad_input(cli: CommandLine, place: str) -> None:
+    cli.add("tea")
+    answer = cli("export", str(cli.folder / place))
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+def test_a_failed_export_leaves_no_file_behind(cli: CommandLine) -> None:
+    cli.add("tea")
+    cli("export", "--tenant", " ", str(cli.folder / "ada.jsonl"))
+    assert [path.name for path in cli.folder.glob("*ada*")] == []
+
+
+def test_an_export_that_nobody_reads_to_the_end_is_quiet(cli: CommandLine) -> None:
+    long = ({"text": f"number {number} " + "x" * 7_000} for number in range(50))
+    cli("import", write_lines(cli.folder / "long.jsonl", *long))
+    reading, writing = os.pipe()
+    with cli.child("export", stdout=writing) as child:
+        os.close(writing)
+        os.read(reading, 100)
+        os.close(reading)
+        _, shown = child.communicate()
+    assert (child.returncode, shown) == (141, b"")
+
+
+def test_an_export_can_be_imported_into_another_space(cli: CommandLine) -> None:
+    known = cli.add("Ada prefers tea", "--meta", "team=a", "--occurred-at", "2020-01-01T00:00Z")
+    cli.add("Ada works in Lyon")
+    cli("update", known, "Ada prefers coffee")
+    exported = cli("export").out.encode()
+    answer = cli("import", "-", stdin=exported, space="user:copy")
+    assert answer.out.splitlines()[0] == "2 memories imported into user:copy"
+    assert texts(cli, "user:copy") == {"Ada prefers coffee", "Ada works in Lyon"}
+
+
+def test_an_import_says_what_was_there_already(cli: CommandLine) -> None:
+    cli.add("tea")
+    file = write_lines(cli.folder / "notes.jsonl", {"text": "tea"}, {"text": "coffee"})
+    imported = cli("import", file, "--json").json["imported"]
+    assert (imported["created"], imported["existing"]) == (1, 1)
+
+
+def test_an_import_is_taken_back_with_one_undo(cli: CommandLine) -> None:
+    """M1: history is undoable by group."""
+    cli.add("kept")
+    file = write_lines(cli.folder / "notes.jsonl", *({"text": f"note {number}"} for number in range(1_200)))
+    *_, last = cli("import", file).out.splitlines()
+    assert last.startswith("Back: afterturn undo ")
+    assert cli(*last.removeprefix("Back: afterturn ").split()).code == 0
+    assert texts(cli) == {"kept"}
+
+
+def test_imported_memories_have_the_origin_import_unless_it_may_be_kept(cli: CommandLine) -> None:
+    """G2: an import keeps the exported origin only with the person's consent."""
+    cli("import", "-", stdin=b'{"text": "tea", "origin": "agent"}')
+    cli("import", "--keep-origin", "-", stdin=b'{"text": "coffee", "origin": "agent"}')
+    origins = {entry["text"]: entry["origin"] for entry in cli("list", "--json").lines}
+    assert origins == {"tea": "import", "coffee": "agent"}
+
+
+def test_one_bad_line_stops_the_whole_import(cli: CommandLine) -> None:
+    file = write_lines(cli.folder / "notes.jsonl", {"text": "tea"}, "{oops", {"text": ""})
+    answer = cli("import", file)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert f"{file}, line 2: It is not JSON" in answer.err
+    assert "1 other line bad too" in answer.err
+    assert not cli.store.exists()
+
+
+def test_with_skip_bad_the_rest_is_imported_and_the_bad_lines_listed(cli: CommandLine) -> None:
+    file = write_lines(cli.folder / "notes.jsonl", {"text": "tea"}, "{oops", {"text": "coffee"})
+    answer = cli("import", "--skip-bad", file)
+    assert (answer.code, texts(cli)) == (0, {"tea", "coffee"})
+    assert answer.err.startswith("line 2 skipped: It is not JSON")
+
+
+def test_with_skip_bad_json_lists_the_bad_lines(cli: CommandLine) -> None:
+    found = cli("import", "--skip-bad", "--json", "-", stdin=b'{"text": "tea"}\n[]\n').json
+    assert ([bad["line"] for bad in found["bad"]], found["imported"]["created"]) == ([2], 1)
+
+
+def test_an_empty_file_imports_nothing(cli: CommandLine) -> None:
+    answer = cli("import", "-", stdin=b"")
+    assert (answer.code, answer.out) == (0, "0 memories imported into user:ada\n")
+
+
+def test_a_backup_can_be_restored(cli: CommandLine) -> None:
+    """M4: `backup` and `restore` are online."""
+    cli.add("tea")
+    copy = cli.folder / "copy.db"
+    made = cli("backup", str(copy))
+    assert made.out == f"{copy}  {copy.stat().st_size:,} bytes\n"
+    cli.add("coffee")
+    restored = cli("restore", "--yes", str(copy))
+    assert (restored.code, restored.out, texts(cli)) == (0, f"Restored from {copy}\n", {"tea"})
+
+
+def test_a_backup_can_be_restored_into_a_new_store(cli: CommandLine) -> None:
+    cli.add("tea")
+    copy = cli.folder / "copy.db"
+    assert cli("backup", str(copy), "--json").json == {"file": str(copy), "size_bytes": copy.stat().st_size}
+    cli.store = cli.folder / "fresh.db"
+    assert cli("restore", "--yes", str(copy), "--json").json == {"file": str(copy), "restored": True}
+    assert texts(cli) == {"tea"}
+
+
+def test_a_backup_replaces_no_file(cli: CommandLine) -> None:
+    cli.add("tea")
+    copy = cli.folder / "copy.db"
+    copy.write_text("mine")
+    assert (cli("backup", str(copy)).code, copy.read_text()) == (2, "mine")
+
+
+def test_restoring_needs_yes_where_nobody_can_be_asked(cli: CommandLine) -> None:
+    cli.add("tea")
+    copy = cli.folder / "copy.db"
+    cli("backup", str(copy))
+    cli.add("coffee")
+    answer = cli("restore", str(copy))
+    assert (answer.code, texts(cli)) == (2, {"tea", "coffee"})
+    assert "Add --yes" in answer.err
+
+
+def test_a_file_that_is_no_backup_is_refused_and_the_store_left_whole(cli: CommandLine) -> None:
+    cli.add("tea")
+    wrong = cli.folder / "wrong.db"
+    wrong.write_text("a shopping list\n" * 1_000)
+    answer = cli("restore", "--yes", str(wrong))
+    assert (answer.code, answer.err.count("\n"), texts(cli)) == (2, 1, {"tea"})
