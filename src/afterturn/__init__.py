@@ -38,7 +38,7 @@ _HOMES = {
     "Turn": "afterturn.turn.turn",
     "open": "afterturn.memory",
 }
-__all__ = sorted([*_HOMES, "blocking"])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, "blocking"])
 __version__ = "0.1.0"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, MutableSequence, Sequence
 from types import TracebackType
+from typing import Unpack
 
 from afterturn.base.errors import MemoryClosed
 from afterturn.base.loop import PrivateLoop, blocking
@@ -17,12 +18,12 @@ from afterturn.memory import (
     Target,
     begin,
     check_messages,
-    make_place,
     settings,
 )
 from afterturn.runtime import MemoryCore, Parts
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.place import Whereabouts, make_place
 from afterturn.turn.turn import M, Phase, TurnVerbs
 
 WORK_POLL = 0.2
@@ -60,21 +61,9 @@ class Memory(MemoryHandle):
     ) -> None:
         self.close()
 
-    def conversation(
-        self,
-        id: str,
-        *,
-        user: str | None = None,
-        owner: str | None = None,
-        reads: Sequence[str] = (),
-        writes: str | None = None,
-        agent: str | None = None,
-        project: str | None = None,
-    ) -> Conversation:
-        place = make_place(
-            self._config.tenant, id, user=user, owner=owner, reads=reads, writes=writes, agent=agent, project=project
-        )
-        return Conversation(self._core.conversation(place), self._loop)
+    def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
+        """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
+        return Conversation(self._core.conversation(make_place(self._config.tenant, id, where)), self._loop)
 
     def space(self, name: str) -> Space:
         return Space(self._core.space(name), self._loop)

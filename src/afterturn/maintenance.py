@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 
 from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
 from afterturn.base.events import Events
-from afterturn.base.ports import Clock, Store
+from afterturn.base.ports import Clock, Store, Unit
 from afterturn.base.types import Selector
 from afterturn.learn.recorder import Recorder
 
@@ -86,12 +87,13 @@ class Housekeeping:
         while ended := await self._store.read(
             lambda unit: unit.records.older_than(tenant, before, limit=RETENTION_BATCH)
         ):
-            for space, entry_id in ended:
-                selector = Selector(memory=entry_id)
-                await self._store.write(
-                    lambda unit, space=space, selector=selector: unit.operations.forget(tenant, space, selector, at=now)
-                )
+            await self._store.write(functools.partial(_erase, tenant=tenant, entries=ended, at=now))
             erased += len(ended)
         if erased:
             await self._store.scrub()
             self._events.emit("retention_ended", records=erased)
+
+
+def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> None:
+    for space, entry_id in entries:
+        unit.operations.forget(tenant, space, Selector(memory=entry_id), at=at)

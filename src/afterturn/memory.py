@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, Unpack
 
 from afterturn.base.config import Config, default_store, load_config
 from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, awaiting, last_chance
-from afterturn.base.names import check_name, check_space
+from afterturn.base.names import check_name
 from afterturn.base.types import Event
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore, Place
+from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
 
 
@@ -91,7 +93,7 @@ class Memory(MemoryHandle):
         return self
 
     async def close(self) -> None:
-        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any task or loop."""
+        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any loop."""
         if self._started is None or self._started.loop.forked:
             return
         try:
@@ -109,22 +111,9 @@ class Memory(MemoryHandle):
     ) -> None:
         await self.close()
 
-    def conversation(
-        self,
-        id: str,
-        *,
-        user: str | None = None,
-        owner: str | None = None,
-        reads: Sequence[str] = (),
-        writes: str | None = None,
-        agent: str | None = None,
-        project: str | None = None,
-    ) -> Conversation:
-        """One thread of messages. `user="ada"` stands for `owner="user:ada"`; it reads its own space and `reads`."""
-        place = make_place(
-            self._config.tenant, id, user=user, owner=owner, reads=reads, writes=writes, agent=agent, project=project
-        )
-        return Conversation(self._core.conversation(place), self._loop)
+    def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
+        """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
+        return Conversation(self._core.conversation(make_place(self._config.tenant, id, where)), self._loop)
 
     def space(self, name: str) -> Space:
         """One space, spoken to directly."""
@@ -235,29 +224,7 @@ def resolve_target(target: Target, config: Config) -> Path | None:
     raise StoreUnavailable(f"{text!r} is no store that this version can open. Pass a path, or sqlite:///path.")
 
 
-def make_place(tenant: str, id: str, **names: Any) -> Place:
-    """Checks who owns a conversation and what it may read and write (L2)."""
-    user, owner = names["user"], names["owner"]
-    if (user is None) == (owner is None):
-        raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
-    home = check_space(f"user:{check_name(user, 'user')}" if owner is None else owner)
-    if isinstance(names["reads"], str):
-        raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{names['reads']!r}].")
-    for what in ("agent", "project"):
-        if names[what] is not None:
-            check_name(names[what], what)
-    return Place(
-        id=check_name(id, "conversation"),
-        tenant=tenant,
-        owner=home,
-        reads=tuple(dict.fromkeys((home, *(check_space(space) for space in names["reads"])))),
-        writes=check_space(names["writes"]) if names["writes"] is not None else home,
-        agent=names["agent"],
-        project=names["project"],
-    )
-
-
-def begin(core: ConversationCore, messages: Sequence[object], id: str | None, speaker: str | None) -> Any:
+def begin(core: ConversationCore, messages: Sequence[object], id: str | None, speaker: str | None) -> TurnState | None:
     """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
     check_messages(messages)
     try:

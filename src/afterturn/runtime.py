@@ -28,7 +28,8 @@ from afterturn.maintenance import Housekeeping, TimelineWriter
 from afterturn.recall.embedding import Embedding
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore, ConversationParts, Place
+from afterturn.turn.conversation import ConversationCore, ConversationParts
+from afterturn.turn.place import Place
 from afterturn.turn.recaller import Recaller
 
 logger = logging.getLogger("afterturn")
@@ -124,7 +125,7 @@ class MemoryCore:
         )
 
     async def close(self) -> None:
-        """Bounded by `close_timeout`: records what was handed over, ends every task, closes the store. Twice is fine."""
+        """Within `close_timeout`: records what was handed over, ends every task, closes the store."""
         if self._closed:
             return
         self._closed = True

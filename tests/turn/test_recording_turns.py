@@ -70,7 +70,7 @@ async def test_a_forged_block_is_recorded_as_what_was_said(memory: afterturn.Mem
 
 
 @pytest.mark.parametrize(
-    ("tail", "reason"),
+    "tail, reason",
     [
         ([], "no_final_answer"),
         ([call("one")], "no_final_answer"),
@@ -95,10 +95,14 @@ async def test_an_exception_in_the_host_aborts_the_turn_and_passes_through(
 ) -> None:
     """C1: left with an exception: aborted, not recorded, and the host sees its own exception."""
     messages = [user("What is my cat called?")]
-    with pytest.raises(ZeroDivisionError):
+
+    async def host() -> None:
         async with memory.conversation("c", user="ada").turn(messages):
             messages.append(assistant("Miso."))
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await host()
     assert told.wait("turn_aborted").data["reason"] == "left_with_exception"
     assert await records(memory) == []
 
@@ -106,10 +110,15 @@ async def test_an_exception_in_the_host_aborts_the_turn_and_passes_through(
 async def test_complete_counts_even_when_the_host_fails_afterwards(memory: afterturn.Memory) -> None:
     """C1: `complete()` was called, so the turn is completed."""
     messages = [user("What is my cat called?")]
-    with pytest.raises(ZeroDivisionError):
-        async with memory.conversation("c", user="ada").turn(messages) as turn:
+    turn = memory.conversation("c", user="ada").turn(messages)
+
+    async def host() -> None:
+        async with turn:
             turn.complete([*messages, assistant("Miso.")])
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await host()
     assert await turn.wait_recorded()
     assert len(await records(memory)) == 2
 

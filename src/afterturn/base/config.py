@@ -20,10 +20,12 @@ def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Settings by argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
+    """By argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
 
     # where
-    store: str | None = _key(None, "path or URL", "Where memories are kept when `open` and the CLI are given no target.")
+    store: str | None = _key(
+        None, "path or URL", "Where memories are kept when `open` and the CLI are given no target."
+    )
     space: str | None = _key(None, "space", "The space that CLI commands use without `--space`.")
     tenant: str = _key("default", "name", "One process serves several customers whose data must never meet.")
     synchronous: str = _key(
@@ -39,23 +41,33 @@ class Config:
     grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
     recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
     recall_entries_max: int = _key(8, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
-    recall_score_min: float = _key(0.16, "score 0 to 1", "How good a match must be to be worth the model's attention.", least=0)
+    recall_score_min: float = _key(
+        0.16, "score 0 to 1", "How good a match must be to be worth the model's attention.", least=0
+    )
     # budgets
-    entry_bytes_max: int = _key(512, "bytes", "A memory's share of a block; longer ones show their best window.", least=64)
+    entry_bytes_max: int = _key(
+        512, "bytes", "A memory's share of a block; longer ones show their best window.", least=64
+    )
     block_bytes_max: int = _key(4096, "bytes", "The size of one block.", least=512)
     block_tokens_max: int = _key(1024, "tokens", "The size of one block for the model, estimated.", least=128)
     visible_bytes_max: int = _key(61440, "bytes", "What all visible blocks of a conversation may come to.", least=0)
     # guard
-    statement_bytes_max: int = _key(8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64)
+    statement_bytes_max: int = _key(
+        8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64
+    )
     record_bytes_max: int = _key(1048576, "bytes", "Longer messages are recorded cut, and say so.", least=1024)
     # time
-    turn_idle_timeout: float = _key(86400.0, "seconds", "When an open turn that nobody came back to is abandoned.", least=1)
+    turn_idle_timeout: float = _key(
+        86400.0, "seconds", "When an open turn that nobody came back to is abandoned.", least=1
+    )
     close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish what was promised.", least=0)
     records_retention_days: float | None = _key(None, "days", "Recorded messages must not be kept for longer.", least=0)
     # bounds
     index_bytes_max: int = _key(268435456, "bytes", "Memory for vectors of all spaces together.", least=1048576)
     timeline_entries_max: int = _key(10000, "entries", "How far back `afterturn trace` can look, per space.", least=100)
-    recording_queue_max: int = _key(1000, "turns", "Turns that wait in memory while the store can not be written.", least=1)
+    recording_queue_max: int = _key(
+        1000, "turns", "Turns that wait in memory while the store can not be written.", least=1
+    )
     backups_max: int = _key(3, "files", "Automatic backups kept beside the store.", least=1)
 
 

@@ -89,7 +89,7 @@ class JobRunner:
             await self._work.store.write(lambda unit: self._finish(unit, job, commit))
         except LeaseLost:
             return False
-        except Exception as error:  # the boundary: one bad job must not stop the others
+        except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)
             return False
         return True

@@ -183,7 +183,7 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
         failure: BaseException | None = None
         try:
             result = work()
-        except BaseException as error:  # the boundary: it is raised again where the result is awaited
+        except BaseException as error:  # noqa: BLE001  the boundary: raised again where the result is awaited
             failure = error
         try:
             loop.call_soon_threadsafe(resolve, result, failure)

@@ -34,7 +34,9 @@ def check_space(value: object) -> str:
 def check_id(value: object, what: str = "memory id") -> str:
     """An id as `add`, `list` and `search` print it."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise InvalidName(f"{str(value)[:60]!r} is no valid {what}. Copy one from `afterturn list` or `afterturn search`.")
+        raise InvalidName(
+            f"{str(value)[:60]!r} is no valid {what}. Copy one from `afterturn list` or `afterturn search`."
+        )
     return value
 
 
@@ -48,7 +50,9 @@ def check_metadata(value: Metadata) -> Metadata:
     try:
         size = len(json.dumps(dict(value), allow_nan=False).encode())
     except ValueError as error:
-        raise InvalidInput(f"Metadata can not be written as JSON: {error}. Use finite numbers and plain text.") from error
+        raise InvalidInput(
+            f"Metadata can not be written as JSON: {error}. Use finite numbers and plain text."
+        ) from error
     if size > METADATA_BYTES_MAX:
         raise TooLarge(
             f"Metadata is {size} bytes; at most {METADATA_BYTES_MAX} fit. Store the long part as a memory of its own.",

@@ -69,7 +69,7 @@ class Embedder(Protocol):
     def identity(self) -> EmbedderIdentity: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text, of unit length (or zero for a text with nothing in it). May block; raises EmbedderUnavailable."""
+        """One row a text, of unit length, or zero for a text with nothing in it. May block; EmbedderUnavailable."""
 
 
 class ChatModel(Protocol):
@@ -155,7 +155,9 @@ class Operations(Protocol):
         `at` are refused (`is_forgotten`). Only `Store.scrub` makes the bytes go.
         """
 
-    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float) -> bool:
+    def is_forgotten(
+        self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float
+    ) -> bool:
         """Whether a forget at or after `since` covered this conversation, one of the speakers, or the whole space."""
 
 

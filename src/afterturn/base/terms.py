@@ -28,10 +28,21 @@ _ACCENT = re.compile(r"[\u0300-\u036f]")
 _STEMMER = Stemmer.Stemmer("english")
 
 STOP_WORDS = frozenset(
-    ["a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "are", "aren", "as", "at", "be", "because", "been", "before", "being", "below", "between", "both", "but", "by", "can", "cannot", "could", "couldn", "d", "did", "didn", "do", "does", "doesn", "doing", "don", "down", "during", "each", "few", "for", "from", "further", "had", "hadn", "has", "hasn", "have", "haven", "having", "he", "her", "here", "hers", "herself", "him", "himself", "his", "how", "i", "if", "in", "into", "is", "isn", "it", "its", "itself", "just", "let", "ll", "m", "me", "more", "most", "mustn", "my", "myself", "no", "nor", "not", "now", "of", "off", "on", "once", "only", "or", "other", "our", "ours", "ourselves", "out", "over", "own", "please", "re", "s", "same", "shall", "shan", "she", "should", "shouldn", "so", "some", "such", "t", "than", "that", "the", "their", "theirs", "them", "themselves", "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "ve", "very", "was", "wasn", "we", "were", "weren", "what", "when", "where", "which", "while", "who", "whom", "why", "will", "with", "won", "would", "wouldn", "you", "your", "yours", "yourself", "yourselves"]
+    """
+    a about above after again all also am an and any are aren as at be because been before being below between
+    both but by can cannot could couldn d did didn do does doesn doing don down during each few for from further
+    had hadn has hasn have haven having he her here hers herself him himself his how i if in into is isn it its
+    itself just let ll m me more most mustn my myself no nor not now of off on once only or other our ours
+    ourselves out over own please re s same shall shan she should shouldn so some such t than that the their
+    theirs them themselves then there these they this those through to too under until up ve very was wasn we were
+    weren what when where which while who whom why will with won would wouldn you your yours yourself yourselves
+    """.split()
 )
 _ACKNOWLEDGEMENTS = frozenset(
-    ["ok", "okay", "k", "kk", "thanks", "thank", "thx", "ty", "cheers", "great", "nice", "cool", "fine", "good", "perfect", "awesome", "yes", "yep", "yeah", "yup", "no", "nope", "sure", "right", "alright", "got", "hi", "hello", "hey", "bye", "goodbye", "lol", "haha", "hmm", "ah", "oh", "wow", "please", "welcome", "np", "well", "done"]
+    """
+    ok okay k kk thanks thank thx ty cheers great nice cool fine good perfect awesome yes yep yeah yup no nope
+    sure right alright got hi hello hey bye goodbye lol haha hmm ah oh wow please welcome np well done
+    """.split()
 )
 _ACKNOWLEDGEMENT_WORDS_MAX = 6
 

@@ -1,6 +1,6 @@
 """One thread of messages: starts turns, reads what the host shows, hands finished turns to the recorder.
 
-`ConversationCore` lives on memory's loop, except for `begin`, `delivered` and `leave`, which hosts call from any thread.
+It lives on memory's loop, but for what hosts call from any thread: `begin`, `delivered`, `leave`, `abort`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.learn.recorder import Recorder
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.ledger import read_ledger
+from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Outcome, Prefetch
 from afterturn.turn.recaller import Question, Recaller
 from afterturn.turn.state import TurnState
@@ -45,19 +46,6 @@ class ConversationParts:
     ids: Ids
     config: Config
     events: Events
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which conversation it is, what it may read, and where it writes (L2)."""
-
-    id: str
-    tenant: str
-    owner: str
-    reads: tuple[str, ...]
-    writes: str
-    agent: str | None = None
-    project: str | None = None
 
 
 class ConversationCore:
@@ -84,7 +72,8 @@ class ConversationCore:
 
     def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; the rest happens on memory's loop (C4)."""
-        self._parts.loop.post(self._leave, state, messages, completed, failed)
+        work = functools.partial(self._leave, state, messages, completed=completed, failed=failed)
+        self._parts.loop.post(work)
 
     def abort(self, state: TurnState, reason: str) -> None:
         self._parts.loop.post(self._abort, state, reason)
@@ -231,11 +220,13 @@ class ConversationCore:
         assert self._parts.store is not None
         await self._parts.store.write(work)
 
-    def _leave(self, state: TurnState, messages: list[object], completed: bool, failed: bool) -> None:
+    def _leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         if failed and not completed:
             self._abort(state, "left_with_exception")
             return
-        task = self._parts.supervisor.start(self._record(state, messages, completed), f"leave turn {state.id}")
+        task = self._parts.supervisor.start(
+            self._record(state, messages, completed=completed), f"leave turn {state.id}"
+        )
         self._parts.recorder.expect(task)
         task.add_done_callback(lambda _: self._left(state))
 
@@ -245,13 +236,13 @@ class ConversationCore:
             self._stop(state, Outcome.UNDELIVERED if settled else Outcome.CANCELLED, "no_safe_point")
         self._questions.pop(state.id, None)
 
-    async def _record(self, state: TurnState, messages: list[object], completed: bool) -> None:
+    async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
         if self._parts.store is None:
             state.recorded.settle(False)
             return
         try:
             await state.read.wait(within=self._parts.config.recall_timeout)
-            recording, reason = self._recording(state, messages, completed)
+            recording, reason = self._recording(state, messages, completed=completed)
         except Exception:
             state.recorded.settle(False)
             raise
@@ -262,7 +253,7 @@ class ConversationCore:
         self._emit("not_recorded", state, reason=reason)
         await self._end_turn(state, TurnStatus.ABORTED)
 
-    def _recording(self, state: TurnState, messages: list[object], completed: bool) -> tuple[Recording | None, str]:
+    def _recording(self, state: TurnState, messages: list[object], *, completed: bool) -> tuple[Recording | None, str]:
         config, place = self._parts.config, self.place
         if not config.recording:
             return None, "switched_off"

@@ -1,0 +1,64 @@
+"""Whose conversation it is, which spaces it may read and which one it writes (L2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_name, check_space
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A conversation's key is tenant, owner and id; the rest is what the host granted this time."""
+
+    id: str
+    tenant: str
+    owner: str
+    reads: tuple[str, ...]
+    writes: str
+    agent: str | None = None
+    project: str | None = None
+
+
+class Whereabouts(TypedDict, total=False):
+    """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one."""
+
+    user: str | None
+    owner: str | None
+    reads: Sequence[str]
+    writes: str | None
+    agent: str | None
+    project: str | None
+
+
+def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
+    """Raises InvalidInput unless exactly one owner is named; nothing is owned by nobody."""
+    unknown = set(where) - set(Whereabouts.__annotations__)
+    if unknown:
+        raise TypeError(
+            f"conversation() has no {', '.join(sorted(unknown))}. It takes {', '.join(Whereabouts.__annotations__)}."
+        )
+    home = _owner(where.get("user"), where.get("owner"))
+    writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
+    return Place(
+        id=check_name(conversation, "conversation"),
+        tenant=tenant,
+        owner=home,
+        reads=_reads(home, where.get("reads", ())),
+        writes=home if writes is None else check_space(writes),
+        agent=agent if agent is None else check_name(agent, "agent"),
+        project=project if project is None else check_name(project, "project"),
+    )
+
+
+def _owner(user: str | None, owner: str | None) -> str:
+    if (user is None) == (owner is None):
+        raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
+    return check_space(owner if user is None else f"user:{check_name(user, 'user')}")
+
+
+def _reads(home: str, others: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(others, str):
+        raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{others!r}].")
+    return tuple(dict.fromkeys((home, *(check_space(space) for space in others))))
