@@ -188,3 +188,20 @@ def test_the_page_about_the_command_line_is_what_the_commands_say() -> None:
 
     page = Path(__file__).parents[2] / "docs" / "cli.md"
     assert page.read_text() == reference(), "run `python -m afterturn.hosts.cli.reference > docs/cli.md`"
+
+
+def test_a_command_that_is_misspelt_is_guessed(cli: CommandLine) -> None:
+    assert "Did you mean 'search'?" in cli("serch", "tea").err
+
+
+def test_a_full_disk_behind_stdout_is_one_line(cli: CommandLine) -> None:
+    with open("/dev/full", "wb") as full, cli.child("config", "schema", stdout=full) as child:
+        _, shown = child.communicate()
+    assert (child.returncode, shown.count(b"\n")) == (2, 1)
+    assert b"No space left on device" in shown
+
+
+def test_closed_standard_streams_do_no_harm(cli: CommandLine) -> None:
+    script = f"{sys.executable} -m afterturn.hosts.cli --store {cli.store} --space user:ada add tea <&- >&- 2>&-"
+    assert subprocess.run(script, shell=True, check=False).returncode == 0
+    assert "tea" in cli("list").out

@@ -113,7 +113,7 @@ def test_a_hit_without_vectors_says_so() -> None:
 
 
 def test_values_given_for_one_metadata_key_are_alternatives() -> None:
-    options = {"target": None, "agent": None, "project": None, "conversation": None}
+    options = {"target": None, "agent": None, "project": None}
     found = as_filter(options | {"metadata": [("a", 1), ("b", "x"), ("a", None)]})
     assert found.metadata == {"a": (1, None), "b": "x"}
 

@@ -10,6 +10,7 @@ from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone
 from afterturn.hosts.cli.failures import Interrupted, PipeClosed, report
 from afterturn.hosts.cli.invocation import shared_options
 from afterturn.hosts.cli.logs import keep_quiet, show_everything
+from afterturn.hosts.cli.streams import prepare_streams
 
 _HERE = "afterturn.hosts.cli.commands"
 
@@ -82,9 +83,7 @@ def app(context: click.Context) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line and gives its exit code. Nothing escapes as a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that can not show a character must not cost the rest of the answer.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    prepare_streams()
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     debug = "--debug" in options
     (show_everything if debug else keep_quiet)()

@@ -1,5 +1,6 @@
 """How commands are declared: shared options, an Examples section, and groups that load a command on demand."""
 
+import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +45,16 @@ class Group(click.Group):
                 assert isinstance(found, click.Command)
                 return found
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            near = difflib.get_close_matches(args[0], names, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in self.sections.items():

@@ -1,13 +1,13 @@
 """What a failed command leaves behind: an exit code and one line on stderr, or one JSON document with `--json`."""
 
 import json
-import os
 import sys
 import traceback
 
 import click
 
 from afterturn.base.errors import AfterturnError
+from afterturn.hosts.cli.streams import abandon_stdout
 
 EXIT_BAD_INPUT = 2
 EXIT_UNEXPECTED = 70
@@ -26,7 +26,7 @@ class PipeClosed(Exception):
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     """Says what went wrong and gives the exit code."""
     if isinstance(error, PipeClosed | BrokenPipeError):
-        _abandon_stdout()
+        abandon_stdout()
         return EXIT_BROKEN_PIPE
     if isinstance(error, Interrupted | KeyboardInterrupt | click.Abort):
         _say("Interrupted", "Interrupted.", as_json=as_json)
@@ -37,7 +37,18 @@ def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, click.ClickException):
         _say("UsageError", _usage(error), as_json=as_json)
         return EXIT_BAD_INPUT
+    if isinstance(error, OSError):
+        return _report_system(error, as_json=as_json, debug=debug)
     return _report_unexpected(error, as_json=as_json, debug=debug)
+
+
+def _report_system(error: OSError, *, as_json: bool, debug: bool) -> int:
+    """A full disk behind stdout and the like."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    abandon_stdout()
+    _say(type(error).__name__, f"The system refused: {error}. Check space and permissions.", as_json=as_json)
+    return EXIT_BAD_INPUT
 
 
 def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
@@ -63,8 +74,3 @@ def _say(kind: str, message: str, *, as_json: bool) -> None:
     except OSError:
         # Nobody reads stderr any more; the exit code still tells.
         return
-
-
-def _abandon_stdout() -> None:
-    # The interpreter flushes stdout when it ends, and would complain about the closed pipe once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -83,7 +83,6 @@ _FILTERS = (
     click.option("--target", type=click.Choice(TARGETS), help="What it is about."),
     click.option("--agent", metavar="NAME", help="Only what belongs to this agent."),
     click.option("--project", metavar="NAME", help="Only what belongs to this project."),
-    click.option("--conversation", metavar="ID", help="Only this conversation."),
     metadata_option("Only with this metadata; repeatable."),
 )
 
@@ -92,6 +91,7 @@ def as_filter(
     options: dict[str, Any],
     *,
     kind: Kind | None = None,
+    conversation: str | None = None,
     pinned: bool | None = None,
     statuses: Sequence[Status] = (Status.ACTIVE,),
 ) -> Filter:
@@ -106,7 +106,7 @@ def as_filter(
         target=as_target(options["target"]) if options["target"] else None,
         agent=options["agent"],
         project=options["project"],
-        conversation=options["conversation"],
+        conversation=conversation,
         pinned=pinned,
         metadata=wanted,
         statuses=tuple(statuses),

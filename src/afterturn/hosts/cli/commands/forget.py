@@ -44,12 +44,11 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
     """
     selector = _selector(choice)
     with invocation.in_space() as space:
-        found = _count(space, selector)
         if dry_run:
-            _print_count(invocation, found)
+            _print_count(invocation, _count(space, selector))
             return
         if not yes:
-            confirm(f"erase {_entries(found)} of {invocation.space_name()} for good")
+            confirm(f"erase {_entries(_count(space, selector))} of {invocation.space_name()} for good")
         with progress("Forgetting") as told:
             told(0, 0)
             forgotten = space.forget(
@@ -62,7 +61,7 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
     if invocation.json:
         print_document(forgotten)
     else:
-        _print(forgotten)
+        print_forgotten(forgotten)
 
 
 def _selector(choice: dict[str, Any]) -> Selector:
@@ -106,7 +105,7 @@ def _print_count(invocation: Invocation, found: int) -> None:
         click.echo(f"{_entries(found)} would be erased, and statements that rest only on them.")
 
 
-def _print(forgotten: Forgotten) -> None:
+def print_forgotten(forgotten: Forgotten) -> None:
     click.echo(f"{_entries(forgotten.erased)} erased.")
     if forgotten.state == "pending":
         click.echo("Pending: a reader still holds the old bytes. A job removes them when it is done.")

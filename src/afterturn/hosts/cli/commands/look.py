@@ -34,6 +34,7 @@ _ANY = "any"
     show_default=True,
     help="Statements, recorded messages, or both.",
 )
+@click.option("--conversation", metavar="ID", help="Only this conversation.")
 @click.option("--pinned", is_flag=True, help="Only pinned ones.")
 @click.option(
     "--status",
@@ -54,6 +55,7 @@ def list_entries(
     narrowed = as_filter(
         options,
         kind=None if kind == _ANY else Kind(kind),
+        conversation=options["conversation"],
         pinned=options["pinned"] or None,
         statuses=tuple(Status) if _ANY in statuses else tuple(Status(name) for name in statuses),
     )

@@ -33,6 +33,7 @@ _WAIT = 5.0
     multiple=True,
     help="Only this part of memory; repeatable. short_term needs --conversation.",
 )
+@click.option("--conversation", metavar="ID", help="Ask from within it: its own messages are the lane short_term.")
 @time_option("--as-of", help="What was known then.")
 @filter_options
 def search(
@@ -43,8 +44,6 @@ def search(
     score is what ranks. lexical is the share of words in common (the stems that matched are named), similarity the
     closeness in meaning; both are 0 to 1. Finding nothing is an answer too.
     """
-    conversation = options["conversation"]
-    narrowed = as_filter(options | {"conversation": None})
     text, name = read_text(query), invocation.space_name()
     with invocation.memory(vectors=as_of is None) as memory:
         # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
@@ -54,9 +53,9 @@ def search(
             text,
             limit=limit,
             lanes=tuple(Lane(lane) for lane in lanes) or None,
-            conversation=conversation,
+            conversation=options["conversation"],
             as_of=as_of,
-            filter=narrowed,
+            filter=as_filter(options),
         )
     if invocation.json:
         print_document(found)

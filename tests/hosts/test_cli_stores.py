@@ -1,0 +1,64 @@
+"""What the command line says when the store is in the way: locked, newer, damaged, held by a reader."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+from afterturn.base.types import Forgotten
+from afterturn.hosts.cli.commands.forget import print_forgotten
+
+if TYPE_CHECKING:
+    from tests.hosts.conftest import CommandLine
+
+
+def test_a_store_that_another_process_writes_to_is_named_as_locked(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.add("tea")
+    monkeypatch.setenv("AFTERTURN_BUSY_TIMEOUT", "0")
+    with closing(apsw.Connection(str(cli.store))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answer = cli("add", "coffee", "--json")
+    assert (answer.code, '"StoreLocked"' in answer.err) == (2, True)
+
+
+def test_a_store_of_a_newer_afterturn_is_left_alone(cli: CommandLine) -> None:
+    cli.add("tea")
+    with closing(apsw.Connection(str(cli.store))) as other:
+        other.execute("PRAGMA user_version = 9999")
+    answer = cli("list", "--json")
+    assert (answer.code, '"StoreTooNew"' in answer.err) == (2, True)
+
+
+def test_a_damaged_store_is_reported_by_doctor_and_by_others_in_one_line(cli: CommandLine) -> None:
+    cli.add("tea")
+    content = bytearray(cli.store.read_bytes())
+    content[200:] = b"\xa5" * (len(content) - 200)
+    cli.store.write_bytes(content)
+    listed = cli("list")
+    assert (listed.code, listed.err.count("\n")) == (2, 1)
+    assert cli("doctor").code == 1
+
+
+def test_forget_says_when_a_reader_still_holds_the_old_bytes(cli: CommandLine) -> None:
+    """M2: `forget` answers `erased` or `pending`."""
+    known = cli.add("tea")
+    with closing(apsw.Connection(str(cli.store))) as reader:
+        reader.execute("BEGIN; SELECT * FROM sqlite_master").fetchall()
+        answer = cli("forget", known, "--yes")
+    assert answer.code == 0
+    assert "Pending: a reader still holds the old bytes." in answer.out
+
+
+def test_forget_names_what_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    """M2: `forget` says what is out of reach."""
+    print_forgotten(Forgotten("erased", 2, ("memory.db.backup-1",)))
+    assert capsys.readouterr().out.splitlines() == [
+        "2 entries erased.",
+        "Out of reach, and may still hold the text; delete these by hand:",
+        "  memory.db.backup-1",
+    ]
