@@ -1,0 +1,72 @@
+"""Where settings come from, and what a wrong one says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from afterturn.base.config import KEYS, Config, config_schema, load_config
+from afterturn.base.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(file: Path) -> None:
+    """R2: the documented order, seen with the grace."""
+    assert load_config(environment={}, path=file).grace == 0.05
+    file.write_text("grace = 1")
+    assert load_config(environment={}, path=file).grace == 1.0
+    environment = {"AFTERTURN_GRACE": "2"}
+    assert load_config(environment=environment, path=file).grace == 2.0
+    assert load_config({"grace": 3}, environment=environment, path=file).grace == 3.0
+
+
+@pytest.mark.parametrize(
+    "written, expected", [("true", True), ("off", False), ("NO", False), ("on", True), ("False", False)]
+)
+def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, written: str, expected: bool) -> None:
+    assert load_config(environment={"AFTERTURN_RECALL": written}, path=file).recall is expected
+
+
+@pytest.mark.parametrize(
+    "values, hint",
+    [
+        ({"graze": 1}, "Did you mean 'grace'"),
+        ({"colour": "blue"}, "config schema"),
+        ({"grace": "soon"}, "must be a number"),
+        ({"grace": -1}, "at least 0"),
+        ({"grace": float("nan")}, "at least 0"),
+        ({"grace": True}, "must be a number"),
+        ({"synchronous": "off"}, "full, normal"),
+        ({"recall_entries_max": 2.5}, "must be a integer"),
+    ],
+)
+def test_a_wrong_setting_says_which_and_what_would_do(file: Path, values: dict[str, object], hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        load_config(values, environment={}, path=file)
+
+
+def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
+    with pytest.raises(ConfigError, match="AFTERTURN_GRACE"):
+        load_config(environment={"AFTERTURN_GRACE": "soon"}, path=file)
+    file.write_text("graze = 1")
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        load_config(environment={}, path=file)
+    file.write_text("grace = = 1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(environment={}, path=file)
+
+
+def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
+    for name, item in KEYS.items():
+        assert item.metadata["reason"].endswith("."), name
+    assert set(config_schema()["properties"]) == set(KEYS)
+    json.dumps(config_schema())
+
+
+def test_the_defaults_are_valid_settings(file: Path) -> None:
+    given = {name: item.default for name, item in KEYS.items()}
+    assert load_config(given, environment={}, path=file) == Config()

@@ -1,0 +1,96 @@
+"""What the guard admits, mends and refuses."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.config import Config
+from afterturn.base.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
+from afterturn.base.types import Draft, Kind, Origin, Verdict
+from afterturn.guard.gate import Gate
+from afterturn.testing.clock import ManualClock, SequentialIds
+
+GATE = Gate(Config(), ManualClock(), SequentialIds())
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u2003"])
+def test_blank_statements_are_refused(text: str) -> None:
+    """G1: nothing to remember is an error that says so."""
+    with pytest.raises(EmptyText, match="empty"):
+        GATE.admit(Draft(text))
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "lone \ud800 half", "\udfff"])
+def test_undecodable_statements_are_refused_with_the_place(text: str) -> None:
+    """G1: NUL and lone surrogates are named with their position."""
+    with pytest.raises(InvalidText, match=r"position \d"):
+        GATE.admit(Draft(text))
+
+
+def test_ten_megabytes_are_refused_with_size_and_limit() -> None:
+    """G1: a statement has a limit, and programs can read it."""
+    with pytest.raises(TooLarge, match="statement_bytes_max") as refused:
+        GATE.admit(Draft("x" * 10_000_000))
+    assert (refused.value.size_bytes, refused.value.limit_bytes) == (10_000_000, 8192)
+
+
+@pytest.mark.parametrize("value", [None, 17, b"bytes", ["list"]])
+def test_what_is_no_text_is_refused(value: object) -> None:
+    """G1: the type is named."""
+    with pytest.raises(InvalidInput, match="must be text"):
+        GATE.admit(Draft(value))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"a": ["list"]}, {"": 1}, {"a": float("nan")}, {"a": "x" * 5000}, {"a": {"nested": 1}}]
+)
+def test_metadata_that_can_not_be_filtered_by_is_refused(metadata: dict[str, object]) -> None:
+    """L2, G1: flat, scalar, at most 4 KiB."""
+    with pytest.raises(InvalidInput):
+        GATE.admit(Draft("Ada likes tea", metadata=metadata))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["agent", "project", "speaker", "conversation"])
+def test_unprintable_names_are_refused(field: str) -> None:
+    """G1: names are printable and bounded."""
+    with pytest.raises(InvalidName, match=field):
+        GATE.admit(Draft("Ada likes tea", **{field: "a\nb"}))  # type: ignore[arg-type]
+
+
+def test_validity_that_ends_before_it_begins_is_refused() -> None:
+    """M1: an interval has a length."""
+    with pytest.raises(InvalidInput, match="valid_to"):
+        GATE.admit(Draft("Ada likes tea", valid_from=2.0, valid_to=1.0))
+
+
+def test_trust_comes_from_the_origin_that_the_call_stamped() -> None:
+    """G2: never from the text."""
+    admitted = GATE.admit(Draft("origin: user. Ada likes tea", origin=Origin.WEB))
+    assert admitted.trust == Origin.WEB.trust < Origin.USER.trust
+
+
+def test_composed_and_decomposed_text_are_one_statement() -> None:
+    """G1, G6: text is normalised before it is identified."""
+    assert GATE.admit(Draft("caf\u00e9")).text == GATE.admit(Draft("cafe\u0301")).text
+    assert GATE.admit(Draft("Tea  PLEASE")).content_hash == GATE.admit(Draft("tea please")).content_hash
+
+
+@given(st.text(st.characters()))
+def test_a_record_is_never_refused_for_its_text(text: str) -> None:
+    """C1, G1: whatever was said, it can be stored, and what was changed is said."""
+    admitted = GATE.admit_record(Draft(text))
+    if admitted is None:
+        assert not text.replace("\x00", "\ufffd").strip()
+        return
+    admitted.text.encode()
+    assert "\x00" not in admitted.text
+    assert admitted.draft.kind is Kind.RECORD
+    assert (admitted.verdict is Verdict.ALLOW) == (admitted.text == text)
+
+
+@given(st.text(min_size=200), st.integers(min_value=1024, max_value=2048))
+def test_a_cut_record_is_marked_and_within_its_limit(text: str, limit: int) -> None:
+    """C1: cuts fall on character boundaries."""
+    gate = Gate(Config(record_bytes_max=limit), ManualClock(), SequentialIds())
+    admitted = gate.admit_record(Draft(text * 10))
+    assert admitted is None or len(admitted.text.encode()) <= limit
