@@ -19,6 +19,8 @@ FIRST = (
     "INSERT INTO meta VALUES ('generation', 'first')",
     "CREATE TABLE item (value INTEGER PRIMARY KEY, text TEXT)",
 )
+SECOND = ("ALTER TABLE item ADD COLUMN extra TEXT DEFAULT 'two'", "UPDATE item SET text = 'migrated'")
+THIRD = ("CREATE TABLE more (a)", "INSERT INTO more SELECT value FROM item")
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 
 

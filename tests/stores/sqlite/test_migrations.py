@@ -1,0 +1,169 @@
+"""From every earlier version to the newest, with a copy kept, beside other processes, and killed in the middle."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+import pytest
+from plain import FIRST, SECOND, THIRD, WAIT, insert, integrity, open_plain, values
+
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
+from afterturn.base.errors import StoreError
+from afterturn.base.types import Scope
+from afterturn.stores.sqlite.connection import Place
+from afterturn.stores.sqlite.engine import open_engine, open_place
+from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
+
+BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
+
+
+def _version(path: Path) -> int:
+    connection = apsw.Connection(str(path))
+    version = int(connection.pragma("user_version"))
+    connection.close()
+    return version
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_path: Path, version: int) -> None:
+    """M4: a store of any earlier version opens with what it held, searchable, and a copy of it is kept."""
+    path = tmp_path / "memory.db"
+    old = Place(path, Config(), SystemClock(), MIGRATIONS[:version], {k: v for k, v in AFTER.items() if k <= version})
+    engine = open_place(old)
+    engine.write_now(lambda unit: _insert_entry(unit))  # type: ignore[arg-type]
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    scope = Scope("default", ("user:ada",))
+    assert engine.read_now(lambda unit: unit.memories.get(scope, "0001").text) == "Ada likes green tea"
+    assert engine.read_now(lambda unit: unit.index.frequencies(scope, ["green"])) == {"user:ada": {"green": 1}}
+    assert [_version(copy) for copy in engine.backups()] == [version]
+    engine.close()
+
+
+def _insert_entry(unit: object) -> None:
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
+    columns = {
+        "id": "0001",
+        "version": 1,
+        "space_key": 1,
+        "kind": "statement",
+        "status": "active",
+        "text": "Ada likes green tea",
+        "target": "user",
+        "origin": "user",
+        "trust": 100,
+        "content_hash": "hash",
+        "occurred_at": 1.0,
+        "recorded_at": 1.0,
+        "pinned": 0,
+        "metadata": "{}",
+        "reason": "",
+        "has_sources": 0,
+    }
+    marks = ", ".join("?" for _ in columns)
+    session.run(f"INSERT INTO entry ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+
+
+def test_a_new_store_keeps_no_copy(tmp_path: Path) -> None:
+    """M4: there is nothing to keep before the first version."""
+    engine = open_plain(tmp_path / "memory.db", migrations=(FIRST, SECOND, THIRD))
+    assert engine.backups() == []
+    engine.close()
+    assert _version(tmp_path / "memory.db") == 3
+
+
+def test_a_failing_migration_leaves_the_store_at_its_version(tmp_path: Path) -> None:
+    """M4: each step is one transaction, and the older afterturn still opens the store."""
+    path = tmp_path / "memory.db"
+    _old_store(path)
+    with pytest.raises(StoreError):
+        open_plain(path, migrations=(FIRST, SECOND, BROKEN))
+    assert _version(path) == 2
+    engine = open_plain(path, migrations=(FIRST, SECOND))
+    assert engine.read_now(lambda unit: unit.session.rows("SELECT name FROM sqlite_master WHERE name = 'half'")) == []  # type: ignore[attr-defined]
+    engine.close()
+
+
+def test_only_the_newest_automatic_copies_are_kept(tmp_path: Path) -> None:
+    """M4: `backups_max` bounds what migrations leave behind."""
+    path = tmp_path / "memory.db"
+    _old_store(path)
+    migrations: tuple[Sequence[str], ...] = (FIRST,)
+    for number in range(4):
+        migrations = (*migrations, (f"CREATE TABLE t{number} (a)",))
+        engine = open_plain(path, migrations=migrations, backups_max=2)
+        copies = engine.backups()
+        engine.close()
+    assert [_version(copy) for copy in copies] == [4, 3]
+
+
+def test_many_openings_at_once_migrate_once(tmp_path: Path) -> None:
+    """M4: threads and processes that open one old store together all find it migrated, and nobody twice."""
+    path = tmp_path / "memory.db"
+    _old_store(path)
+    children = [_start_opening(path) for _ in range(3)]
+    thread = threading.Thread(target=lambda: open_plain(path, migrations=(FIRST, SECOND, THIRD)).close())
+    thread.start()
+    assert [child.wait(WAIT) for child in children] == [0, 0, 0]
+    thread.join(WAIT)
+    engine = open_plain(path, migrations=(FIRST, SECOND, THIRD))
+    assert engine.read_now(lambda unit: unit.session.rows("SELECT count(*) FROM more")) == [(20,)]  # type: ignore[attr-defined]
+    assert len(engine.backups()) == 1
+    engine.close()
+
+
+def test_many_openings_at_once_create_one_store(tmp_path: Path) -> None:
+    """M4: the same for a file that is not there yet."""
+    path = tmp_path / "memory.db"
+    children = [_start_opening(path) for _ in range(4)]
+    assert [child.wait(WAIT) for child in children] == [0, 0, 0, 0]
+    assert _version(path) == 3
+
+
+@pytest.mark.parametrize("call", range(0, 40, 3))
+def test_a_migration_killed_at_any_call_goes_on_at_the_next_opening(tmp_path: Path, call: int) -> None:
+    """M4: killed with -9 at the nth write, sync or truncate, the store is at one version or the other, whole."""
+    path = tmp_path / "memory.db"
+    _old_store(path)
+    assert _start_opening(path, kill_at=call).wait(WAIT) == -signal.SIGKILL
+    assert _version(path) in (1, 2, 3)
+    engine = open_plain(path, migrations=(FIRST, SECOND, THIRD))
+    assert engine.read_now(values) == list(range(20))
+    assert engine.read_now(lambda unit: unit.session.rows("SELECT DISTINCT text, extra FROM item")) == [
+        ("migrated", "two")
+    ]  # type: ignore[attr-defined]
+    assert engine.read_now(integrity) == "ok"
+    engine.close()
+
+
+def _old_store(path: Path) -> None:
+    engine = open_plain(path)
+    for value in range(20):
+        engine.write_now(insert(value, "old" * 1000))
+    engine.close()
+
+
+_CHILD = """
+import os, sys
+from pathlib import Path
+from faults import Disk
+from plain import FIRST, SECOND, THIRD, open_plain
+
+disk = Disk("deadly")
+kill_at = int(sys.argv[2])
+if kill_at >= 0:
+    disk.break_down("write", "sync", "truncate", after=kill_at, error=lambda text: os.kill(os.getpid(), 9))
+open_plain(Path(sys.argv[1]), migrations=(FIRST, SECOND, THIRD), vfs=disk.name).close()
+"""
+
+
+def _start_opening(path: Path, kill_at: int = -1) -> "subprocess.Popen[bytes]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    return subprocess.Popen([sys.executable, "-c", _CHILD, str(path), str(kill_at)], env=environment)
