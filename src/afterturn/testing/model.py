@@ -1,0 +1,89 @@
+"""A chat model for tests and demonstrations: it answers from a script and keeps what every call was shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+Answer: TypeAlias = str | Mapping[str, Any]
+Line: TypeAlias = Answer | BaseException | Callable[[Messages], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """What one call was shown: copies, so that what the host does to its list later does not change them."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...]
+
+    @property
+    def text(self) -> str:
+        """Everything that could be read in the messages, one text a line."""
+        return "\n".join(text for message in self.messages for text in _texts(message.get("content")))
+
+
+class ScriptedModel:
+    """The ChatModel port over a script in OpenAI's chat format: one line a call, in order.
+
+    A text is a final answer; a mapping is an assistant's message as it stands (`call_tools` makes one that calls
+    tools); an exception is raised; a function is handed the messages and gives a text or a mapping, so that an answer
+    can depend on what the model was shown. A call after the last line raises AssertionError.
+    """
+
+    def __init__(self, *script: Line) -> None:
+        self._script = script
+        self._tool_calls = 0
+        self.calls: list[ModelCall] = []
+
+    @property
+    def remaining(self) -> int:
+        """Lines that no call has come to yet."""
+        return max(0, len(self._script) - len(self.calls))
+
+    async def complete(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        call = ModelCall(tuple(copy.deepcopy(list(messages))), tuple(copy.deepcopy(list(tools))))
+        self.calls.append(call)
+        if len(self.calls) > len(self._script):
+            raise AssertionError(
+                f"The script ended with line {len(self._script)}, and the model was called once more. "
+                "Add a line, or look in `calls` for what it was shown."
+            )
+        line = self._script[len(self.calls) - 1]
+        if isinstance(line, BaseException):
+            raise line
+        return self._message(line(call.messages) if callable(line) else line)
+
+    def _message(self, answer: Answer) -> dict[str, Any]:
+        if isinstance(answer, str):
+            return {"role": "assistant", "content": answer}
+        message = {"role": "assistant", "content": None, **copy.deepcopy(dict(answer))}
+        if message.get("tool_calls"):
+            message["tool_calls"] = [self._with_id(call) for call in message["tool_calls"]]
+        return message
+
+    def _with_id(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        self._tool_calls += 1
+        return {"id": f"call_{self._tool_calls}", "type": "function", **call}
+
+
+def call_tools(*calls: tuple[str, Mapping[str, Any]], text: str | None = None) -> dict[str, Any]:
+    """An assistant's message that calls tools by name and arguments, `text` beside them. The model gives them ids."""
+    return {
+        "role": "assistant",
+        "content": text,
+        "tool_calls": [
+            {"function": {"name": name, "arguments": json.dumps(dict(arguments), ensure_ascii=False)}}
+            for name, arguments in calls
+        ],
+    }
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    parts = content if isinstance(content, Sequence) else ()
+    return [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]

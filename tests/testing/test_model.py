@@ -1,0 +1,59 @@
+"""The scripted model: what a call gets, what it keeps, and where its script ends."""
+
+import json
+from typing import Any
+
+import pytest
+
+from afterturn.base.ports import ChatModel
+from afterturn.testing import ScriptedModel, call_tools
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+async def test_it_is_a_chat_model_that_gives_its_lines_in_order() -> None:
+    model: ChatModel = ScriptedModel("one", "two")
+    answers = [(await model.complete(HELLO))["content"] for _ in range(2)]
+    assert answers == ["one", "two"]
+
+
+async def test_a_line_can_depend_on_what_the_model_was_shown() -> None:
+    model = ScriptedModel(lambda messages: f"You said {messages[-1]['content']}.")
+    assert await model.complete(HELLO) == {"role": "assistant", "content": "You said Hello."}
+
+
+async def test_tool_calls_get_ids_that_are_never_given_twice() -> None:
+    step = call_tools(("find", {"day": "Friday"}), ("find", {"day": "Sunday"}))
+    model = ScriptedModel(step, step)
+    calls = [call for _ in range(2) for call in (await model.complete(HELLO))["tool_calls"]]
+    assert [call["id"] for call in calls] == ["call_1", "call_2", "call_3", "call_4"]
+    assert json.loads(calls[1]["function"]["arguments"]) == {"day": "Sunday"}
+
+
+async def test_a_message_stands_as_it_was_written() -> None:
+    written: dict[str, Any] = {"role": "assistant", "content": "Look.", "refusal": None}
+    model = ScriptedModel(written)
+    assert await model.complete(HELLO) == written
+
+
+async def test_what_a_call_saw_outlives_what_the_host_does_to_its_list() -> None:
+    model = ScriptedModel("one")
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    await model.complete(messages, [{"type": "function"}])
+    messages[0]["content"][0]["text"] = "Bye"
+    assert (model.calls[0].text, model.calls[0].tools) == ("Hello", ({"type": "function"},))
+
+
+async def test_an_exception_in_the_script_is_raised_once() -> None:
+    model = ScriptedModel(TimeoutError("too slow"), "here again")
+    with pytest.raises(TimeoutError, match="too slow"):
+        await model.complete(HELLO)
+    assert (await model.complete(HELLO))["content"] == "here again"
+
+
+async def test_a_call_after_the_last_line_says_so_and_is_kept() -> None:
+    model = ScriptedModel("one")
+    await model.complete(HELLO)
+    with pytest.raises(AssertionError, match="ended with line 1, and the model was called once more"):
+        await model.complete(HELLO)
+    assert (len(model.calls), model.remaining) == (2, 0)
