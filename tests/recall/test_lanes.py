@@ -1,6 +1,8 @@
 """A whole recall on a real store."""
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -121,9 +123,8 @@ class BrokenIndex:
         return self._index.matches(query, wanted, limit=limit)
 
 
-class BrokenUnit:
-    def __init__(self, unit, lane: Lane, error: Exception) -> None:
-        self.index = BrokenIndex(unit.index, lane, error)
+def broken_unit(unit, lane: Lane, error: Exception) -> Any:
+    return SimpleNamespace(index=BrokenIndex(unit.index, lane, error))
 
 
 def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
@@ -132,7 +133,7 @@ def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
     library.add("miso the cat was bought in May", conversation="then")
     broken = StoreError("the disk failed")
     with caplog.at_level(logging.ERROR):
-        found = library.read(lambda unit: recall(BrokenUnit(unit, Lane.EPISODIC, broken), request("cat miso")))
+        found = library.read(lambda unit: recall(broken_unit(unit, Lane.EPISODIC, broken), request("cat miso")))
     assert texts(found) == ["miso is my cat"]
     assert found.missing == ("vectors", "episodic")
     assert "the disk failed" in caplog.text
@@ -143,7 +144,7 @@ def test_a_recall_that_was_given_up_blames_no_lane(library):
     library.add("miso is my cat")
     given_up = DeadlineExceeded("stopped")
     with pytest.raises(DeadlineExceeded):
-        library.read(lambda unit: recall(BrokenUnit(unit, Lane.LONG_TERM, given_up), request("cat")))
+        library.read(lambda unit: recall(broken_unit(unit, Lane.LONG_TERM, given_up), request("cat")))
 
 
 def test_broken_vectors_leave_the_words(library, caplog):

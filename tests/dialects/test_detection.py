@@ -1,0 +1,45 @@
+"""Which format a list is in."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from afterturn.dialects import find_dialect
+
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [USER],
+        [{"role": "system", "content": "x"}],
+        [USER, {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}],
+        [SimpleNamespace(role="assistant", content="hello")],
+        [{"role": "user", "content": [{"type": "image_url"}, {"type": "video_url"}]}],
+        [object(), USER],
+    ],
+)
+def test_openai_chat_is_recognised(messages):
+    """H1: dictionaries, objects, parts of any provider; a blank list speaks against nothing."""
+    dialect = find_dialect(messages)
+    assert dialect is not None
+    assert dialect.name == "openai_chat"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}],
+        [USER, {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}],
+        [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+        [{"role": "model", "parts": [{"text": "hi"}]}],
+        ["just text"],
+        [object()],
+        [None],
+    ],
+)
+def test_another_format_is_not_taken_for_it(messages):
+    """H1: no block rather than one in the wrong shape."""
+    assert find_dialect(messages) is None

@@ -1,0 +1,252 @@
+"""OpenAI chat messages, as dictionaries and as a client library's objects."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.terms import content_hash
+from afterturn.dialects import find_dialect
+from afterturn.dialects.openai_chat import OpenAIChat
+
+CHAT = OpenAIChat()
+
+
+def keep(text: str) -> str:
+    return text
+
+
+def user(text) -> dict:
+    return {"role": "user", "content": text}
+
+
+def assistant(text, *calls: str) -> dict:
+    message = {"role": "assistant", "content": text}
+    return (
+        message | {"tool_calls": [{"id": call, "type": "function", "function": {}} for call in calls]}
+        if calls
+        else message
+    )
+
+
+def tool(call: str, text: str = "done") -> dict:
+    return {"role": "tool", "tool_call_id": call, "content": text}
+
+
+SYSTEM = {"role": "system", "content": "be brief"}
+DEVELOPER = {"role": "developer", "content": "be kind"}
+
+
+def as_object(message: dict) -> SimpleNamespace:
+    fields = {
+        name: [as_object(item) for item in value] if name == "tool_calls" else value for name, value in message.items()
+    }
+    return SimpleNamespace(**fields)
+
+
+POINTS = [
+    ([user("hi")], True),
+    ([SYSTEM, user("hi")], True),
+    ([user("hi"), SYSTEM], True),
+    ([user("hi"), DEVELOPER], True),
+    ([], False),
+    ([SYSTEM], False),
+    ([user("hi"), assistant("hello")], False),
+    ([user("hi"), assistant(None, "a")], False),
+    ([user("hi"), assistant(None, "a"), tool("a")], True),
+    ([user("hi"), assistant(None, "a", "b"), tool("a")], False),
+    ([user("hi"), assistant(None, "a", "b"), tool("b"), tool("a")], True),
+    ([user("hi"), assistant(None, "a"), user("wait")], False),
+    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b")], False),
+    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b"), tool("b")], True),
+    ([user("hi"), object()], False),
+]
+
+
+@pytest.mark.parametrize("shape", [dict, as_object], ids=["dictionaries", "objects"])
+@pytest.mark.parametrize("messages, is_point", POINTS)
+def test_a_block_goes_after_the_user_or_after_all_results(messages, is_point, shape):
+    """H1: never between a call and its responses, never after the assistant."""
+    shaped = [shape(message) if isinstance(message, dict) else message for message in messages]
+    assert CHAT.is_point(shaped) is is_point
+
+
+@pytest.mark.parametrize(
+    "messages, is_open",
+    [
+        ([assistant(None, "a", "b"), tool("a")], True),
+        ([assistant(None, "a", "b"), tool("a"), tool("b")], False),
+        ([assistant(None, "a"), tool("b")], True),
+        ([{"role": "assistant", "content": None, "function_call": {"name": "f"}}], True),
+        (
+            [{"role": "assistant", "function_call": {"name": "f"}}, {"role": "function", "name": "f", "content": "1"}],
+            False,
+        ),
+        ([{"role": "assistant", "tool_calls": [{}, {}]}, {"role": "tool", "content": "1"}], True),
+        ([{"role": "assistant", "tool_calls": [{}, {}]}, tool(""), tool("")], False),
+        ([assistant("hello"), user("hi")], False),
+        ([], False),
+    ],
+)
+def test_a_call_is_open_until_each_response_is_there(messages, is_open):
+    """H1: parallel calls, older function calls, and calls without ids."""
+    assert CHAT.has_open_call(messages) is is_open
+
+
+def test_a_block_has_the_users_role():
+    """H1: never system, which would promote untrusted text."""
+    assert CHAT.element("text") == {"role": "user", "content": "text"}
+
+
+def test_the_latest_user_message_is_not_one_of_our_blocks():
+    """R1: an epoch begins with what a person said."""
+    messages = [user("first"), assistant("yes"), user("second"), user("BLOCK"), user("   "), SYSTEM]
+    assert CHAT.latest_user(messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
+
+
+def test_a_list_without_a_user_has_no_latest_one():
+    """R6: nothing said, nothing recalled."""
+    assert CHAT.latest_user([SYSTEM, assistant("hello"), user(None)], keep) is None
+
+
+@pytest.mark.parametrize(
+    "message, text",
+    [
+        (user("plain"), "plain"),
+        (user([{"type": "text", "text": "one"}, {"type": "image_url", "image_url": {"url": "x"}}]), "one"),
+        (user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]), "one\ntwo"),
+        (user(["one", "two"]), "one\ntwo"),
+        (user([{"type": "image_url", "image_url": {"url": "x"}}]), ""),
+        (user(None), ""),
+        (user(7), ""),
+        ({"role": "user"}, ""),
+        ({"role": "assistant", "content": None, "refusal": "I can't do that"}, "I can't do that"),
+        (assistant([{"type": "refusal", "refusal": "No."}]), "No."),
+        (user([SimpleNamespace(type="text", text="object part")]), "object part"),
+        (user([None, 3, {"type": "text"}, {"type": "text", "text": "rest"}]), "rest"),
+    ],
+)
+def test_a_message_is_read_as_a_person_would_read_it(message, text):
+    """C1: text parts and refusals; images and odd parts leave nothing."""
+    read = CHAT.read(message)
+    assert read is not None
+    assert (read.text, read.hash) == (text, content_hash(text))
+
+
+def test_a_named_user_is_the_speaker():
+    """L2: who said it is kept with what was said."""
+    read = [CHAT.read(user("hi") | {"name": "ada"}), CHAT.read(user("hi")), CHAT.read(tool("a"))]
+    assert [message and message.speaker for message in read] == ["ada", "user", "tool"]
+
+
+def test_an_exchange_is_what_was_said_since_the_users_message():
+    """C1, C6: tool outputs are kept as such; calls, system and developer messages are not said by anybody."""
+    messages = [
+        SYSTEM,
+        user("old"),
+        assistant("old answer"),
+        user("my question"),
+        DEVELOPER,
+        assistant("let me look", "a", "b"),
+        tool("a", "result a"),
+        tool("b", "  "),
+        assistant(None, "c"),
+        tool("c", "result c"),
+        assistant("the answer"),
+    ]
+    exchange = CHAT.exchange(messages, content_hash("my question"), keep)
+    assert [(message.role, message.text) for message in exchange.messages] == [
+        ("user", "my question"),
+        ("assistant", "let me look"),
+        ("tool", "result a"),
+        ("tool", "result c"),
+        ("assistant", "the answer"),
+    ]
+    assert exchange.ends_complete
+
+
+def test_our_blocks_are_not_part_of_the_exchange():
+    """C5: neither alone nor at the end of the user's own message."""
+    messages = [user("question BLOCK"), user("BLOCK"), assistant("answer")]
+    exchange = CHAT.exchange(messages, content_hash("question"), lambda text: text.replace("BLOCK", ""))
+    assert [message.text.strip() for message in exchange.messages] == ["question", "answer"]
+    assert exchange.messages[0].hash == content_hash("question")
+
+
+@pytest.mark.parametrize(
+    "ending, is_complete",
+    [
+        ([assistant("answer")], True),
+        ([assistant(None, "a")], False),
+        ([assistant("one moment", "a"), tool("a")], False),
+        ([], False),
+        ([assistant("answer"), user("and?")], False),
+    ],
+)
+def test_a_turn_is_complete_when_the_assistant_had_the_last_word(ending, is_complete):
+    """C1: with no call open."""
+    exchange = CHAT.exchange([user("question"), *ending], content_hash("question"), keep)
+    assert exchange.ends_complete is is_complete
+
+
+def test_equal_questions_belong_to_their_own_turns():
+    """C3: the turn begins at the last of them."""
+    messages = [user("again"), assistant("one"), user("again"), assistant("two")]
+    exchange = CHAT.exchange(messages, content_hash("again"), keep)
+    assert [message.text for message in exchange.messages] == ["again", "two"]
+
+
+def test_a_turn_whose_message_is_gone_has_no_exchange():
+    """C1: nothing is recorded that did not begin with its user's message."""
+    exchange = CHAT.exchange([user("other"), assistant("answer")], content_hash("question"), keep)
+    assert (exchange.messages, exchange.ends_complete) == ((), False)
+
+
+class Hostile:
+    """An object that fails whenever it is touched."""
+
+    def __getattr__(self, name: str):
+        raise RuntimeError(f"no {name} for you")
+
+
+def test_what_can_not_be_read_is_left_out_and_counted(caplog):
+    """C1: a host's odd object costs its own record, not the turn."""
+    messages = [user("question"), Hostile(), {"role": "narrator", "content": "x"}, None, assistant("answer")]
+    exchange = CHAT.exchange(messages, content_hash("question"), keep)
+    assert [message.text for message in exchange.messages] == ["question", "answer"]
+    assert exchange.unknown == 3
+    assert "no role for you" in caplog.text
+
+
+def test_the_hosts_objects_are_never_edited():
+    """H3: everything is read, nothing is changed."""
+    messages = [SYSTEM, user([{"type": "text", "text": "q"}]), assistant(None, "a"), tool("a"), assistant("x")]
+    before = copy.deepcopy(messages)
+    CHAT.exchange(messages, content_hash("q"), str.upper)
+    CHAT.latest_user(messages, str.upper)
+    CHAT.is_point(messages)
+    assert messages == before
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["user", "assistant", "tool"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "tool_calls", "id", "text", "type", "tool_call_id"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(odd, max_size=6))
+def test_no_list_makes_a_dialect_raise(messages):
+    """H1: turn verbs never raise for what a host puts in its list."""
+    find_dialect(messages)
+    CHAT.latest_user(messages, keep)
+    CHAT.is_point(messages)
+    exchange = CHAT.exchange(messages, content_hash(""), keep)
+    assert exchange.unknown <= len(messages)

