@@ -40,6 +40,7 @@ SECTIONS = {
         "doctor": f"{_HERE}.health:doctor",
         "worker": f"{_HERE}.worker:worker",
         "config": f"{_HERE}.config:config",
+        "bench": f"{_HERE}.bench:bench",
     },
 }
 

@@ -89,6 +89,18 @@ def progress(title: str) -> Iterator[ProgressCallback]:
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
+@contextmanager
+def status(title: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that is told what is going on. Silent when stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False, markup=False).status(title) as line:
+        yield lambda step: line.update(f"{title}: {step}")
+
+
 def _console() -> Console:
     from rich.console import Console
 

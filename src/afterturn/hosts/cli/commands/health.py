@@ -53,8 +53,7 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     $ afterturn doctor --store team.db --json
     """,
 )
-@click.pass_context
-def doctor(context: click.Context, invocation: Invocation) -> None:
+def doctor(invocation: Invocation) -> None:
     """Check that all is well, and say what to do if not.
 
     Looks at the store, its jobs and what recall needs. Exit code 1 when there is an error.
@@ -67,7 +66,7 @@ def doctor(context: click.Context, invocation: Invocation) -> None:
         rows = [(one.level, one_line(one.subject), _advice(one)) for one in findings]
         print_table(("", "", ""), rows, last_wraps=True)
     if sick:
-        context.exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _findings(invocation: Invocation) -> list[Finding]:
