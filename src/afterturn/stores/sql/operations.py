@@ -16,14 +16,13 @@ _STEPS = (
     "JOIN space AS s ON s.key = o.space_key"
 )
 _TOUCHED = (
-    "SELECT p.operation_seq, p.entry_key, p.before, e.status FROM step AS p "
+    "SELECT p.entry_key, p.before, p.after, e.status FROM step AS p "
     "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
     "WHERE o.space_key = ? AND (o.id = ? OR o.grp = ?) ORDER BY o.seq, p.ordinal"
 )
-_LATER = (
+_LATEST = (
     "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
-    "JOIN entry AS e ON e.key = p.entry_key "
-    "WHERE p.entry_key = ? AND p.operation_seq > ? AND o.id <> ? AND coalesce(o.grp, '') <> ? LIMIT 1"
+    "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
 )
 _RIVAL = (
     "SELECT r.key, r.id FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' "
@@ -77,10 +76,10 @@ class SqlOperations:
             raise NotFound(
                 f"{operation.space} has no operation or group {target!r}. `afterturn history` lists them by memory."
             )
+        self._check_as_it_left_them({key: (after, status) for key, _, after, status in touched})
         first: dict[int, tuple[Status, Status]] = {}
-        for seq, key, before, status in touched:
+        for key, before, _, status in touched:
             if key not in first:
-                self._check_untouched_since(key, seq, target)
                 first[key] = (Status(status), Status(before) if before is not None else Status.UNDONE)
         self._check_no_rivals(first)
         for key in sorted(first, key=lambda key: (first[key][1] is Status.ACTIVE, key)):
@@ -97,10 +96,12 @@ class SqlOperations:
     ) -> bool:
         return self._eraser.is_forgotten(tenant, space, conversation=conversation, speakers=speakers, since=since)
 
-    def _check_untouched_since(self, key: int, seq: int, target: str) -> None:
-        later = self._session.row(_LATER, (key, seq, target, target))
-        if later is not None:
-            raise Conflict(f"{later[0]} was changed again by operation {later[1]}. Undo that one first.")
+    def _check_as_it_left_them(self, states: Mapping[int, tuple[str, str]]) -> None:
+        """A later operation that was itself undone is no obstacle: what counts is the state it left behind."""
+        for key, (left, now) in states.items():
+            latest = self._session.row(_LATEST, (key,))
+            if left != now and latest is not None:
+                raise Conflict(f"{latest[0]} was changed again by operation {latest[1]}. Undo that one first.")
 
     def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
         returning = [

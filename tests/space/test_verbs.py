@@ -1,0 +1,242 @@
+"""The direct verbs, on a real store."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+import afterturn
+from afterturn.base.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
+from afterturn.base.types import Draft, Filter, Lane, Status, Target
+from afterturn.testing.clock import ManualClock
+
+
+async def texts(space: afterturn.Space, query: str, **options: object) -> list[str]:
+    found = await space.recall(query, **options)  # type: ignore[arg-type]
+    return [hit.entry.text for hit in found.hits]
+
+
+async def test_a_statement_is_found_by_words_at_once_and_by_vectors_after_its_job(
+    memory: afterturn.Memory, ada: afterturn.Space
+) -> None:
+    """C8: embedding follows as a job; lexical recall does not wait for it."""
+    added = await ada.add("Ada's cat is called Miso")
+    assert added.created
+    first = await ada.recall("the cat Miso")
+    assert [hit.entry.id for hit in first.hits] == [added.entry.id]
+    assert await memory.drain()
+    (hit,) = (await ada.recall("the cat Miso")).hits
+    assert hit.similarity is not None
+    assert hit.lane is Lane.LONG_TERM
+    assert hit.terms == ("cat", "miso")
+
+
+async def test_the_same_statement_is_stored_once(ada: afterturn.Space) -> None:
+    """G6: a duplicate gives the existing memory, however it is typed."""
+    first = await ada.add("Ada likes tea")
+    again = await ada.add("  ada LIKES tea ")
+    assert (again.created, again.entry.id, again.operation) == (False, first.entry.id, None)
+    assert len(await ada.list()) == 1
+
+
+async def test_concurrent_duplicates_make_one_memory(ada: afterturn.Space) -> None:
+    """G6: by constraint, not by race."""
+    added = await asyncio.gather(*(ada.add("Ada likes tea") for _ in range(32)))
+    assert sum(one.created for one in added) == 1
+    assert len({one.entry.id for one in added}) == 1
+
+
+async def test_a_more_trusted_origin_promotes_a_duplicate(ada: afterturn.Space) -> None:
+    """G6: what a tool reported and the user then says is the user's."""
+    reported = await ada.add("Ada likes tea", origin="tool")
+    said = await ada.add("Ada likes tea", origin="user")
+    assert (said.created, said.entry.id, said.entry.origin) == (False, reported.entry.id, "user")
+    assert said.entry.version == 2
+
+
+async def test_an_update_supersedes_and_keeps_the_history(ada: afterturn.Space, clock: ManualClock) -> None:
+    """M1, L7: the old version is not recalled any more, and not lost."""
+    added = await ada.add("Ada lives in Turin")
+    clock.advance(60)
+    changed = await ada.update(added.entry.id, "Ada lives in Bergen")
+    assert (changed.entry.id, changed.entry.version) == (added.entry.id, 2)
+    assert await texts(ada, "Where does Ada live?") == ["Ada lives in Bergen"]
+    history = await ada.history(added.entry.id)
+    assert [(entry.text, entry.status) for entry in history.versions] == [
+        ("Ada lives in Turin", Status.SUPERSEDED),
+        ("Ada lives in Bergen", Status.ACTIVE),
+    ]
+
+
+async def test_an_update_of_a_version_that_moved_on_is_a_conflict(ada: afterturn.Space) -> None:
+    """M1: nobody overwrites what they have not seen."""
+    added = await ada.add("Ada lives in Turin")
+    await ada.update(added.entry.id, "Ada lives in Bergen", expected_version=1)
+    with pytest.raises(Conflict):
+        await ada.update(added.entry.id, "Ada lives in Oslo", expected_version=1)
+
+
+async def test_as_of_tells_what_was_known_then(ada: afterturn.Space, clock: ManualClock) -> None:
+    """L7: superseded and deleted memories are known to their own time only."""
+    added = await ada.add("Ada lives in Turin")
+    before = clock.advance(60)
+    clock.advance(60)
+    await ada.update(added.entry.id, "Ada lives in Bergen")
+    clock.advance(60)
+    assert await texts(ada, "Where does Ada live?", as_of=before) == ["Ada lives in Turin"]
+    assert await texts(ada, "Where does Ada live?", as_of=datetime(2023, 1, 1, tzinfo=UTC)) == []
+
+
+async def test_undo_takes_back_add_update_and_delete_exactly(ada: afterturn.Space) -> None:
+    """M1: by operation, and an undo can be undone."""
+    added = await ada.add("Ada lives in Turin")
+    changed = await ada.update(added.entry.id, "Ada lives in Bergen")
+    deleted = await ada.delete(added.entry.id)
+    assert await ada.list() == []
+    await ada.undo(deleted.operation)
+    assert (await ada.get(added.entry.id)).text == "Ada lives in Bergen"
+    undone = await ada.undo(changed.operation)
+    assert await texts(ada, "Where does Ada live?") == ["Ada lives in Turin"]
+    await ada.undo(undone.operation)
+    assert await texts(ada, "Where does Ada live?") == ["Ada lives in Bergen"]
+
+
+async def test_undo_out_of_order_is_a_conflict_and_changes_nothing(ada: afterturn.Space) -> None:
+    """M1: what a later operation touched is not torn out from under it."""
+    added = await ada.add("Ada lives in Turin")
+    await ada.update(added.entry.id, "Ada lives in Bergen")
+    with pytest.raises(Conflict):
+        await ada.undo(str(added.operation))
+    assert (await ada.get(added.entry.id)).text == "Ada lives in Bergen"
+
+
+async def test_an_import_is_undone_as_one_group(ada: afterturn.Space) -> None:
+    """M1: undo by group."""
+    seen: list[int] = []
+    imported = await ada.add_many((Draft(f"Fact number {at}") for at in range(1200)), progress=seen.append)
+    assert (imported.created, imported.existing) == (1200, 0)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1200
+    await ada.undo(imported.group)
+    assert await ada.list() == []
+
+
+async def test_a_refused_line_stops_an_import_after_whole_chunks(ada: afterturn.Space) -> None:
+    """G1: every draft passes the gate; what stood before stands whole."""
+    drafts = [Draft(f"Fact number {at}") for at in range(600)] + [Draft("")]
+    with pytest.raises(EmptyText):
+        await ada.add_many(drafts)
+    assert len(await ada.list(limit=1000)) in (0, 500, 512)
+
+
+async def test_forgotten_text_is_gone_from_every_verb(memory: afterturn.Memory, ada: afterturn.Space) -> None:
+    """M2: by memory; it can not be undone."""
+    added = await ada.add("Ada's secret is xylophone")
+    await memory.drain()
+    forgotten = await ada.forget(memory=added.entry.id)
+    assert (forgotten.state, forgotten.erased) == ("erased", 1)
+    assert await texts(ada, "xylophone") == []
+    with pytest.raises(NotFound):
+        await ada.get(added.entry.id)
+    with pytest.raises(NotFound):
+        await ada.undo(str(added.operation))
+    assert "xylophone" not in str(await ada.export())
+
+
+async def test_forget_wants_exactly_one_selector(ada: afterturn.Space) -> None:
+    """M2: nothing is erased by accident."""
+    with pytest.raises(InvalidInput, match="exactly one"):
+        await ada.forget()
+    with pytest.raises(InvalidInput, match="exactly one"):
+        await ada.forget(conversation="c", everything=True)
+    with pytest.raises(NotFound):
+        await ada.forget(memory="nosuchmemory")
+
+
+async def test_filters_narrow_inside_a_space(ada: afterturn.Space) -> None:
+    """L2: agent, project, target and flat metadata, by equality or membership."""
+    await ada.add("The api deploys on Fridays", project="api", target="memory", metadata={"tier": 1})
+    await ada.add("The site deploys on Mondays", project="site", target="environment", metadata={"tier": 2})
+    by_project = await texts(ada, "deploys", filter=Filter(project="api"))
+    by_metadata = await texts(ada, "deploys", filter=Filter(metadata={"tier": (2, 3)}))
+    assert by_project == ["The api deploys on Fridays"]
+    assert by_metadata == ["The site deploys on Mondays"]
+    assert len(await ada.list(filter=Filter(target=Target.ENVIRONMENT))) == 2
+
+
+async def test_expired_and_not_yet_valid_memories_are_not_recalled(ada: afterturn.Space, clock: ManualClock) -> None:
+    """L7: validity and expiry hold at the time of the query."""
+    now = clock.now()
+    await ada.add("The museum is free today", expires_at=now + 60)
+    await ada.add("The museum closes for repairs", valid_from=now + 120)
+    assert await texts(ada, "museum") == ["The museum is free today"]
+    clock.advance(200)
+    assert await texts(ada, "museum") == ["The museum closes for repairs"]
+
+
+async def test_an_expired_statement_can_be_said_again(ada: afterturn.Space, clock: ManualClock) -> None:
+    """G6: inactive rows take no part in duplicate checks."""
+    await ada.add("The museum is free today", expires_at=clock.now() + 60)
+    clock.advance(120)
+    again = await ada.add("The museum is free today")
+    assert again.created
+    assert await texts(ada, "museum") == ["The museum is free today"]
+
+
+async def test_export_holds_every_version_operation_and_event(ada: afterturn.Space) -> None:
+    """M4: everything held on a space, a header first."""
+    added = await ada.add("Ada lives in Turin")
+    await ada.update(added.entry.id, "Ada lives in Bergen")
+    lines = await ada.export()
+    assert lines[0]["afterturn_export"] == 1
+    assert lines[0]["space"] == "user:ada"
+    assert [line["entry"]["text"] for line in lines if "entry" in line] == ["Ada lives in Turin", "Ada lives in Bergen"]
+    assert sum("operation" in line for line in lines) == 2
+
+
+async def test_tenants_never_meet(memory: afterturn.Memory, ada: afterturn.Space) -> None:
+    """L2: the same space name under another tenant is another space."""
+    await ada.add("Ada likes tea")
+    path = memory._target
+    async with afterturn.open(path, {"embedder": "none"}, tenant="other") as other:
+        assert await texts(other.space("user:ada"), "tea") == []
+
+
+@pytest.mark.parametrize("name", ["", "ada", "user:", "User:ada", "user:a\nb", "user:" + "x" * 300, 17, None])
+async def test_invalid_spaces_are_refused_with_an_example(memory: afterturn.Memory, name: object) -> None:
+    """L2: a missing or malformed space is an error."""
+    with pytest.raises(InvalidName):
+        memory.space(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "where", [{}, {"user": "ada", "owner": "user:ada"}, {"user": ""}, {"user": "ada", "reads": "user:bob"}]
+)
+async def test_a_conversation_without_a_clear_owner_is_refused(memory: afterturn.Memory, where: dict[str, str]) -> None:
+    """L2: with neither user nor owner it raises."""
+    with pytest.raises(InvalidInput):
+        memory.conversation("c", **where)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", ["../etc", "x", "A" * 16, "m 1", "", None])
+async def test_invalid_ids_are_refused(ada: afterturn.Space, bad: object) -> None:
+    """G1: an id that can not be one is told apart from one that is not there."""
+    with pytest.raises(InvalidName, match="afterturn list"):
+        await ada.get(bad)  # type: ignore[arg-type]
+
+
+async def test_bad_input_leaves_the_store_as_it_was(ada: afterturn.Space) -> None:
+    """G1: a refusal writes nothing."""
+    for text in ("", "a\x00b", "\ud800"):
+        with pytest.raises(InvalidInput):
+            await ada.add(text)
+    with pytest.raises(TooLarge):
+        await ada.add("x" * 10_000_000)
+    with pytest.raises(InvalidInput, match="no time zone"):
+        await ada.add("Ada likes tea", occurred_at=datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(InvalidInput, match="no origin"):
+        await ada.add("Ada likes tea", origin="oracle")
+    with pytest.raises(TypeError, match="colour"):
+        await ada.add("Ada likes tea", colour="blue")  # type: ignore[call-arg]
+    assert (await ada.stats())["searchable"] == 0
+    assert await ada.operations() == []
