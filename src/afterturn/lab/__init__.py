@@ -1,0 +1,1 @@
+"""Programs that measure, break and show afterturn. Nothing of the runtime depends on them."""

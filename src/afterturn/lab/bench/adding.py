@@ -1,0 +1,83 @@
+"""Figures of single adds: one after another, and many at once."""
+
+import asyncio
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import afterturn
+from afterturn.lab.bench.bare import Bare, bare, prepare
+from afterturn.lab.bench.corpus import sentences
+from afterturn.lab.bench.report import Figure, Progress, Rounds, Target
+from afterturn.lab.bench.rounds import Scale, alternate
+
+ADDERS = 32
+SPACE = "user:bench"
+ADD = Target(1.3)
+CONCURRENT = Target(0.5, larger_is_better=True)
+
+
+async def measure_adding(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
+    """Memory is opened as by default: vectors follow in the background while adds go on."""
+    with bare(folder / "bare.db") as script:
+        async with afterturn.open(folder / "ours.db") as memory:
+            await memory.ready()
+            return [await _durable(memory, script, scale, told), await _concurrent(memory, script, scale, told)]
+
+
+async def _durable(memory: afterturn.Memory, script: Bare, scale: Scale, told: Progress) -> Figure:
+    space, size = memory.space(SPACE), scale.adds
+    texts = sentences((scale.rounds + 1) * size, seed=2)
+    ready = prepare(sentences((scale.rounds + 1) * size, seed=3))
+
+    async def ours(at: int) -> float:
+        times = []
+        for text in texts[at * size : (at + 1) * size]:
+            began = perf_counter()
+            await space.add(text)
+            times.append(perf_counter() - began)
+        await memory.drain()
+        return median(times) * 1e6
+
+    async def limit(at: int) -> float:
+        times = []
+        for row in ready[at * size : (at + 1) * size]:
+            began = perf_counter()
+            await script.commit([row])
+            times.append(perf_counter() - began)
+        return median(times) * 1e6
+
+    found = await alternate(scale.rounds, ours, limit, told, "durable add")
+    name = "a bare script that commits the same rows, synchronous=FULL, over the same two hops"
+    return Rounds("durable add", "µs", *found, name).figure(ADD, f"{size} adds a round, {scale.rounds} rounds")
+
+
+async def _concurrent(memory: afterturn.Memory, script: Bare, scale: Scale, told: Progress) -> Figure:
+    space, size = memory.space(SPACE), scale.adds * 4
+    texts = sentences((scale.rounds + 1) * size, seed=4)
+    ready = prepare(sentences((scale.rounds + 1) * size, seed=5))
+
+    async def add_all(own: list[str]) -> None:
+        for text in own:
+            await space.add(text)
+
+    async def ours(at: int) -> float:
+        part = texts[at * size : (at + 1) * size]
+        began = perf_counter()
+        await asyncio.gather(*(add_all(part[adder::ADDERS]) for adder in range(ADDERS)))
+        took = perf_counter() - began
+        await memory.drain()
+        return size / took
+
+    async def limit(at: int) -> float:
+        part = ready[at * size : (at + 1) * size]
+        began = perf_counter()
+        for start in range(0, size, ADDERS):
+            await script.commit(part[start : start + ADDERS])
+        return size / (perf_counter() - began)
+
+    found = await alternate(scale.rounds, ours, limit, told, "32 adders")
+    name = "the same script, committing ready-made batches of 32"
+    return Rounds("32 concurrent adders", "adds/s", *found, name).figure(
+        CONCURRENT, f"{size} adds a round, {scale.rounds} rounds"
+    )

@@ -1,0 +1,159 @@
+"""What a run of the benchmark found, and how it is shown: as text, as Markdown, as JSON."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeAlias
+
+Progress: TypeAlias = Callable[[str], None]
+
+_PACKAGES = ("afterturn", "apsw", "numpy", "tokenizers", "wordllama")
+_COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure beside its limit, which `limit_name` explains. `notes` say what else was measured on the way."""
+
+    name: str
+    unit: str
+    ours: float
+    limit: float
+    limit_name: str
+    ratio: float
+    target: str
+    passed: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How ours may stand to the limit. A smaller figure is better for times, a larger one for rates."""
+
+    factor: float
+    larger_is_better: bool = False
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.larger_is_better else '≤'} {self.factor:g} ×"
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio >= self.factor if self.larger_is_better else ratio <= self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """One measurement a round, ours and the limit's taken in turns, so that both had the same weather."""
+
+    name: str
+    unit: str
+    ours: Sequence[float]
+    limit: Sequence[float]
+    limit_name: str
+
+    def figure(self, target: Target, *notes: str) -> Figure:
+        """Medians of the rounds, and their ratio."""
+        ours, limit = median(self.ours), median(self.limit)
+        ratio = ours / limit
+        passed = target.is_met(ratio)
+        return Figure(self.name, self.unit, ours, limit, self.limit_name, ratio, str(target), passed, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    command: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    figures: tuple[Figure, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(figure.passed for figure in self.figures)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+    def as_text(self) -> str:
+        rows = [_COLUMNS, *(_row(figure) for figure in self.figures)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+        notes: list[tuple[str, ...]] = [(), *(_explained(figure) for figure in self.figures)]
+        lines = [f"{name}: {value}" for name, value in self._surroundings()]
+        for row, below in zip(rows, notes, strict=True):
+            lines.append("")
+            lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            lines.extend(f"    {note}" for note in below)
+        return "\n".join(lines)
+
+    def as_markdown(self) -> str:
+        lines = [f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
+        lines += [f"| {' | '.join(_row(figure))} |" for figure in self.figures]
+        lines += ["", *(f"- **{figure.name}**: {'; '.join(_explained(figure))}." for figure in self.figures)]
+        lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]
+        return "\n".join(lines)
+
+    def _surroundings(self) -> list[tuple[str, str]]:
+        return [
+            ("command", self.command),
+            ("machine", ", ".join(f"{name} {value}" for name, value in self.machine.items())),
+            ("versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())),
+        ]
+
+
+def make_report(command: str, figures: Sequence[Figure], folder: Path) -> Report:
+    """`folder` is where the stores stood: its file system decides what a commit costs."""
+    return Report(command, _machine(folder), _versions(), tuple(figures))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    return (
+        figure.name,
+        f"{_number(figure.ours)} {figure.unit}",
+        f"{_number(figure.limit)} {figure.unit}",
+        f"{figure.ratio:.2f} ×",
+        figure.target,
+        "pass" if figure.passed else "FAIL",
+    )
+
+
+def _explained(figure: Figure) -> tuple[str, ...]:
+    return (f"limit: {figure.limit_name}", *figure.notes)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _versions() -> dict[str, str]:
+    import apsw
+
+    found = {"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()}
+    return found | {package: version(package) for package in _PACKAGES}
+
+
+def _machine(folder: Path) -> dict[str, str]:
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(os.cpu_count()),
+        "load": f"{os.getloadavg()[0]:.1f}",
+        "file system": _file_system(folder),
+    }
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system, where the system tells it."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    best = ("", "unknown")
+    for line in mounts.read_text(encoding="utf-8").splitlines():
+        _, point, kind, *_ = line.split()
+        if folder.resolve().is_relative_to(point) and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best[1]

@@ -1,0 +1,28 @@
+"""`afterturn bench store`: every figure in one run."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from afterturn.lab.bench.adding import measure_adding
+from afterturn.lab.bench.importing import measure_importing
+from afterturn.lab.bench.report import Figure, Progress, Report, make_report
+from afterturn.lab.bench.rounds import FULL, QUICK, Scale
+from afterturn.lab.bench.starting import measure_import, measure_starting
+
+
+def measure_store(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
+    """Runs everything in a temporary folder. `quick` measures too little to mean anything: it shows the form."""
+    command = "afterturn bench store" + (" --quick" if quick else "")
+    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
+        figures = asyncio.run(_figures(Path(folder), QUICK if quick else FULL, progress))
+        return make_report(command, figures, Path(folder))
+
+
+async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
+    return [
+        *await measure_adding(folder, scale, told),
+        *await measure_importing(folder, scale, told),
+        await measure_starting(folder, scale, told),
+        await asyncio.to_thread(measure_import, told),
+    ]
