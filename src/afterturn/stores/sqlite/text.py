@@ -7,8 +7,8 @@ from afterturn.stores.sql.session import Session, Value
 
 # FTS5's ascii tokenizer keeps every byte above 127, so terms of all scripts go in as they are. What it would fold or
 # cut is written in hexadecimal behind `_x`; `_` is in no term, so neither that nor a space's token can be forged.
-_PLAIN = re.compile(r"[a-z0-9 \x80-\U0010ffff]*")
-_PLAIN_TERM = re.compile(r"[a-z0-9\x80-\U0010ffff]+")
+_PLAIN = re.compile(r"[a-z0-9 \x80-\ud7ff\ue000-\U0010ffff]*")
+_PLAIN_TERM = re.compile(r"[a-z0-9\x80-\ud7ff\ue000-\U0010ffff]+")
 _ENCODED = "_x"
 
 

@@ -1,0 +1,38 @@
+"""What every store must do, as tests. A store's own test module brings a fixture `store` and imports these classes.
+
+Register the package for assertion rewriting first: `pytest.register_assert_rewrite("afterturn.testing.conformance")`.
+"""
+
+from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
+from afterturn.testing.conformance.figures import TestFigures
+from afterturn.testing.conformance.forgetting import TestForgetting, TestTombstones
+from afterturn.testing.conformance.history import TestKnownAt, TestUndo
+from afterturn.testing.conformance.index import TestChanges, TestSearch, TestVectors
+from afterturn.testing.conformance.jobs import TestJobs
+from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestStates
+from afterturn.testing.conformance.memories import TestMemories, TestRecords
+from afterturn.testing.conformance.scopes import TestFilters, TestScopes
+from afterturn.testing.conformance.units import TestUnits
+
+__all__ = [
+    "TestBlocks",
+    "TestChanges",
+    "TestExclusion",
+    "TestFigures",
+    "TestFilters",
+    "TestForgetting",
+    "TestJobs",
+    "TestKnownAt",
+    "TestLanes",
+    "TestMemories",
+    "TestRecords",
+    "TestScopes",
+    "TestSearch",
+    "TestStates",
+    "TestTimeline",
+    "TestTombstones",
+    "TestTurns",
+    "TestUndo",
+    "TestUnits",
+    "TestVectors",
+]

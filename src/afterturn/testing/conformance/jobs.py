@@ -1,0 +1,137 @@
+"""Jobs: leased to one owner at a time, retried, left dead, finished by whoever holds the lease."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from afterturn.base.ports import Store
+from afterturn.base.types import Job, JobState
+from afterturn.testing.conformance.scene import SPACE, TENANT
+
+_KINDS = ("embed", "review")
+
+
+class TestJobs:
+    async def test_a_due_job_is_claimed_once(self, store: Store) -> None:
+        """C8: no two owners get the same job."""
+        await self._add(store, "j1")
+        assert [job.id for job in await self._claim(store, "one")] == ["j1"]
+        assert await self._claim(store, "two") == []
+
+    async def test_owners_at_once_share_the_jobs_out(self, store: Store) -> None:
+        """C8: a claim is atomic."""
+        for number in range(12):
+            await self._add(store, f"j{number:02d}")
+        claims = await asyncio.gather(*(self._claim(store, f"owner{number}", limit=2) for number in range(8)))
+        claimed = [job.id for claim in claims for job in claim]
+        assert sorted(claimed) == [f"j{number:02d}" for number in range(12)]
+
+    async def test_jobs_come_in_the_order_they_are_due(self, store: Store) -> None:
+        """C8: oldest first, then by id."""
+        for name, run_at in (("j3", 5.0), ("j1", 9.0), ("j2", 5.0)):
+            await self._add(store, name, run_at=run_at)
+        assert [job.id for job in await self._claim(store, "one")] == ["j2", "j3", "j1"]
+
+    async def test_a_job_is_not_claimed_before_its_time(self, store: Store) -> None:
+        await self._add(store, "j1", run_at=11.0)
+        assert await self._claim(store, "one", now=10.0) == []
+        assert await self._waiting(store, now=10.0) == 0
+        assert await self._waiting(store, now=11.0) == 1
+
+    async def test_only_the_kinds_asked_for_are_claimed(self, store: Store) -> None:
+        await self._add(store, "j1", kind="backup")
+        assert await self._claim(store, "one") == []
+
+    async def test_a_lease_that_ran_out_goes_to_another_owner(self, store: Store) -> None:
+        """C8: any process finishes what another began."""
+        await self._add(store, "j1")
+        await self._claim(store, "one", now=10.0, lease=5.0)
+        assert await self._claim(store, "two", now=14.9) == []
+        assert [job.attempts for job in await self._claim(store, "two", now=15.0)] == [2]
+
+    async def test_a_lost_lease_completes_nothing(self, store: Store) -> None:
+        """C8: the writes of whoever lost the lease must not be committed."""
+        await self._add(store, "j1")
+        await self._claim(store, "one", now=10.0, lease=5.0)
+        await self._claim(store, "two", now=20.0, lease=5.0)
+        assert not await self._complete(store, "one")
+        assert await self._complete(store, "two")
+        assert not await self._complete(store, "two")
+
+    async def test_a_failed_job_waits_for_its_next_try(self, store: Store) -> None:
+        """C8: retried with backoff."""
+        await self._add(store, "j1")
+        await self._claim(store, "one")
+        await self._fail(store, "one", retry_at=30.0)
+        assert await self._claim(store, "one", now=29.0) == []
+        assert [(job.attempts, job.error) for job in await self._claim(store, "one", now=30.0)] == [(2, "no luck")]
+
+    async def test_a_job_without_another_try_is_dead(self, store: Store) -> None:
+        """C8: dead-lettered, and shown."""
+        await self._add(store, "j1")
+        await self._claim(store, "one")
+        await self._fail(store, "one", retry_at=None)
+        assert await self._claim(store, "one", now=1e9) == []
+        dead = await store.read(lambda unit: unit.jobs.page(TENANT, state="dead"))
+        assert [(job.id, job.state, job.error) for job in dead] == [("j1", JobState.DEAD, "no luck")]
+
+    async def test_a_failure_after_the_lease_was_lost_changes_nothing(self, store: Store) -> None:
+        """C8: the job is the new owner's."""
+        await self._add(store, "j1")
+        await self._claim(store, "one", now=10.0, lease=5.0)
+        await self._claim(store, "two", now=20.0, lease=5.0)
+        await self._fail(store, "one", retry_at=None)
+        assert await store.read(lambda unit: unit.jobs.counts(TENANT)) == {"leased": 1}
+
+    async def test_dead_jobs_can_be_tried_again(self, store: Store) -> None:
+        await self._add(store, "j1")
+        await self._claim(store, "one")
+        await self._fail(store, "one", retry_at=None)
+        assert await store.write(lambda unit: unit.jobs.retry(TENANT, now=40.0)) == 1
+        assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
+
+    async def test_a_job_like_one_that_waits_is_superfluous(self, store: Store) -> None:
+        """V1: further triggers coalesce."""
+        await self._add(store, "j1")
+        await self._add(store, "j2", coalesce=True)
+        await self._add(store, "j3", coalesce=True, payload='{"other": 1}')
+        waiting = await store.read(lambda unit: unit.jobs.page(TENANT))
+        assert [job.id for job in waiting] == ["j1", "j3"]
+
+    async def test_a_job_like_one_that_runs_is_wanted(self, store: Store) -> None:
+        """C8: what is running may have begun too early to see the newest write."""
+        await self._add(store, "j1")
+        await self._claim(store, "one")
+        await self._add(store, "j2", coalesce=True)
+        assert await store.read(lambda unit: unit.jobs.counts(TENANT)) == {"leased": 1, "ready": 1}
+
+    async def test_a_claimed_job_is_what_was_added(self, store: Store) -> None:
+        await self._add(store, "j1", payload='{"ids": ["a"]}')
+        assert await self._claim(store, "one") == [
+            Job("j1", "embed", TENANT, SPACE, '{"ids": ["a"]}', 1.0, 1, JobState.LEASED)
+        ]
+
+    async def test_another_tenant_s_jobs_are_not_listed(self, store: Store) -> None:
+        """L2: figures stay with their tenant."""
+        await self._add(store, "j1")
+        assert await store.read(lambda unit: unit.jobs.page("acme")) == []
+        assert await store.read(lambda unit: unit.jobs.counts("acme")) == {}
+        assert await store.write(lambda unit: unit.jobs.retry("acme", now=1.0)) == 0
+
+    async def _add(self, store: Store, job_id: str, *, coalesce: bool = False, **fields: Any) -> None:
+        job = replace(Job(job_id, "embed", TENANT, SPACE, "{}", 1.0), **fields)
+        await store.write(lambda unit: unit.jobs.add(job, coalesce=coalesce))
+
+    async def _claim(
+        self, store: Store, owner: str, *, now: float = 10.0, lease: float = 60.0, limit: int = 100
+    ) -> list[Job]:
+        return await store.write(lambda unit: unit.jobs.claim(_KINDS, owner=owner, now=now, lease=lease, limit=limit))
+
+    async def _waiting(self, store: Store, *, now: float) -> int:
+        return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now))
+
+    async def _complete(self, store: Store, owner: str) -> bool:
+        return await store.write(lambda unit: unit.jobs.complete("j1", owner=owner))
+
+    async def _fail(self, store: Store, owner: str, *, retry_at: float | None) -> None:
+        await store.write(lambda unit: unit.jobs.fail("j1", owner=owner, error="no luck", retry_at=retry_at))

@@ -1,0 +1,126 @@
+"""Lanes are disjoint, exclusions hold before the cut, and only what holds now is given."""
+
+from typing import Any
+
+import pytest
+
+from afterturn.base.ports import Store
+from afterturn.base.terms import content_hash
+from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Verdict
+from afterturn.testing.conformance.scene import ADA, NOW, add, delete, found, key_of, record, texts, update
+
+
+class TestLanes:
+    async def test_each_entry_is_in_one_lane(self, store: Store) -> None:
+        """L1: lanes are disjoint."""
+        await add(store, "stated bees", conversation="talk")
+        await record(store, "bees here", conversation="talk")
+        await record(store, "bees there", conversation="other")
+        await record(store, "bees nowhere")
+        in_lane = {
+            lane: await texts(store, "bees", LaneQuery(ADA, NOW, lane=lane, conversation="talk")) for lane in Lane
+        }
+        assert in_lane == {
+            Lane.LONG_TERM: ["stated bees"],
+            Lane.SHORT_TERM: ["bees here"],
+            Lane.EPISODIC: ["bees nowhere", "bees there"],
+        }
+
+    async def test_without_a_conversation_every_record_is_episodic(self, store: Store) -> None:
+        """L1: short-term memory is of this conversation alone."""
+        await record(store, "bees here", conversation="talk")
+        assert await texts(store, "bees", LaneQuery(ADA, NOW, lane=Lane.SHORT_TERM)) == []
+        assert await texts(store, "bees", LaneQuery(ADA, NOW, lane=Lane.EPISODIC)) == ["bees here"]
+
+    async def test_without_a_lane_statements_and_records_are_searched_alike(self, store: Store) -> None:
+        await add(store, "stated bees")
+        await record(store, "recorded bees", conversation="talk")
+        assert await texts(store, "bees") == ["recorded bees", "stated bees"]
+
+
+    async def test_recorded_tool_outputs_are_given_only_as_evidence(self, store: Store) -> None:
+        """C6: tool outputs are kept for a review, not recalled, unless asked for."""
+        await record(store, "tool bees", conversation="talk", origin=Origin.TOOL)
+        await add(store, "stated bees", origin=Origin.TOOL)
+        assert await texts(store, "bees") == ["stated bees"]
+        assert await texts(store, "bees", LaneQuery(ADA, NOW, evidence=True)) == ["stated bees", "tool bees"]
+
+
+class TestExclusion:
+    async def test_what_was_shown_makes_room_for_the_next(self, store: Store) -> None:
+        """L3: turn 1 gives A B C, turn 2 D E F, turn 3 G H."""
+        for letter in "HGFEDCBA":
+            await add(store, f"{letter} bees")
+        shown: frozenset[str] = frozenset()
+        turns = []
+        for _ in range(3):
+            matches = await found(store, "bees", LaneQuery(ADA, NOW, excluded_refs=shown), limit=3)
+            turns.append("".join(match.entry.text[0] for match in matches))
+            shown |= {match.entry.ref for match in matches}
+        assert turns == ["ABC", "DEF", "GH"]
+
+    async def test_a_new_version_has_not_been_shown(self, store: Store) -> None:
+        """L3: a model that saw version 1 has not seen version 2."""
+        added = await add(store, "Ada keeps bees")
+        newer = await update(store, added.entry.id, "Ada kept bees")
+        seen_first = LaneQuery(ADA, NOW, excluded_refs=frozenset({added.entry.ref}))
+        seen_both = LaneQuery(ADA, NOW, excluded_refs=frozenset({added.entry.ref, newer.ref}))
+        assert await texts(store, "bees", seen_first) == ["Ada kept bees"]
+        assert await texts(store, "bees", seen_both) == []
+
+    async def test_records_the_model_still_sees_are_left_out(self, store: Store) -> None:
+        """L9: memory does not echo the conversation."""
+        await record(store, "hello bees", conversation="talk")
+        await record(store, "goodbye bees", conversation="talk")
+        query = LaneQuery(ADA, NOW, visible_hashes=frozenset({content_hash("goodbye bees")}))
+        assert await texts(store, "bees", query, limit=1) == ["hello bees"]
+
+    async def test_filters_hold_before_the_cut(self, store: Store) -> None:
+        """L3: a cut comes after everything that may leave an entry out."""
+        await add(store, "old pinned bees", pinned=True)
+        for number in range(5):
+            await add(store, f"new bees {number}")
+        query = LaneQuery(ADA, NOW, filter=Filter(pinned=True))
+        assert await texts(store, "bees", query, limit=1) == ["old pinned bees"]
+
+    async def test_many_exclusions_are_no_trouble(self, store: Store) -> None:
+        """L3: exclusions are bound, not pasted."""
+        await add(store, "Ada keeps bees")
+        query = LaneQuery(ADA, NOW, excluded_refs=frozenset(f"other{number}" for number in range(40_000)))
+        assert await texts(store, "bees", query) == ["Ada keeps bees"]
+
+
+class TestStates:
+    @pytest.mark.parametrize(
+        "draft",
+        [
+            {"expires_at": NOW},
+            {"valid_to": NOW},
+            {"valid_from": NOW + 1},
+            {"verdict": Verdict.QUARANTINE},
+        ],
+        ids=["expired", "no longer valid", "not yet valid", "quarantined"],
+    )
+    async def test_what_does_not_hold_now_is_not_given(self, store: Store, draft: dict[str, Any]) -> None:
+        """L7: expired and quarantined memories are never recalled."""
+        await add(store, "Ada keeps bees", **draft)
+        assert await texts(store, "bees") == []
+
+    async def test_what_holds_until_later_is_given(self, store: Store) -> None:
+        """L7: an end that lies ahead hides nothing."""
+        await add(store, "Ada keeps bees", valid_from=NOW, valid_to=NOW + 1, expires_at=NOW + 1)
+        assert await texts(store, "bees") == ["Ada keeps bees"]
+
+    async def test_a_superseded_version_is_not_given(self, store: Store) -> None:
+        """L7: superseded memories are never recalled."""
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada keeps wasps")
+        assert await texts(store, "bees wasps") == ["Ada keeps wasps"]
+
+    async def test_keys_that_left_are_not_resolved(self, store: Store) -> None:
+        """L7: a handle on a hidden version gives nothing."""
+        gone, stays = await add(store, "gone bees"), await add(store, "staying bees")
+        keys = [await key_of(store, "gone bees"), await key_of(store, "staying bees")]
+        await delete(store, gone.entry.id)
+        resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
+        assert [(match.key, match.entry) for match in resolved] == [(keys[1], stays.entry)]

@@ -1,0 +1,261 @@
+"""Adding, updating, deleting and reading back."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from afterturn.base.errors import Conflict, InvalidInput, NotFound
+from afterturn.base.ports import Store
+from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Target, Verb, Verdict
+from afterturn.testing.conformance.scene import (
+    ADA,
+    SPACE,
+    TENANT,
+    add,
+    delete,
+    draft_fields,
+    get,
+    record,
+    texts,
+    update,
+)
+from afterturn.testing.drafts import admit, operation
+
+
+class TestMemories:
+    async def test_every_field_comes_back_as_it_was_stored(self, store: Store) -> None:
+        fields = asdict(draft_fields())
+        fields.pop("id")
+        added = await add(store, **fields)
+        stored = await get(store, added.entry.id)
+        assert stored == added.entry
+        assert {name: getattr(stored, name) for name in fields} == fields
+
+    async def test_what_was_not_said_when_happened_when_it_was_recorded(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees", at=70.0)
+        assert (await get(store, added.entry.id)).occurred_at == 70.0
+
+    async def test_the_same_statement_again_gives_the_existing_one(self, store: Store) -> None:
+        """G6: a duplicate add returns the existing memory."""
+        first = await add(store, "Ada keeps bees")
+        again = await add(store, "ada  keeps BEES")
+        assert (again.created, again.entry, again.operation) == (False, first.entry, None)
+
+    async def test_a_duplicate_leaves_no_operation_behind(self, store: Store) -> None:
+        """G6: nothing was done, so there is nothing to undo."""
+        first = await add(store, "Ada keeps bees")
+        await add(store, "Ada keeps bees")
+        operations = await store.read(lambda unit: unit.operations.page(ADA, limit=10))
+        assert [item.id for item in operations] == [first.operation]
+
+    @pytest.mark.parametrize("other", [{"agent": "b"}, {"project": "b"}, {"target": Target.ENVIRONMENT}])
+    async def test_about_something_else_it_is_another_statement(self, store: Store, other: dict[str, Any]) -> None:
+        """G6: agent, project and target belong to what a duplicate is."""
+        await add(store, "Ada keeps bees")
+        assert (await add(store, "Ada keeps bees", **other)).created
+
+    async def test_in_another_space_it_is_another_statement(self, store: Store) -> None:
+        """G6: spaces never share a memory."""
+        await add(store, "Ada keeps bees")
+        elsewhere = operation(space="user:bob")
+        assert (await add(store, "Ada keeps bees", within=elsewhere)).created
+
+    async def test_concurrent_adds_of_one_statement_store_it_once(self, store: Store) -> None:
+        """G6: by constraint, not by race."""
+        added = await asyncio.gather(*(add(store, "Ada keeps bees") for _ in range(16)))
+        assert [item.created for item in added].count(True) == 1
+        assert len({item.entry.id for item in added}) == 1
+
+    async def test_a_more_trusted_origin_promotes_the_statement(self, store: Store) -> None:
+        """G6: the same id, a new version, the higher trust."""
+        first = await add(store, "Ada keeps bees", origin=Origin.WEB)
+        again = await add(store, "Ada keeps bees", origin=Origin.USER)
+        assert (again.created, again.entry.id, again.entry.version) == (False, first.entry.id, 2)
+        assert (await get(store, first.entry.id)).trust == Origin.USER.trust
+
+    async def test_a_promotion_is_named_as_one(self, store: Store) -> None:
+        """G6: history tells a promotion from an addition."""
+        await add(store, "Ada keeps bees", origin=Origin.WEB)
+        again = await add(store, "Ada keeps bees", origin=Origin.USER)
+        newest = (await store.read(lambda unit: unit.operations.page(ADA, limit=1)))[0]
+        assert (newest.id, newest.verb) == (again.operation, Verb.PROMOTE)
+
+    async def test_a_less_trusted_origin_changes_nothing(self, store: Store) -> None:
+        """G6: trust is never lost by repetition."""
+        first = await add(store, "Ada keeps bees", origin=Origin.USER)
+        assert (await add(store, "Ada keeps bees", origin=Origin.WEB)).entry == first.entry
+
+    async def test_an_expired_duplicate_gives_way(self, store: Store) -> None:
+        """G6: inactive rows take no part, and an expired one is as good as inactive."""
+        first = await add(store, "Ada is away", expires_at=200.0)
+        again = await add(store, "Ada is away", at=300.0)
+        assert again.created
+        assert (await get(store, first.entry.id)).status is Status.EXPIRED
+
+    async def test_a_deleted_statement_can_be_said_again(self, store: Store) -> None:
+        """G6: inactive rows take no part."""
+        first = await add(store, "Ada keeps bees")
+        await delete(store, first.entry.id)
+        assert (await add(store, "Ada keeps bees")).created
+
+    async def test_a_quarantined_draft_is_kept_out_of_sight(self, store: Store) -> None:
+        """L7: quarantined memories are never recalled."""
+        added = await add(store, "Ada keeps bees", verdict=Verdict.QUARANTINE)
+        assert (await get(store, added.entry.id)).status is Status.QUARANTINED
+        assert await texts(store, "bees") == []
+
+    async def test_an_id_that_is_taken_is_refused(self, store: Store) -> None:
+        await add(store, "Ada keeps bees", id="taken1")
+        with pytest.raises(Conflict):
+            await add(store, "Ada sells honey", id="taken1")
+
+    async def test_an_update_supersedes(self, store: Store) -> None:
+        """M1: nothing is overwritten."""
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada kept bees")
+        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
+        assert [(item.version, item.text, item.status) for item in versions] == [
+            (1, "Ada keeps bees", Status.SUPERSEDED),
+            (2, "Ada kept bees", Status.ACTIVE),
+        ]
+
+    async def test_an_update_of_an_old_version_is_a_conflict(self, store: Store) -> None:
+        """M1: nobody overwrites what they have not seen."""
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada kept bees", expected=1)
+        with pytest.raises(Conflict):
+            await update(store, added.entry.id, "Ada keeps wasps", expected=1)
+
+    async def test_an_update_to_another_memory_s_text_is_a_conflict(self, store: Store) -> None:
+        """G6: an update does not make a duplicate either."""
+        added = await add(store, "Ada keeps bees")
+        await add(store, "Ada keeps wasps")
+        with pytest.raises(Conflict):
+            await update(store, added.entry.id, "Ada keeps wasps")
+        assert (await get(store, added.entry.id)).text == "Ada keeps bees"
+
+    async def test_an_update_that_changes_only_letters_is_no_duplicate_of_itself(self, store: Store) -> None:
+        added = await add(store, "ada keeps bees")
+        assert (await update(store, added.entry.id, "Ada keeps bees")).version == 2
+
+    async def test_a_quarantined_update_leaves_the_active_version(self, store: Store) -> None:
+        """L7: what waits for a person's look replaces nothing yet."""
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada keeps wasps", verdict=Verdict.QUARANTINE)
+        assert await texts(store, "bees wasps") == ["Ada keeps bees"]
+
+    async def test_updating_what_is_deleted_is_a_conflict(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees")
+        await delete(store, added.entry.id)
+        with pytest.raises(Conflict):
+            await update(store, added.entry.id, "Ada kept bees")
+
+    async def test_updating_or_deleting_an_unknown_id_is_not_found(self, store: Store) -> None:
+        with pytest.raises(NotFound):
+            await update(store, "nowhere", "Ada kept bees")
+        with pytest.raises(NotFound):
+            await delete(store, "nowhere")
+
+    async def test_deleting_hides(self, store: Store) -> None:
+        """M2: `delete` hides; the version stays in the history."""
+        added = await add(store, "Ada keeps bees")
+        assert (await delete(store, added.entry.id)).status is Status.DELETED
+        assert await texts(store, "bees") == []
+        assert (await get(store, added.entry.id)).status is Status.DELETED
+
+    async def test_a_version_can_be_asked_for(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada kept bees")
+        assert (await get(store, added.entry.id, version=1)).text == "Ada keeps bees"
+        with pytest.raises(NotFound):
+            await get(store, added.entry.id, version=3)
+
+    async def test_pages_follow_one_another_newest_first(self, store: Store) -> None:
+        ids = [(await add(store, f"fact number {number}")).entry.id for number in range(5)]
+        first = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3))
+        rest = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3, before=first[-1].id))
+        assert [entry.id for entry in [*first, *rest]] == ids[::-1]
+
+    async def test_a_page_of_every_status_shows_an_id_once(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada kept bees")
+        every = Filter(statuses=tuple(Status))
+        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10))
+        assert [(entry.id, entry.version) for entry in shown] == [(added.entry.id, 2)]
+
+    async def test_counts_are_by_space_kind_and_status(self, store: Store) -> None:
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada kept bees")
+        await record(store, "hello bees", conversation="talk")
+        assert await store.read(lambda unit: unit.memories.counts(ADA)) == {
+            (SPACE, Kind.STATEMENT, Status.SUPERSEDED): 1,
+            (SPACE, Kind.STATEMENT, Status.ACTIVE): 1,
+            (SPACE, Kind.RECORD, Status.ACTIVE): 1,
+        }
+
+
+class TestRecords:
+    async def test_equal_messages_are_two_records(self, store: Store) -> None:
+        """C3: equal text is never taken for the same message."""
+        await record(store, "hello bees", conversation="talk", position=0)
+        await record(store, "hello bees", conversation="talk", position=1)
+        assert await texts(store, "hello") == ["hello bees", "hello bees"]
+
+    async def test_a_record_is_no_duplicate_of_a_statement(self, store: Store) -> None:
+        """G6: records take no part."""
+        await record(store, "Ada keeps bees", conversation="talk")
+        assert (await add(store, "Ada keeps bees")).created
+
+    async def test_a_record_is_never_updated(self, store: Store) -> None:
+        entry = await record(store, "hello bees", conversation="talk")
+        with pytest.raises(InvalidInput):
+            await update(store, entry.id, "hello wasps")
+
+    async def test_a_record_can_be_deleted(self, store: Store) -> None:
+        entry = await record(store, "hello bees", conversation="talk")
+        await delete(store, entry.id)
+        assert await self._conversation(store, limit=10) == []
+
+    async def test_a_conversation_gives_its_newest_records_oldest_first(self, store: Store) -> None:
+        for position in range(4):
+            await record(store, f"message {position}", conversation="talk", position=position)
+        await record(store, "elsewhere", conversation="other", position=9)
+        assert [entry.text for entry in await self._conversation(store, limit=3)] == [
+            "message 1",
+            "message 2",
+            "message 3",
+        ]
+
+    async def test_positions_go_on_where_the_conversation_ended(self, store: Store) -> None:
+        assert await self._next_position(store) == 0
+        await record(store, "hello", conversation="talk", position=4)
+        assert await self._next_position(store) == 5
+
+    async def test_a_deleted_record_s_position_is_not_given_again(self, store: Store) -> None:
+        entry = await record(store, "hello", conversation="talk", position=4)
+        await delete(store, entry.id)
+        assert await self._next_position(store) == 5
+
+    async def test_records_past_their_retention_are_named_oldest_first(self, store: Store) -> None:
+        """M4: records have a retention, statements have none."""
+        newer = await record(store, "second", conversation="talk", at=20.0)
+        older = await record(store, "first", conversation="talk", at=10.0)
+        await record(store, "third", conversation="talk", at=30.0)
+        await add(store, "Ada keeps bees", at=5.0)
+        named = await store.read(lambda unit: unit.records.older_than(TENANT, 30.0, limit=10))
+        assert named == [(SPACE, older.id), (SPACE, newer.id)]
+
+    async def test_records_of_one_turn_share_an_operation(self, store: Store) -> None:
+        chosen = operation(Verb.RECORD)
+        admitted = [admit(text, kind=Kind.RECORD, conversation="talk") for text in ("question", "answer")]
+        await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), admitted))
+        steps = await store.read(lambda unit: unit.operations.steps(ADA, operation_id=chosen.id))
+        assert [step.entry_id for step in steps] == [item.id for item in admitted]
+
+    async def _conversation(self, store: Store, *, limit: int) -> list[Entry]:
+        return await store.read(lambda unit: unit.records.of_conversation(ADA, "talk", limit=limit))
+
+    async def _next_position(self, store: Store) -> int:
+        return await store.read(lambda unit: unit.records.next_position(TENANT, SPACE, "talk"))

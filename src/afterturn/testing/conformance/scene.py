@@ -1,0 +1,113 @@
+"""The verbs in which the suite tells its stories. Everything happens in `user:ada` unless a test says otherwise."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from afterturn.base.ports import Store
+from afterturn.base.terms import terms
+from afterturn.base.types import (
+    Added,
+    Draft,
+    EmbedderIdentity,
+    Entry,
+    Erased,
+    Kind,
+    LaneQuery,
+    Match,
+    Operation,
+    Scope,
+    Selector,
+    Step,
+    Verb,
+)
+from afterturn.testing.drafts import admit, operation
+
+TENANT = "default"
+SPACE = "user:ada"
+ADA = Scope(TENANT, (SPACE,))
+NOW = 1_000.0
+SMALL = EmbedderIdentity("small", "1", 4)
+
+
+async def add(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Added:
+    chosen = within or operation(at=draft.get("at", 100.0))
+    return await store.write(lambda unit: unit.memories.add(unit.operations.start(chosen), admit(text, **draft)))
+
+
+async def record(store: Store, text: str, *, within: Operation | None = None, **draft: Any) -> Entry:
+    chosen = within or operation(Verb.RECORD, at=draft.get("at", 100.0))
+    admitted = admit(text, kind=Kind.RECORD, **draft)
+    return (await store.write(lambda unit: unit.records.add(unit.operations.start(chosen), [admitted])))[0]
+
+
+async def update(
+    store: Store,
+    entry_id: str,
+    text: str,
+    *,
+    expected: int | None = None,
+    within: Operation | None = None,
+    **draft: Any,
+) -> Entry:
+    chosen = within or operation(Verb.UPDATE, at=draft.get("at", 100.0))
+    admitted = admit(text, **draft)
+    return await store.write(
+        lambda unit: unit.memories.update(unit.operations.start(chosen), entry_id, admitted, expected_version=expected)
+    )
+
+
+async def delete(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
+    chosen = within or operation(Verb.DELETE)
+    return await store.write(lambda unit: unit.memories.delete(unit.operations.start(chosen), entry_id))
+
+
+async def undo(store: Store, target: str, *, within: Operation | None = None) -> list[Step]:
+    chosen = within or operation(Verb.UNDO)
+    return await store.write(lambda unit: unit.operations.undo(unit.operations.start(chosen), target=target))
+
+
+async def forget(store: Store, selector: Selector, *, at: float = NOW, space: str = SPACE) -> Erased:
+    return await store.write(lambda unit: unit.operations.forget(TENANT, space, selector, at=at))
+
+
+async def get(store: Store, entry_id: str, *, version: int | None = None, scope: Scope = ADA) -> Entry:
+    return await store.read(lambda unit: unit.memories.get(scope, entry_id, version=version))
+
+
+async def found(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[Match]:
+    wanted = list(dict.fromkeys(terms(text)))
+    return await store.read(lambda unit: unit.index.matches(query or LaneQuery(ADA, NOW), wanted, limit=limit))
+
+
+async def texts(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[str]:
+    """The texts that a search gives, newest first."""
+    return [match.entry.text for match in await found(store, text, query, limit=limit)]
+
+
+async def frequencies(store: Store, words: Sequence[str], scope: Scope = ADA) -> dict[str, dict[str, int]]:
+    return await store.read(lambda unit: unit.index.frequencies(scope, words))
+
+
+async def key_of(store: Store, text: str) -> int:
+    """The store's handle on an active entry of exactly this text."""
+    return next(match.key for match in await found(store, text) if match.entry.text == text)
+
+
+def draft_fields() -> Draft:
+    """A draft with a value in every field, for what must survive storing."""
+    return Draft(
+        text="Ada keeps bees",
+        agent="helper",
+        project="garden",
+        conversation="talk-1",
+        turn="turn-1",
+        position=3,
+        speaker="ada",
+        occurred_at=50.0,
+        valid_from=10.0,
+        valid_to=9_000.0,
+        expires_at=9_500.0,
+        pinned=True,
+        metadata={"hive": 2, "wild": False, "name": 'Queen "B"', "note": None},
+        sources=("first", "second"),
+    )
