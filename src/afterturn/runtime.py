@@ -6,17 +6,17 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config
-from afterturn.base.errors import StoreError, StoreUnavailable
+from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, JobRunner, Work
-from afterturn.base.loop import PrivateLoop
+from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Event, Finding, Job, JobState, Selector
@@ -36,6 +36,9 @@ logger = logging.getLogger("afterturn")
 
 SCRUB_AGAIN = 2.0
 DRAIN_POLL = 0.02
+# Of the time for closing, so that turns which the store does not take can still go into files.
+RECORDING_SHARE = 0.7
+FILES_WITHIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,14 @@ class MemoryCore:
         self._parts = parts
         self._events = events
         self._supervisor = Supervisor()
-        self._worker = ThreadWorker("afterturn-worker")
+        # Apart from each other, so that an embedder that hangs keeps no turn from being written to a file.
+        self._worker = ThreadWorker("afterturn-embed")
+        self._files = ThreadWorker("afterturn-files")
         self._gate = Gate(config, parts.clock, parts.ids)
         self._conversations: weakref.WeakValueDictionary[Place, ConversationCore] = weakref.WeakValueDictionary()
-        self._closed = False
         self._store: Store | None = None
         self._embedding: Embedding | None = None
+        self._connected = False
 
     # On the loop: a life.
 
@@ -74,8 +79,8 @@ class MemoryCore:
             self._events.emit("memory_off")
             self._connect(None)
             return
-        store = _open_store(self._target, self.config, self._parts.clock)
-        self._connect(store)
+        await run_on(self._files, self._open)
+        self._connect(self._store)
         self._warm_up = self._supervisor.start(self._warm(), "warm up")
         self._supervisor.start(self._timeline.run(), "timeline")
         if self.config.background:
@@ -83,8 +88,12 @@ class MemoryCore:
             self._supervisor.start(self._run_jobs(), "jobs")
         self._events.emit("memory_opened")
 
+    def _open(self) -> None:
+        # Kept here and not handed over: whoever waits for it may be cancelled, and the store wants closing all the same.
+        assert self._target is not None
+        self._store = _open_store(self._target, self.config, self._parts.clock)
+
     def _connect(self, store: Store | None) -> None:
-        self._store = store
         parts, config, events = self._parts, self.config, self._events
         chosen = store or _NoStore()
         embedder = parts.embedder or (_default_embedder() if config.embedder == "static" else None)
@@ -93,7 +102,7 @@ class MemoryCore:
         handlers = {"scrub": self._scrub} | ({"embed": self._embedding.handle} if self._embedding else {})
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
-            RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._worker),
+            RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._files),
             config,
             Spill(_spill_folder(self._target)),
             self._jobs.wake,
@@ -123,25 +132,33 @@ class MemoryCore:
             self._jobs.wake,
             self._on_forget,
         )
+        self._connected = store is not None
 
     async def close(self) -> None:
-        """Within `close_timeout`: records what was handed over, ends every task, closes the store."""
-        if self._closed:
-            return
-        self._closed = True
-        within = self.config.close_timeout
-        if self._store is not None:
-            if not await self._recorder.drain(within=within):
-                logger.warning("%d turns wait in %s", self._recorder.waiting, self._recorder.spill.folder)
-            await self._timeline.flush()
-        await self._supervisor.close(within=within)
-        if self._store is not None:
-            await self._store.close(within=within)
-        self._worker.close(within=within)
+        """Within `close_timeout`: records what was handed over, ends every task, closes the store.
 
-    def abandon(self) -> None:
-        """After a start that failed."""
-        self._worker.close(within=self.config.close_timeout)
+        Also after a start that failed halfway. To be called once, by `PrivateLoop.end`.
+        """
+        left = _countdown(self.config.close_timeout)
+        if self._connected:
+            await self._recorder.close(within=left() * RECORDING_SHARE)
+            await self._within(left(), self._timeline.flush())
+        await self._supervisor.close(within=left())
+        if self._connected:
+            await self._within(left(), self._jobs.release())
+            await self._within(left(), self._timeline.flush())
+        if not self._files.close(within=max(left(), FILES_WITHIN)):
+            logger.warning("a file beside %s could not be written in time", self._target)
+        if self._store is not None:
+            await self._store.close(within=left())
+        if not self._worker.close(within=left()):
+            logger.warning("the embedder does not end; its thread is left behind")
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await asyncio.wait_for(work, seconds)
+        except (TimeoutError, AfterturnError) as error:
+            logger.warning("closing leaves something undone: %s", error or "no time is left")
 
     # From any thread.
 
@@ -161,6 +178,7 @@ class MemoryCore:
         """Waits until vectors are ready too. False when there is no embedder, or it takes longer."""
         if self._embedding is None:
             return False
+        self._embedding.want()
         await asyncio.wait({self._warm_up}, timeout=within)
         return self._embedding.index is not None
 
@@ -168,16 +186,20 @@ class MemoryCore:
         """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out."""
         if self._store is None:
             return True
-        deadline = asyncio.get_running_loop().time() + within
-        await self._recorder.drain(within=within)
-        await self.ready(within=within)
-        while True:
-            await self._jobs.run_due()
-            if await self._jobs.idle(self.tenant):
-                return True
-            if asyncio.get_running_loop().time() >= deadline:
-                return False
-            await asyncio.sleep(DRAIN_POLL)
+        try:
+            async with asyncio.timeout(within):
+                await self._recorder.recover()
+                await self.ready(within=within)
+                while not await self._is_drained(within):
+                    await asyncio.sleep(DRAIN_POLL)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _is_drained(self, within: float) -> bool:
+        recorded = await self._recorder.drain(within=within)
+        await self._jobs.run_due()
+        return recorded and await self._jobs.idle(self.tenant)
 
     async def backup(
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
@@ -315,6 +337,13 @@ def _spill_folder(target: Path | None) -> Path:
 
 def _files(target: Path | None) -> list[Path]:
     return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if target else []
+
+
+def _countdown(within: float) -> Callable[[], float]:
+    """What is left of so many seconds of this loop's time, each time it is asked."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    return lambda: max(0.0, deadline - loop.time())
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ logger = logging.getLogger("afterturn")
 SLICE = 32
 SLICES_PER_JOB = 64
 PAUSE_BESIDE_TURN = 0.005
+# Reading the tokenizer's file holds the GIL for 60 ms and more, longer than the grace of a turn. So a process whose first
+# turn begins at once has that turn first, by words alone, and loads while the model answers.
+WARM_UP_DELAY = 0.5
 
 
 class Embedding:
@@ -36,11 +40,18 @@ class Embedding:
         self._worker = worker
         self._store = store
         self._events = events
+        self._wanted = asyncio.Event()
         self.index: VectorIndex | None = None
         self.turns_open = 0
 
+    def want(self) -> None:
+        """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
+        self._wanted.set()
+
     async def warm_up(self, index_bytes_max: int, now: float) -> None:
         """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3)."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), WARM_UP_DELAY)
         try:
             await run_on(self._worker, lambda: self._embedder.embed(["warm"]))
         except EmbedderUnavailable as error:

@@ -111,6 +111,11 @@ class Recaller:
         excerpts = choose(found.hits, budget, frame=FRAME, line=line)
         return render(excerpts, now=now) if excerpts else None
 
+    def rested(self) -> None:
+        """A turn has its block or has ended: what would disturb a recall may run now."""
+        if self._embedding is not None:
+            self._embedding.want()
+
     def end(self, state: TurnState, question: Question, outcome: Outcome, reason: str) -> None:
         """Records how the prefetch ended; the first outcome stands."""
         if state.prefetch.outcome is None:
