@@ -1,0 +1,62 @@
+"""Stores as earlier versions left them, for migrations that are killed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
+from afterturn.stores.sql.session import Value
+from afterturn.stores.sqlite.connection import Place
+from afterturn.stores.sqlite.engine import open_place
+from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
+from afterturn.stores.sqlite.session import ApswSession
+
+ROWS = 50
+_ENTRY: dict[str, Value] = {
+    "version": 1,
+    "space_key": 1,
+    "kind": "statement",
+    "status": "active",
+    "target": "user",
+    "origin": "user",
+    "trust": 100,
+    "occurred_at": 1.0,
+    "recorded_at": 1.0,
+    "pinned": 0,
+    "metadata": "{}",
+    "reason": "",
+    "has_sources": 0,
+}
+
+
+def write_old_store(path: Path, version: int) -> None:
+    """`ROWS` statements in the space "user:old", each made by an operation, under the schema of `version`."""
+    derived = {step: derive for step, derive in AFTER.items() if step <= version}
+    place = Place(path, Config(), SystemClock(), MIGRATIONS[:version], derived)
+    engine = open_place(place, _Fill)  # type: ignore[arg-type]
+    engine.write_now(lambda unit: None)
+    engine.close()
+
+
+@dataclass(slots=True)
+class _Fill:
+    """Stands in for the repositories, which know the newest schema only."""
+
+    session: ApswSession
+
+    def flush(self) -> None:
+        self.session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:old')")
+        columns = [*_ENTRY, "key", "id", "text", "content_hash"]
+        marks = ", ".join("?" for _ in columns)
+        self.session.run_many(
+            f"INSERT INTO entry ({', '.join(columns)}) VALUES ({marks})",
+            [(*_ENTRY.values(), key, f"old{key}", f"label{key} green tea", f"hash{key}") for key in range(1, ROWS + 1)],
+        )
+        self.session.run_many(
+            "INSERT INTO operation (seq, id, space_key, verb, actor, at) VALUES (?, ?, 1, 'add', 'user', 1.0)",
+            [(key, f"operation{key}") for key in range(1, ROWS + 1)],
+        )
+        self.session.run_many(
+            "INSERT INTO step (operation_seq, ordinal, entry_key, after) VALUES (?, 0, ?, 'active')",
+            [(key, key) for key in range(1, ROWS + 1)],
+        )
