@@ -39,6 +39,13 @@ def test_trace_tells_a_turn_from_recall_to_recording(cli: CommandLine) -> None:
     assert "long term 1" in out
 
 
+def test_a_narrow_terminal_cuts_texts_and_never_ids(cli: CommandLine) -> None:
+    known = cli.add("Ada prefers " + "very " * 40 + "hot tea")
+    _, shown = cli.on_a_terminal("list", environment={"COLUMNS": "60", "NO_COLOR": "1"})
+    (row,) = [line for line in shown.splitlines() if line.startswith(known)]
+    assert (len(row) <= 60, row.endswith("…")) == (True, True)
+
+
 def test_trace_gives_json_lines_of_one_conversation(cli: CommandLine) -> None:
     cli.add("Ada prefers oolong tea to coffee")
     for conversation in ("one", "two"):

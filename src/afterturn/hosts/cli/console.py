@@ -14,13 +14,16 @@ from afterturn.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
 # Control characters and direction overrides: memory text must not steer the terminal it is shown on.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _WIDTH_OF_A_PIPE = 65_536
+_GAP = "  "
+_LEAST_WIDTH = 16
+_LEVELS = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
 def safe(text: str) -> str:
@@ -53,12 +56,15 @@ def confirm(effect: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_wraps: bool = False) -> None:
     """Columns as wide as they need; the last one is cut at a terminal's edge, or wraps, and is whole in a pipe."""
+    from rich.text import Text
+
     console = _console()
-    table = _table(columns, rows, last_wraps=last_wraps)
+    header = [[Text(title, style="dim") for title in columns]] if any(columns) else []
+    body = [[Text(cell, style=_style(cell, at, titled=bool(header))) for at, cell in enumerate(row)] for row in rows]
     with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip(), color=True)
+        for line in _lines(header + body, console, last_wraps=last_wraps):
+            console.print(line, soft_wrap=True)
+    click.echo(captured.get(), nl=False, color=True)
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -112,14 +118,30 @@ def _console() -> Console:
     return shown
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_wraps: bool) -> Table:
-    from rich.table import Table
+def _style(cell: str, column: int, *, titled: bool) -> str:
+    """Without titles the first column names what the rest tells."""
+    if titled or column > 0:
+        return ""
+    return _LEVELS.get(cell, "dim")
+
+
+def _lines(rows: Sequence[Sequence[Text]], console: Console, *, last_wraps: bool) -> Iterator[Text]:
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns), header_style="dim")
-    for title in columns[:-1]:
-        table.add_column(title, no_wrap=True, style="" if columns[0] else "dim")
-    table.add_column(columns[-1], no_wrap=not last_wraps, overflow="fold" if last_wraps else "ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    widths = [max(row[at].cell_len for row in rows) for at in range(len(rows[0]) - 1)] if rows else []
+    indent = sum(widths) + len(_GAP) * len(widths)
+    room = max(console.width - indent, _LEAST_WIDTH)
+    for *firsts, last in rows:
+        line = Text()
+        for width, cell in zip(widths, firsts, strict=True):
+            cell.pad_right(width - cell.cell_len)
+            line = line + cell + _GAP
+        if last_wraps and last.cell_len > room:
+            first, *others = last.wrap(console, room)
+            yield line + first
+            yield from (Text(" " * indent) + other for other in others)
+        else:
+            last.truncate(room, overflow="ellipsis")
+            line = line + last
+            line.rstrip()
+            yield line

@@ -51,8 +51,8 @@ def show(invocation: Invocation) -> None:
     if invocation.json:
         print_document({name: {"value": values[name], "from": origins[name]} for name in values})
         return
-    rows = [(name, one_line(_written(value)), origins[name]) for name, value in values.items()]
-    print_table(("SETTING", "VALUE", "FROM"), rows)
+    rows = [(name, origins[name], one_line(_written(value))) for name, value in values.items()]
+    print_table(("SETTING", "FROM", "VALUE"), rows)
 
 
 @command("schema", examples="$ afterturn config schema > afterturn.schema.json")

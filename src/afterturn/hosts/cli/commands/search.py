@@ -41,8 +41,8 @@ def search(
 ) -> None:
     """Find what is relevant, best first, and say why.
 
-    score is what ranks. lexical is the share of words in common (the stems that matched are named), similarity the
-    closeness in meaning; both are 0 to 1. Finding nothing is an answer too.
+    score is what ranks; lexical is how well the words match (the stems that do are named), similarity how close the
+    meaning is; all are 0 to 1. Finding nothing is an answer too.
     """
     text, name = read_text(query), invocation.space_name()
     with invocation.memory(vectors=as_of is None) as memory:

@@ -54,7 +54,7 @@ def _print(events: Sequence[Event]) -> None:
 def _print_rows(heading: str, rows: Sequence[tuple[str, str, str]]) -> None:
     if rows:
         click.echo(dim(heading), color=True)
-        print_table(("", "", ""), rows)
+        print_table(("", "", ""), rows, last_wraps=True)
 
 
 def _heading(event: Event) -> str:
