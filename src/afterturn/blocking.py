@@ -7,11 +7,9 @@ from collections.abc import Callable, MutableSequence, Sequence
 from types import TracebackType
 from typing import Unpack
 
-from afterturn.base.errors import MemoryClosed
 from afterturn.base.loop import PrivateLoop, blocking
 from afterturn.memory import (
     CONFIGURED,
-    STOP_WITHIN,
     Handler,
     MemoryHandle,
     Settings,
@@ -36,22 +34,19 @@ class Memory(MemoryHandle):
         core = self._make()
         try:
             core.loop.wait(core.start())
-        except BaseException:
-            core.abandon()
-            core.loop.stop(within=STOP_WITHIN)
+        except BaseException as error:
+            core.loop.end(core.close)
+            if isinstance(error, Exception):
+                core.loop.wait_ended(within=self._patience)
             raise
         self._opened(core)
         return self
 
     def close(self) -> None:
-        if self._started is None or self._started.loop.forked:
-            return
-        try:
-            self._loop.wait(self._core.close())
-        except MemoryClosed:
-            return
-        finally:
-            self._ended()
+        if self._closable:
+            self._loop.check_thread()
+            self.start_closing()
+            self.wait_closed()
 
     def __enter__(self) -> Memory:
         return self.start()
@@ -89,15 +84,16 @@ class Turn(TurnVerbs):
     def inject(self, messages: MutableSequence[M], *, within: float | None = None, phase: Phase = "fast") -> M | None:
         """Adds the block if it is there, waiting for it at most `grace` seconds, once per turn."""
         wait = self._wait_for(messages, within, phase) or 0.0
-        if wait > 0 and self._state is not None:
+        if wait > 0 and self._state is not None and not self._core.in_thread:
             self._state.prefetch.ready_blocking(within=wait)
         return self.inject_now(messages)
 
     def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""
-        if self._state is None or not self._left:
+        wait = self._wait_for_recording(within)
+        if self._state is None or wait is None:
             return False
-        return self._state.recorded.wait_blocking(within=within) is True
+        return self._state.recorded.wait_blocking(within=0.0 if self._core.in_thread else wait) is True
 
     def __enter__(self) -> Turn:
         return self

@@ -10,7 +10,7 @@ from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
-from afterturn.base.types import Selector
+from afterturn.base.types import Event, Selector
 from afterturn.learn.recorder import Recorder
 
 logger = logging.getLogger("afterturn")
@@ -29,6 +29,7 @@ class TimelineWriter:
         self._events = events
         self._entries_max = entries_max
         self._wake = asyncio.Event()
+        self._lock = asyncio.Lock()
         events.when_buffered(self._wake.set)
 
     async def run(self) -> None:
@@ -39,9 +40,12 @@ class TimelineWriter:
 
     async def flush(self) -> None:
         self._wake.clear()
-        events = self._events.take()
-        if not events:
-            return
+        # Closing waits here for the batch under way, which would be cut short otherwise.
+        async with self._lock:
+            if events := self._events.take():
+                await self._write(events)
+
+    async def _write(self, events: list[Event]) -> None:
         try:
             await self._store.write(lambda unit: unit.timeline.add(events, entries_max=self._entries_max))
         except StoreError as error:

@@ -5,6 +5,7 @@ They hold nothing but a core and the loop it lives on; `blocking` is the same fo
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +35,9 @@ Target: TypeAlias = str | os.PathLike[str] | _Configured | None
 Settings: TypeAlias = Config | Mapping[str, Any] | None
 Handler: TypeAlias = Callable[[Event], None]
 
+logger = logging.getLogger("afterturn")
+
+# What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
 STOP_WITHIN = 2.0
 
 
@@ -57,11 +61,20 @@ class MemoryHandle:
     def _loop(self) -> PrivateLoop:
         return self._core.loop
 
-    def close_at_exit(self) -> None:
-        """The interpreter is leaving and nobody closed this memory."""
-        if self._started is not None and not self._started.loop.forked:
-            self._started.loop.wait(self._started.close())
-            self._started.loop.stop(within=STOP_WITHIN)
+    def start_closing(self) -> None:
+        """From now on closing goes on by itself, whatever becomes of whoever asked for it."""
+        self._core.loop.end(self._core.close)
+
+    def wait_closed(self) -> None:
+        self._ended(ended=self._core.loop.wait_ended(within=self._patience))
+
+    @property
+    def _patience(self) -> float:
+        return self._config.close_timeout + STOP_WITHIN
+
+    @property
+    def _closable(self) -> bool:
+        return self._started is not None and not self._started.loop.forked
 
     def _make(self) -> MemoryCore:
         if self._started is not None:
@@ -72,9 +85,10 @@ class MemoryHandle:
         self._started = core
         last_chance.watch(self)
 
-    def _ended(self) -> None:
+    def _ended(self, *, ended: bool) -> None:
         last_chance.forget(self)
-        self._core.loop.stop(within=STOP_WITHIN)
+        if not ended:
+            logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
 
 
 class Memory(MemoryHandle):
@@ -85,23 +99,22 @@ class Memory(MemoryHandle):
         core = self._make()
         try:
             await core.loop.run(core.start())
-        except BaseException:
-            core.abandon()
-            core.loop.stop(within=STOP_WITHIN)
+        except BaseException as error:
+            core.loop.end(core.close)
+            if isinstance(error, Exception):
+                await core.loop.ended(within=self._patience)
             raise
         self._opened(core)
         return self
 
     async def close(self) -> None:
-        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any loop."""
-        if self._started is None or self._started.loop.forked:
-            return
-        try:
-            await self._loop.run(self._core.close())
-        except MemoryClosed:
-            return
-        finally:
-            self._ended()
+        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any loop.
+
+        Cancelling it ends the waiting, not the closing.
+        """
+        if self._closable:
+            self.start_closing()
+            self._ended(ended=await self._loop.ended(within=self._patience))
 
     async def __aenter__(self) -> Memory:
         return await self.start()

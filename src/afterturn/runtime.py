@@ -89,7 +89,7 @@ class MemoryCore:
         self._events.emit("memory_opened")
 
     def _open(self) -> None:
-        # Kept here and not handed over: whoever waits for it may be cancelled, and the store wants closing all the same.
+        # Kept here and not handed over: whoever waits for it may be cancelled, and the store still wants closing.
         assert self._target is not None
         self._store = _open_store(self._target, self.config, self._parts.clock)
 
@@ -158,7 +158,7 @@ class MemoryCore:
         try:
             await asyncio.wait_for(work, seconds)
         except (TimeoutError, AfterturnError) as error:
-            logger.warning("closing leaves something undone: %s", error or "no time is left")
+            logger.warning("closing leaves something undone: %s", str(error) or "no time is left")
 
     # From any thread.
 
@@ -190,7 +190,7 @@ class MemoryCore:
             async with asyncio.timeout(within):
                 await self._recorder.recover()
                 await self.ready(within=within)
-                while not await self._is_drained(within):
+                while not await self._is_drained(within):  # noqa: ASYNC110 other processes work too and tell nobody
                     await asyncio.sleep(DRAIN_POLL)
         except TimeoutError:
             return False

@@ -14,6 +14,7 @@ AfterturnError
 ├── DeadlineExceeded        it did not end within the time that was given
 ├── MemoryClosed            used after closing
 ├── ForkedProcess           used in a forked child; open it anew there
+├── CalledFromHandler       a blocking call from within an event handler, which would wait for itself
 ├── EmbedderUnavailable     the embedder's files or service are missing; lexical recall goes on
 └── StoreError              the store could not do it
     ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
@@ -84,6 +85,10 @@ class MemoryClosed(AfterturnError):
 
 
 class ForkedProcess(AfterturnError):
+    pass
+
+
+class CalledFromHandler(AfterturnError, RuntimeError):
     pass
 
 

@@ -48,6 +48,7 @@ class Events:
         self._tenant = tenant
         self._on_event = on_event
         self._buffer: deque[Event] = deque(maxlen=BUFFER_MAX)
+        self._told: set[str] = set()
         self._wake: Callable[[], None] | None = None
 
     def when_buffered(self, wake: Callable[[], None]) -> None:
@@ -63,9 +64,13 @@ class Events:
             if self._wake:
                 self._wake()
 
-    def tell(self, name: str, **data: Scalar) -> None:
-        """Hands an event to the host from whatever thread this is; for when memory's own is gone."""
-        self._tell(Event(name, self._clock.now(), self._tenant, data=data))
+    def tell_once(self, name: str, *, conversation: str = "", **data: Scalar) -> bool:
+        """Hands an event to the host from whatever thread this is, the first time; for when memory's own is gone."""
+        if name in self._told:
+            return False
+        self._told.add(name)
+        self._tell(Event(name, self._clock.now(), self._tenant, conversation=conversation, data=data))
+        return True
 
     def take(self) -> list[Event]:
         """What is to be stored; the buffer is empty afterwards."""
@@ -78,5 +83,5 @@ class Events:
             return
         try:
             self._on_event(event)
-        except Exception:  # the boundary: a host's handler must not break memory
+        except (Exception, SystemExit):  # the boundary: a host's handler must not break memory, nor end its thread
             logger.exception("the event handler failed on %s", event.name)

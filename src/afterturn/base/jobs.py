@@ -46,6 +46,7 @@ class JobRunner:
         self._work = work
         self._handlers = dict(handlers)
         self._wake = asyncio.Event()
+        self._claimed: set[str] = set()
 
     def wake(self) -> None:
         """There may be something to do. To be called on the loop."""
@@ -65,9 +66,17 @@ class JobRunner:
         """Runs jobs until none is due; how many ended well."""
         done = 0
         while jobs := await self._claim():
+            self._claimed.update(job.id for job in jobs)
             for job in jobs:
                 done += await self._run_one(job)
+                self._claimed.discard(job.id)
         return done
+
+    async def release(self) -> None:
+        """Gives back what was claimed and not ended, so that nobody has to wait until the lease is over."""
+        if self._claimed:
+            await self._work.store.write(lambda unit: unit.jobs.release(owner=self._work.owner))
+            self._claimed.clear()
 
     async def idle(self, tenant: str) -> bool:
         """Whether nothing is left to do for this tenant, by any process. Dead jobs do not count."""

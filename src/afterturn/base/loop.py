@@ -11,13 +11,15 @@ import concurrent.futures
 import functools
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from afterturn.base.errors import ForkedProcess, MemoryClosed
+from afterturn.base.errors import CalledFromHandler, ForkedProcess, MemoryClosed
 from afterturn.base.ports import Worker
+from afterturn.base.slot import Slot
 
 logger = logging.getLogger("afterturn")
 P = ParamSpec("P")
@@ -32,11 +34,15 @@ class PrivateLoop:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
+        # Whatever was accepted under this lock is on the loop before its last piece of work is.
+        self._lock = threading.Lock()
         self._closed = False
+        self._gone: Slot[bool] = Slot()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        _inheritable.add(self)
 
     @property
     def in_thread(self) -> bool:
@@ -46,23 +52,43 @@ class PrivateLoop:
     def forked(self) -> bool:
         return os.getpid() != self._pid
 
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended, and not only refuses new work."""
+        return self._gone.settled
+
+    def check(self) -> None:
+        """Raises MemoryClosed or ForkedProcess."""
+        # First of all: a lock that was held when the process forked is held for ever in the child.
+        if os.getpid() != self._pid:
+            raise ForkedProcess("This memory was opened before the process forked. Open it again in the child.")
+        if self._closed:
+            raise MemoryClosed(_CLOSED)
+
+    def check_thread(self) -> None:
+        """CalledFromHandler where waiting for this loop would wait for oneself."""
+        if self.in_thread:
+            raise CalledFromHandler(
+                "afterturn.blocking was called from an event handler, where it would wait for itself. "
+                "Hand the work to a thread of your own."
+            )
+
     def post(self, work: Callable[..., object], *values: object) -> None:
         """Has `work` called on the loop soon; returns at once. Raises MemoryClosed or ForkedProcess."""
-        self._check()
-        try:
+        self.check()
+        with self._lock:
+            self.check()
             self._loop.call_soon_threadsafe(work, *values)
-        except RuntimeError as error:  # closed between the check and the call
-            raise MemoryClosed(_CLOSED) from error
 
     def submit(self, work: Coroutine[Any, Any, R]) -> concurrent.futures.Future[R]:
         """Runs a coroutine on the loop. Cancelling the future cancels it there."""
         try:
-            self._check()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException as error:
+            self.check()
+            with self._lock:
+                self.check()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
             work.close()
-            if isinstance(error, RuntimeError):
-                raise MemoryClosed(_CLOSED) from error
             raise
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
@@ -78,9 +104,11 @@ class PrivateLoop:
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """The bridge for hosts without one."""
-        if self.in_thread:
+        try:
+            self.check_thread()
+        except CalledFromHandler:
             work.close()
-            raise RuntimeError("afterturn.blocking was called from an event handler, which would wait for itself.")
+            raise
         future = self.submit(work)
         try:
             return future.result()
@@ -90,38 +118,55 @@ class PrivateLoop:
             future.cancel()
             raise
 
-    def stop(self, *, within: float) -> bool:
-        """Cancels what still runs, ends the loop and its thread. Harmless when it has ended. False: still running."""
-        if self.forked:
-            return True
-        if not self._closed:
-            self._closed = True
-            try:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            except RuntimeError:
-                return True
-        if not self.in_thread:
-            self._thread.join(within)
-        return not self._thread.is_alive()
+    def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Refuses all further work, runs `last`, then cancels what still runs and ends the thread. Returns at once.
 
-    def _check(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedProcess("This memory was opened before the process forked. Open it again in the child.")
-        if self._closed:
-            raise MemoryClosed(_CLOSED)
+        Nobody can cancel it any more. A second call, or one in a forked child, changes nothing.
+        """
+        if self.forked:
+            return
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
+
+    async def ended(self, *, within: float) -> bool:
+        """Waits until the thread is gone. False: it still runs after `within` seconds."""
+        return self._joined(gone=await self._gone.wait(within=within))
+
+    def wait_ended(self, *, within: float) -> bool:
+        """The same for a thread without a loop."""
+        return self._joined(gone=self._gone.wait_blocking(within=within))
+
+    def _joined(self, *, gone: bool | None) -> bool:
+        if gone:
+            self._thread.join(_JOIN)
+        return gone is True
+
+    async def _last(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work()
+        except Exception:  # the boundary: whatever went wrong, the thread ends
+            logger.exception("closing failed")
+        finally:
+            self._loop.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
+            self._closed = True
             _cancel_all(self._loop)
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             asyncio.set_event_loop(None)
             self._loop.close()
+            self._gone.settle(True)
 
 
 _CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."
+_JOIN = 1.0
+_CANCEL = 1.0
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -129,7 +174,28 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL))
+        for task in ended:
+            if not task.cancelled() and task.exception() is not None:
+                logger.error("%s failed while memory closed", task.get_name(), exc_info=task.exception())
+
+
+# A forked child inherits event loops that are the parent's. Were one freed there, it would warn that it was not closed,
+# and closing it would take the parent's wake-up pipe out of the epoll set that both share.
+_inheritable: weakref.WeakSet[PrivateLoop] = weakref.WeakSet()
+
+
+def _keep_inherited() -> None:
+    if not _inheritable:
+        return
+    import ctypes  # 5 ms that only forked children should pay
+
+    for loop in list(_inheritable):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(loop))
+    _inheritable.clear()
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
 
 
 class Bridged(Protocol[C_co]):
@@ -194,32 +260,44 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
     return await future
 
 
+class Closing(Protocol):
+    def start_closing(self) -> None: ...
+    def wait_closed(self) -> None: ...
+
+
 class LastChance:
     """Closes what the host left open when the interpreter exits, so that what was promised is still written."""
 
     def __init__(self) -> None:
-        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
-        self._registered = False
+        self._open: set[Closing] = set()
+        self._process = 0
 
     def watch(self, memory: Closing) -> None:
-        if not self._registered:
-            self._registered = True
-            atexit.register(self._close_all)
+        """Holds on to it until `forget`: a memory that its host lost sight of has threads and promises still."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._open.clear()
+            self._register()
         self._open.add(memory)
 
     def forget(self, memory: Closing) -> None:
         self._open.discard(memory)
 
-    def _close_all(self) -> None:
-        for memory in list(self._open):
-            try:
-                memory.close_at_exit()
-            except Exception:  # the boundary: the interpreter is leaving, and the next memory still wants closing
-                logger.exception("closing at exit failed")
+    def close_all(self) -> None:
+        left = list(self._open)
+        for step in ("start_closing", "wait_closed"):
+            for memory in left:
+                try:
+                    getattr(memory, step)()
+                except Exception:  # the boundary: the interpreter is leaving, and the next memory still wants closing
+                    logger.exception("closing at exit failed")
 
-
-class Closing(Protocol):
-    def close_at_exit(self) -> None: ...
+    def _register(self) -> None:
+        atexit.register(self.close_all)
+        process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+        if process is not None and util is not None and process.parent_process() is not None:
+            # Children of `multiprocessing` leave without running what `atexit` knows (until Python 3.14).
+            util.Finalize(None, self.close_all, exitpriority=0)
 
 
 last_chance = LastChance()

@@ -214,6 +214,9 @@ class Jobs(Protocol):
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
         """Back to ready at `retry_at`, or dead when there is none. Nothing when the lease was lost."""
 
+    def release(self, *, owner: str) -> int:
+        """Makes what this owner holds ready again, as if it had not been claimed; how many."""
+
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
     def counts(self, tenant: str) -> dict[str, int]:

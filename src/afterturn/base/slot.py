@@ -46,7 +46,7 @@ class Slot(Generic[T]):
 
         def wake() -> None:
             try:
-                loop.call_soon_threadsafe(lambda: woken.done() or woken.set_result(None))
+                loop.call_soon_threadsafe(_finish, woken)
             except RuntimeError:  # the host closed its loop meanwhile: nobody waits there any more
                 return
 
@@ -79,3 +79,8 @@ class Slot(Generic[T]):
         with self._lock:
             if wake in self._waiters:
                 self._waiters.remove(wake)
+
+
+def _finish(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

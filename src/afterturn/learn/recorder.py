@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from afterturn.base.config import Config
-from afterturn.base.errors import StoreError
+from afterturn.base.errors import AfterturnError, DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.base.events import Events
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Ids, Store, Worker
@@ -16,8 +17,10 @@ from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Selector
 from afterturn.guard.gate import Gate
-from afterturn.learn.recording import Outcome, Recording, Written, write_recording
+from afterturn.learn.recording import Key, Outcome, Recording, Written, write_recording
 from afterturn.learn.spill import Spill, covers
+
+logger = logging.getLogger("afterturn")
 
 RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
@@ -33,6 +36,19 @@ class RecorderParts:
     worker: Worker
 
 
+@dataclass(eq=False, slots=True)
+class Held:
+    """A turn whose fate is not known yet. `spilled`: it is in a file too, and so outlives this process."""
+
+    recording: Recording
+    recorded: Slot[bool]
+    spilled: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.recording.key
+
+
 class Recorder:
     """Lives on memory's loop. `enqueue` never fails and never waits; the slot tells whether it was recorded (C4)."""
 
@@ -42,13 +58,9 @@ class Recorder:
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
-        self._waiting: OrderedDict[str, tuple[Recording, Slot[bool]]] = OrderedDict()
+        self._handed: set[Held] = set()
+        self._waiting: OrderedDict[Key, Held] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """Turns that the store has not taken yet."""
-        return len(self._waiting)
 
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
@@ -56,79 +68,138 @@ class Recorder:
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: Slot[bool]) -> None:
-        task = self._parts.supervisor.start(self._record(recording, recorded), f"record {recording.turn}")
+        held = Held(recording, recorded)
+        self._handed.add(held)
+        task = self._parts.supervisor.start(self._record(held), f"record {recording.turn}")
         self.expect(task)
-        # Whatever became of it, nobody waits for ever.
-        task.add_done_callback(lambda _: recording.turn in self._waiting or recorded.settle(False))
+        task.add_done_callback(lambda _: self._ended(held))
 
     async def recover(self) -> None:
-        """Stores what an earlier process had to leave in the spill folder."""
-        for recording in await run_on(self._parts.worker, lambda: list(self.spill.waiting())):
-            await self._record(recording, Slot(), recovered=True)
+        """Stores what an earlier process had to leave in the spill folder, and what found no room in memory."""
+        files = self.spill.waiting()
+        while (recording := await run_on(self._parts.worker, lambda: next(files, None))) is not None:
+            if recording.key in self._waiting:
+                continue
+            held = Held(recording, Slot(), spilled=True)
+            if (error := await self._write(held)) is not None:
+                await self._keep(held, error)
+                return
 
     async def drain(self, *, within: float) -> bool:
         """Waits for what is under way and tries once more what had to wait. False when something is left."""
         deadline = asyncio.get_running_loop().time() + within
         while self._under_way and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(set(self._under_way), timeout=left)
-        for recording, recorded in list(self._waiting.values()):
-            await self._record(recording, recorded, recovered=True)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._retry_all()
+        except TimeoutError:
+            return False
         return not self._under_way and not self._waiting
 
-    async def forget(self, tenant: str, space: str, selector: Selector) -> int:
-        """Drops waiting turns that a selector covers, in memory and in the spill folder."""
-        for turn, (recording, recorded) in list(self._waiting.items()):
-            if covers(recording, tenant, space, selector):
-                del self._waiting[turn]
-                self._not_recorded(recording, recorded, "forgotten")
-        return await run_on(self._parts.worker, lambda: self.spill.forget(tenant, space, selector))
+    async def close(self, *, within: float) -> None:
+        """Drains; what the store has not taken by then goes into files, for the next process to store."""
+        if await self.drain(within=within):
+            return
+        # The store may still take one of them: a turn counts once, however often it is written (C3).
+        for held in [*self._handed, *self._waiting.values()]:
+            if not held.spilled and await self._spill(held):
+                self._emit("recording_waits", held, reason="closing", spilled=True, waiting=len(self._waiting))
+        left = [*self._handed, *self._waiting.values()]
+        logger.warning("%d turns wait in %s", sum(held.spilled for held in left), self.spill.folder)
+        for held in left:
+            if not held.spilled:
+                self._not_recorded(held, "closing")
 
-    async def _record(self, recording: Recording, recorded: Slot[bool], *, recovered: bool = False) -> None:
-        parts = self._parts
+    async def forget(self, tenant: str, space: str, selector: Selector) -> int:
+        """Drops waiting turns that a selector covers, in memory and in the spill folder; how many."""
+        dropped = 0
+        for held in list(self._waiting.values()):
+            if covers(held.recording, tenant, space, selector):
+                del self._waiting[held.key]
+                self._not_recorded(held, "forgotten")
+                dropped += not held.spilled
+        try:
+            return dropped + await run_on(self._parts.worker, lambda: self.spill.forget(tenant, space, selector))
+        except OSError as error:
+            raise StoreError(
+                f"Waiting turns in {self.spill.folder} can not be erased: {error}. Allow writing there, then try again."
+            ) from error
+
+    async def _record(self, held: Held) -> None:
+        if (error := await self._write(held)) is not None:
+            await self._keep(held, error)
+
+    def _ended(self, held: Held) -> None:
+        self._handed.discard(held)
+        if self._waiting.get(held.key) is not held:
+            # Whatever became of it, nobody waits for ever.
+            held.recorded.settle(False)
+
+    async def _write(self, held: Held) -> AfterturnError | None:
+        """The error that makes it wait; None when there is nothing left to do."""
+        parts, recording = self._parts, held.recording
         try:
             written = await parts.store.write(lambda unit: write_recording(unit, recording, parts.gate, parts.ids))
-        except StoreError as error:
-            if recording.turn not in self._waiting:
-                await self._wait(recording, recorded, error)
-            return
-        self._waiting.pop(recording.turn, None)
-        self._settle(recording, recorded, written)
-        if recovered:
-            await run_on(parts.worker, lambda: self.spill.remove(recording))
-            self._emit("recording_recovered", recording)
+        except (StoreError, DeadlineExceeded, MemoryClosed) as error:
+            return error
+        except AfterturnError as error:
+            logger.warning("turn %r can not be stored at all", recording.turn, exc_info=error)
+            self._not_recorded(held, type(error).__name__)
+            await self._leave_folder(held, self.spill.set_aside)
+            return None
+        self._settle(held, written)
+        await self._leave_folder(held, self.spill.remove)
+        return None
 
-    def _settle(self, recording: Recording, recorded: Slot[bool], written: Written) -> None:
+    def _settle(self, held: Held, written: Written) -> None:
         if written.outcome not in (Outcome.STORED, Outcome.KNOWN):
-            self._not_recorded(recording, recorded, str(written.outcome))
+            self._not_recorded(held, str(written.outcome))
             return
-        recorded.settle(True)
+        held.recorded.settle(True)
         if written.outcome is Outcome.STORED:
-            self._emit("recorded", recording, records=written.records)
+            self._emit("recorded", held, records=written.records)
             self._on_stored()
+            if held.spilled or held.key in self._waiting:
+                self._emit("recording_recovered", held)
         if written.cut:
-            self._emit("record_cut", recording, records=written.cut)
+            self._emit("record_cut", held, records=written.cut)
 
-    def _not_recorded(self, recording: Recording, recorded: Slot[bool], reason: str) -> None:
-        recorded.settle(False)
-        self._emit("not_recorded", recording, reason=reason)
+    def _not_recorded(self, held: Held, reason: str) -> None:
+        held.recorded.settle(False)
+        self._emit("not_recorded", held, reason=reason)
 
-    async def _wait(self, recording: Recording, recorded: Slot[bool], error: StoreError) -> None:
-        spilled = await self._spilled(recording)
-        self._waiting[recording.turn] = (recording, recorded)
+    async def _leave_folder(self, held: Held, how: Callable[[Recording], None]) -> None:
+        self._waiting.pop(held.key, None)
+        if not held.spilled:
+            return
+        try:
+            await run_on(self._parts.worker, lambda: how(held.recording))
+        except OSError as error:
+            logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
+
+    async def _keep(self, held: Held, error: AfterturnError) -> None:
+        self._waiting.setdefault(held.key, held)
+        if not held.spilled:
+            await self._spill(held)
         self._emit(
-            "recording_waits", recording, reason=type(error).__name__, spilled=spilled, waiting=len(self._waiting)
+            "recording_waits", held, reason=type(error).__name__, spilled=held.spilled, waiting=len(self._waiting)
         )
-        if len(self._waiting) > self._queue_max:
-            _, (oldest, slot) = self._waiting.popitem(last=False)
-            self._not_recorded(oldest, slot, "queue_full")
+        while len(self._waiting) > self._queue_max:
+            _, oldest = self._waiting.popitem(last=False)
+            oldest.recorded.settle(False)
+            if not oldest.spilled:
+                self._not_recorded(oldest, "queue_full")
         if self._retrying is None or self._retrying.done():
             self._retrying = self._parts.supervisor.start(self._retry(), "retry recordings")
 
-    async def _spilled(self, recording: Recording) -> bool:
+    async def _spill(self, held: Held) -> bool:
         try:
-            await run_on(self._parts.worker, lambda: self.spill.put(recording))
-        except OSError:
+            await run_on(self._parts.worker, lambda: self.spill.put(held.recording))
+        except OSError as error:
+            logger.warning("a waiting turn can not be kept in %s, only in memory: %s", self.spill.folder, error)
             return False
+        held.spilled = True
         return True
 
     async def _retry(self) -> None:
@@ -136,10 +207,18 @@ class Recorder:
         while self._waiting:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MOST)
-            for recording, recorded in list(self._waiting.values()):
-                await self._record(recording, recorded, recovered=True)
+            if await self._retry_all():
+                await self.recover()
 
-    def _emit(self, name: str, recording: Recording, **data: str | int | bool) -> None:
+    async def _retry_all(self) -> bool:
+        """Stops at the first that still has to wait: the others would meet the same, each for as long."""
+        for held in list(self._waiting.values()):
+            if self._waiting.get(held.key) is held and await self._write(held) is not None:
+                return False
+        return True
+
+    def _emit(self, name: str, held: Held, **data: str | int | bool) -> None:
+        recording = held.recording
         self._parts.events.emit(
             name, space=recording.space, conversation=recording.conversation, turn=recording.turn, **data
         )

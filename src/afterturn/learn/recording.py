@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.ports import Ids, Unit
@@ -23,6 +24,8 @@ from afterturn.base.types import (
     Verb,
 )
 from afterturn.guard.gate import Gate
+
+Key: TypeAlias = tuple[str, str, str, str]
 
 
 class Outcome(StrEnum):
@@ -51,6 +54,11 @@ class Recording:
     blocks: tuple[BlockRow, ...] = ()
     ended_at: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """A turn's id alone names it only inside its conversation."""
+        return (self.tenant, self.owner, self.conversation, self.turn)
 
     @property
     def speakers(self) -> set[str]:

@@ -32,11 +32,22 @@ class Spill:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
+        _sync(self.folder)
         return target
 
     def remove(self, recording: Recording) -> None:
         """Once it is stored, or forgotten."""
         _erase(self._path(recording))
+
+    def set_aside(self, recording: Recording) -> None:
+        """Keeps what no store will ever take, for a person to look at."""
+        _set_aside(self._path(recording))
+
+    def clear_drafts(self) -> None:
+        """Erases what processes that have died were still writing. To be called on the thread that calls `put`."""
+        for path in self.folder.glob("*.tmp"):
+            if not _is_written(path):
+                _erase(path)
 
     def waiting(self) -> Iterator[Recording]:
         """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
@@ -46,8 +57,10 @@ class Spill:
             except FileNotFoundError:
                 continue  # another process was quicker
             except (InvalidFile, UnicodeDecodeError) as error:
-                logger.warning("%s is damaged and was set aside: %s", path.name, error)
-                path.replace(path.with_suffix(".bad"))
+                logger.warning("%s is damaged and is set aside: %s", path, error)
+                _set_aside(path)
+            except OSError as error:
+                logger.warning("%s can not be read and goes on waiting: %s", path, error)
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("*.json"), key=lambda path: (_modified(path), path.name))
@@ -56,14 +69,15 @@ class Spill:
         return sorted(self.folder.glob("*.bad"))
 
     def forget(self, tenant: str, space: str, selector: Selector) -> int:
-        """Erases the files that a selector covers; how many."""
+        """Erases the files that a selector covers; how many. Raises OSError."""
+        self.clear_drafts()
         covered = [recording for recording in self.waiting() if covers(recording, tenant, space, selector)]
         for recording in covered:
             self.remove(recording)
         return len(covered)
 
     def _path(self, recording: Recording) -> Path:
-        key = "\n".join((recording.tenant, recording.owner, recording.conversation, recording.turn))
+        key = "\n".join(recording.key)
         return self.folder / (hashlib.blake2b(key.encode(), digest_size=16).hexdigest() + ".json")
 
 
@@ -83,6 +97,35 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
+
+
+def _is_written(draft: Path) -> bool:
+    """Whether another process that is alive may be writing it: its number is in the name."""
+    writer = draft.suffixes[-2][1:] if len(draft.suffixes) > 1 else ""
+    if not writer.isdecimal() or int(writer) == os.getpid():
+        return False
+    try:
+        os.kill(int(writer), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _set_aside(path: Path) -> None:
+    try:
+        path.replace(path.with_suffix(".bad"))
+    except OSError as error:
+        logger.warning("%s can not be set aside: %s", path, error)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _erase(path: Path) -> None:

@@ -16,6 +16,7 @@ from afterturn.base.types import (
     Changed,
     Draft,
     Entry,
+    Erased,
     Event,
     Filter,
     Forgotten,
@@ -233,17 +234,21 @@ class SpaceCore:
     async def _forget(self, selector: Selector) -> Forgotten:
         parts, at = self._parts, self._parts.clock.now()
         waiting = await parts.on_forget(self.name, selector)
-        erased = await parts.store.write(lambda unit: unit.operations.forget(parts.tenant, self.name, selector, at=at))
+        erased = await parts.store.write(lambda unit: self._erase(unit, selector, at))
+        # Once more: a turn that the store refused meanwhile may have gone into a file since.
+        waiting += await parts.on_forget(self.name, selector)
         scrubbed = await parts.store.scrub()
-        if not scrubbed:
-            await parts.store.write(lambda unit: unit.jobs.add(self._scrub_job(at), coalesce=True))
-            parts.on_write()
+        parts.on_write()
         state = "erased" if scrubbed else "pending"
         parts.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
         return Forgotten(state, len(erased.ids) + waiting, tuple(str(path) for path in parts.store.backups()))
 
-    def _scrub_job(self, at: float) -> Any:
-        return replace(embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at), kind="scrub")
+    def _erase(self, unit: Unit, selector: Selector, at: float) -> Erased:
+        erased = unit.operations.forget(self._parts.tenant, self.name, selector, at=at)
+        # In the same transaction: whoever is cancelled or killed before the bytes are gone leaves that to others.
+        scrub = embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at)
+        unit.jobs.add(replace(scrub, kind="scrub"), coalesce=True)
+        return erased
 
     def _operation(self, verb: Verb, actor: Origin) -> Operation:
         parts = self._parts

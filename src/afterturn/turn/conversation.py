@@ -78,9 +78,27 @@ class ConversationCore:
     def abort(self, state: TurnState, reason: str) -> None:
         self._parts.loop.post(self._abort, state, reason)
 
-    def misuse(self, name: str) -> None:
-        """Tells the host, without memory's loop, that a turn got nothing."""
-        self._parts.events.tell(name, conversation=self.place.id)
+    def check(self) -> None:
+        """Raises MemoryClosed or ForkedProcess where a turn has nothing to hope for."""
+        self._parts.loop.check()
+
+    def misused(self, event: str, how: str) -> None:
+        """Tells the host, without memory's loop and once per memory, that turns get nothing."""
+        if self._parts.events.tell_once(event, conversation=self.place.id):
+            logger.warning("conversation %r: a turn was used %s; it goes on without memory", self.place.id, how)
+
+    @property
+    def closed(self) -> bool:
+        """Nothing of the turn changes any more."""
+        return self._parts.loop.gone
+
+    @property
+    def forked(self) -> bool:
+        return self._parts.loop.forked
+
+    @property
+    def in_thread(self) -> bool:
+        return self._parts.loop.in_thread
 
     @property
     def grace(self) -> float:
@@ -94,6 +112,8 @@ class ConversationCore:
             check_name(turn_id, "turn id")
         state = self._state(turn_id, speaker)
         self._start(state, messages)
+        if not await state.read.wait(within=self._parts.config.recall_timeout) or self._parts.store is None:
+            return state
         if not await state.stored.wait(within=self._parts.config.busy_timeout + 1.0):
             raise Conflict(
                 f"Turn {state.id!r} could not be started in conversation {self.place.id!r}: it is there already or the "
@@ -136,6 +156,9 @@ class ConversationCore:
         state.prefetch.task.add_done_callback(lambda _: self._opened(state))
 
     def _opened(self, state: TurnState) -> None:
+        assert state.prefetch.task is not None
+        if state.prefetch.task.cancelled():
+            self._end(state, Outcome.CANCELLED, "shutdown")
         state.read.settle(False)
         state.prefetch.settle(None, at=self._parts.clock.now())
 
@@ -208,6 +231,7 @@ class ConversationCore:
         self._blocks[row.hash] = row
         self._emit("handed_over", state, point=point, memories=len(row.refs), bytes=row.size_bytes, tokens=tokens)
         self._end(state, Outcome.DELIVERED, point)
+        self._parts.recaller.rested()
         self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}")
 
     async def _store_block(self, row: BlockRow) -> None:
@@ -228,13 +252,16 @@ class ConversationCore:
             self._record(state, messages, completed=completed), f"leave turn {state.id}"
         )
         self._parts.recorder.expect(task)
-        task.add_done_callback(lambda _: self._left(state))
+        task.add_done_callback(lambda task: self._left(state, recorded=not task.cancelled()))
 
-    def _left(self, state: TurnState) -> None:
+    def _left(self, state: TurnState, *, recorded: bool) -> None:
+        if not recorded:
+            state.recorded.settle(False)
         if not state.prefetch.consumed:
             settled = state.prefetch.settled
             self._stop(state, Outcome.UNDELIVERED if settled else Outcome.CANCELLED, "no_safe_point")
         self._questions.pop(state.id, None)
+        self._parts.recaller.rested()
 
     async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
         if self._parts.store is None:

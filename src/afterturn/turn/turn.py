@@ -30,11 +30,12 @@ def _contained(
     @functools.wraps(method)
     def call(self: TurnVerbs, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
+            self._core.check()
             return method(self, *args, **kwargs)
         except ForkedProcess:
-            self._misused("memory_forked", "in a forked child; open memory again there")
+            self._core.misused("memory_forked", "in a forked child; open memory again there")
         except MemoryClosed:
-            self._misused("memory_closed", "after its memory was closed")
+            self._core.misused("memory_closed", "after its memory was closed")
         except Exception:  # the boundary between memory and the host's turn
             logger.exception("memory failed; the turn goes on without it")
         return None
@@ -52,7 +53,6 @@ class TurnVerbs:
         self._completed: list[object] | None = None
         self._left = False
         self._graced = False
-        self._warned = False
 
     @property
     def id(self) -> str:
@@ -126,11 +126,11 @@ class TurnVerbs:
         self._graced = True
         return self._core.grace
 
-    def _misused(self, event: str, how: str) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning("conversation %r: a turn was used %s; it goes on without memory", self._core.place.id, how)
-            self._core.misuse(event)
+    def _wait_for_recording(self, within: float) -> float | None:
+        """How long there is something to wait for; None when nothing will ever be known here."""
+        if self._state is None or not self._left or self._core.forked:
+            return None
+        return 0.0 if self._core.closed else within
 
 
 class Turn(TurnVerbs):
@@ -150,9 +150,10 @@ class Turn(TurnVerbs):
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""
-        if self._state is None or not self._left:
+        wait = self._wait_for_recording(within)
+        if self._state is None or wait is None:
             return False
-        return await self._state.recorded.wait(within=within) is True
+        return await self._state.recorded.wait(within=wait) is True
 
     async def __aenter__(self) -> Turn:
         return self

@@ -57,6 +57,13 @@ class SqlJobs:
             (state.value, error[:_ERROR_CHARS_MAX], retry_at, job_id, owner),
         )
 
+    def release(self, *, owner: str) -> int:
+        return self._session.run(
+            "UPDATE job SET state = 'ready', owner = NULL, leased_until = NULL, attempts = attempts - 1 "
+            "WHERE owner = ? AND state = 'leased'",
+            (owner,),
+        )
+
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]:
         return self._select(
             "s.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit
