@@ -10,7 +10,7 @@ from afterturn.base.types import LaneQuery, Match, Scope
 
 K1 = 1.2
 B = 0.4
-CANDIDATES_MAX = 1000
+CANDIDATES_MAX = 500
 QUERY_TERMS_MAX = 64
 # In a space of three memories every word looks rare or everywhere; as many unseen ones make the weights moderate.
 _UNSEEN_DOCUMENTS = 10
@@ -53,12 +53,13 @@ class Lexical:
         space = self._spaces.get(match.entry.space)
         if space is None or not space.weight_total:
             return Scored(match, 0.0, ())
-        counts = Counter(match.terms)
+        held = set(match.terms)
+        found = tuple(term for term in self.terms if term in held)
         length = 1 - B + B * len(match.terms) / space.length_mean
         reached = 0.0
-        found = tuple(term for term in self.terms if counts[term])
         for term in found:
-            reached += space.weights[term] * counts[term] / (counts[term] + K1 * length)
+            count = match.terms.count(term)
+            reached += space.weights[term] * count / (count + K1 * length)
         return Scored(match, reached / space.weight_total, found)
 
 
