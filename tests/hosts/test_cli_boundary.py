@@ -70,6 +70,7 @@ def test_the_version_is_one_line(cli: CommandLine) -> None:
         (["show", "no id!"], "no valid memory id"),
         (["--space", "ada", "list"], "no valid space"),
         (["--tenant", " ", "add", "tea"], "no valid tenant"),
+        (["--store", "", "list"], "is no path"),
     ],
 )
 def test_bad_input_gets_exit_code_2_and_one_line(cli: CommandLine, arguments: list[str], complaint: str) -> None:
@@ -104,6 +105,13 @@ def test_without_a_space_a_command_says_how_to_name_one(cli: CommandLine) -> Non
 def test_looking_into_a_store_that_is_not_there_makes_none(cli: CommandLine, name: str) -> None:
     answer = cli(name)
     assert (answer.code, answer.err.count("\n"), cli.store.exists()) == (2, 1, False)
+
+
+def test_a_store_may_be_named_from_home_or_as_a_url(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(cli.folder))
+    cli("--store", "~/mine.db", "add", "tea")
+    assert "tea" in cli("--store", "~/mine.db", "list").out
+    assert "tea" in cli("--store", f"sqlite:///{cli.folder}/mine.db", "list").out
 
 
 def test_a_folder_is_no_store(cli: CommandLine) -> None:

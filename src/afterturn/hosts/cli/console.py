@@ -138,10 +138,13 @@ def _lines(rows: Sequence[Sequence[Text]], console: Console, *, last_wraps: bool
             line = line + cell + _GAP
         if last_wraps and last.cell_len > room:
             first, *others = last.wrap(console, room)
-            yield line + first
-            yield from (Text(" " * indent) + other for other in others)
+            yield _trimmed(line + first)
+            yield from (_trimmed(Text(" " * indent) + other) for other in others)
         else:
             last.truncate(room, overflow="ellipsis")
-            line = line + last
-            line.rstrip()
-            yield line
+            yield _trimmed(line + last)
+
+
+def _trimmed(line: Text) -> Text:
+    line.rstrip()
+    return line

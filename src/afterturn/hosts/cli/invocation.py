@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -45,14 +44,15 @@ class Invocation:
 
         Without `vectors` the embedder is not loaded, which is half the time that a short command takes.
         """
-        config = self.config()
-        target = config.store or str(default_store())
-        if not create:
-            _check_exists(target)
         from afterturn import blocking
+        from afterturn.memory import resolve_target
 
+        config = self.config()
+        path = resolve_target(default_store() if config.store is None else config.store, config)
+        if not create and path is not None and not path.exists():
+            raise StoreUnavailable(f"There is no store at {path}. `afterturn add` makes one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
-        with blocking.open(target, chosen, background=background) as memory:
+        with blocking.open(path, chosen, background=background) as memory:
             yield memory
 
     @contextmanager
@@ -98,8 +98,3 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     _shared("--json", is_flag=True, help="Print JSON instead of text; errors too, on stderr."),
     _shared("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
 )
-
-
-def _check_exists(target: str) -> None:
-    if "://" not in target and not Path(target).exists():
-        raise StoreUnavailable(f"There is no store at {target}. `afterturn add` makes one; --store names another.")

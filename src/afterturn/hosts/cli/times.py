@@ -43,8 +43,9 @@ def local(moment: float) -> str:
         return f"{moment:g}"
 
 
-def local_zone() -> str:
-    return datetime.now(UTC).astimezone().strftime("UTC%z")
+def local_clock(moment: float) -> str:
+    """The time of day to the millisecond, in the machine's zone."""
+    return datetime.fromtimestamp(moment, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def age(moment: float) -> str:

@@ -9,7 +9,7 @@ from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import dim, one_line, print_table
 from afterturn.hosts.cli.document import print_line
 from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.times import local
+from afterturn.hosts.cli.times import local, local_clock
 
 
 @command(
@@ -47,7 +47,7 @@ def _print(events: Sequence[Event]) -> None:
         if _heading(event) != heading:
             _print_rows(heading, rows)
             heading, rows = _heading(event), []
-        rows.append((local(event.at)[11:], event.name.replace("_", " "), _details(event.data)))
+        rows.append((local_clock(event.at), event.name.replace("_", " "), _details(event.data)))
     _print_rows(heading, rows)
 
 
@@ -66,4 +66,8 @@ def _heading(event: Event) -> str:
 def _details(data: Mapping[str, Scalar]) -> str:
     """What is empty is left out, and so are ids that only tie events together; --json has them all."""
     shown = [(key, value) for key, value in data.items() if value not in ("", None) and key != "correlation"]
-    return " · ".join(one_line(f"{key.replace('_', ' ')} {value}") for key, value in shown)
+    return " · ".join(one_line(_detail(key, value)) for key, value in shown)
+
+
+def _detail(key: str, value: Scalar) -> str:
+    return f"{value} ms" if key == "milliseconds" else f"{key.replace('_', ' ')} {value}"
