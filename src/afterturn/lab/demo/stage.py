@@ -1,0 +1,116 @@
+"""How the demonstration looks: the chat on the left, what memory does on the right. Plain where colours can not be."""
+
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rich.console import Console
+from rich.text import Text
+
+WIDTH = 100
+_NAME = 6
+_LEFT = 52
+_RIGHT = WIDTH - _LEFT - len("│ ")
+_ROW_PAUSE = 0.07
+_MOMENT_PAUSE = 0.35
+
+_STYLES = {
+    "Ada": "bold cyan",
+    "Basil": "bold green",
+    "calls": "green",
+    "tool": "dim",
+    "memory": "yellow",
+    "rule": "dim",
+    "block": "yellow",
+    "failure": "bold red",
+    "figure": "bold",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One cell of the left column. Whoever is no person has no name in front."""
+
+    who: str
+    text: str
+
+
+class Stage:
+    """Prints at the pace of reading on a terminal, and at once elsewhere or when `fast`."""
+
+    def __init__(self, *, fast: bool) -> None:
+        shown = Console(highlight=False, markup=False, emoji=False)
+        plain = not shown.is_terminal or shown.no_color
+        self._console = Console(
+            highlight=False, markup=False, emoji=False, width=WIDTH, color_system=None if plain else "auto"
+        )
+        self._paced = shown.is_terminal and not fast
+
+    def heading(self, title: str, beside: str = "") -> None:
+        """A rule with a title in it, and a note at its right end."""
+        self._pause(_MOMENT_PAUSE)
+        self.line()
+        line = "─" * (WIDTH - len(title) - len(beside) - (8 if beside else 4))
+        end = f" {beside} ──" if beside else ""
+        self._print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {line}{end}", "dim")))
+
+    def moment(self, said: Sequence[Said], beside: Sequence[str]) -> None:
+        """What was said, and beside it what memory did meanwhile."""
+        left = [cell for item in said for cell in _cells(item)]
+        for cell, note in zip_longest(left, beside, fillvalue=None):
+            row = cell or Text()
+            row.pad_right(_LEFT - row.cell_len)
+            row.append("│ ", "dim")
+            row.append(shortened(note or "", _RIGHT), _STYLES["memory"])
+            self._print(row)
+        self._pause(_MOMENT_PAUSE)
+
+    def block(self, title: str, text: str) -> None:
+        """What the model was given, whole, in a frame."""
+        inside = WIDTH - 4
+        lines = [part for line in text.splitlines() for part in _wrapped(line, inside)]
+        self._print(Text.assemble(("┌─ ", "dim"), (title, "dim"), (f" {'─' * (inside - len(title) - 1)}┐", "dim")))
+        for line in lines:
+            self._print(Text.assemble(("│ ", "dim"), (line.ljust(inside), _STYLES["block"]), (" │", "dim")))
+        self._print(Text(f"└{'─' * (inside + 2)}┘", "dim"))
+        self._pause(2 * _MOMENT_PAUSE)
+
+    def figure(self, name: str, text: str) -> None:
+        self._print(Text.assemble((name.ljust(13), "bold"), text))
+
+    def failure(self, text: str) -> None:
+        self._print(Text(f"✗ {text}", _STYLES["failure"]))
+
+    def line(self, text: str = "", style: str = "") -> None:
+        self._print(Text(text, style))
+
+    def _print(self, text: Text) -> None:
+        text.rstrip()
+        self._console.print(text, soft_wrap=True)
+        sys.stdout.flush()
+        self._pause(_ROW_PAUSE)
+
+    def _pause(self, seconds: float) -> None:
+        if self._paced:
+            time.sleep(seconds)
+
+
+def shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def _cells(said: Said) -> list[Text]:
+    named = said.who in ("Ada", "Basil")
+    lines = _wrapped(said.text, _LEFT - _NAME - 1)
+    cells = []
+    for at, line in enumerate(lines):
+        name = said.who if named and at == 0 else ""
+        cells.append(Text.assemble((name.ljust(_NAME), _STYLES.get(said.who, "")), (line, "" if named else "dim")))
+    return cells
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, subsequent_indent="  " if line.startswith(("- ", "→", "←")) else "") or [""]
