@@ -179,12 +179,12 @@ def test_the_public_fakes_rest_on_base_alone():
 
 
 def test_sql_that_writes_entries_stands_only_in_the_stores():
-    """G1: no other module can write around the gate."""
+    """G1: no other module can write around the gate; the crash lab makes files as an older version left them."""
     writes = re.compile(
         r"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM)\s+entry\b", re.IGNORECASE
     )
-    writing = {name(path).split("/")[0] for path in MODULES if any(map(writes.search, strings(tree(path))))}
-    assert writing == {"stores"}
+    writing = {name(path) for path in MODULES if any(map(writes.search, strings(tree(path))))}
+    assert {module for module in writing if not module.startswith("stores/")} == {"lab/crash/old.py"}
 
 
 def test_only_known_modules_hand_entries_to_a_store():

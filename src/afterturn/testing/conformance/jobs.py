@@ -91,7 +91,7 @@ class TestJobs:
         assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
 
     async def test_a_job_like_one_that_waits_is_superfluous(self, store: Store) -> None:
-        """V1: further triggers coalesce."""
+        """C8: a second trigger coalesces with the job that waits."""
         await self._add(store, "j1")
         await self._add(store, "j2", coalesce=True)
         await self._add(store, "j3", coalesce=True, payload='{"other": 1}')
