@@ -79,8 +79,9 @@ class JobRunner:
             self._claimed.clear()
 
     async def idle(self, tenant: str) -> bool:
-        """Whether nothing is left to do for this tenant, by any process. Dead jobs do not count."""
-        counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant))
+        """Whether nothing is left to do for this tenant that this process could do. Dead jobs do not count."""
+        kinds = list(self._handlers)
+        counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant, kinds))
         return counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0
 
     async def _claim(self) -> list[Job]:

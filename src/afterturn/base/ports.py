@@ -219,8 +219,8 @@ class Jobs(Protocol):
 
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
-    def counts(self, tenant: str) -> dict[str, int]:
-        """By state."""
+    def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
+        """By state; of some kinds, or of all."""
 
     def retry(self, tenant: str, *, now: float) -> int:
         """Makes dead jobs ready again; how many."""

@@ -69,11 +69,14 @@ class SqlJobs:
             "s.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit
         )
 
-    def counts(self, tenant: str) -> dict[str, int]:
-        rows = self._session.rows(
-            f"SELECT j.state, count(*) FROM {_FROM} WHERE s.tenant = ? GROUP BY j.state", (tenant,)
-        )
-        return dict(rows)
+    def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
+        values: list[Value] = [tenant]
+        where = "s.tenant = ?"
+        if kinds is not None:
+            condition, value = self._session.among("j.kind", list(kinds))
+            where = f"{where} AND {condition}"
+            values.append(value)
+        return dict(self._session.rows(f"SELECT j.state, count(*) FROM {_FROM} WHERE {where} GROUP BY j.state", values))
 
     def retry(self, tenant: str, *, now: float) -> int:
         return self._session.run(
