@@ -73,7 +73,7 @@ async def test_cancelled_reads_never_hit_the_reads_that_follow(store: SqliteStor
     """§13: 200 reads, every other one cancelled at once; the rest are all answered."""
     await store.write(insert(1))
     for _ in range(100):
-        doomed = asyncio.ensure_future(store.read(lambda unit: unit.session.rows(ENDLESS)))
+        doomed = asyncio.ensure_future(store.read(lambda unit: unit.session.rows(ENDLESS)))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
         doomed.cancel()
         assert await store.read(values) == [1]
