@@ -11,8 +11,11 @@ import pytest
 from faults import BROKEN, FULL, Disk
 from plain import FIRST, WAIT, insert, integrity, open_plain, place_at, plain_store, values
 
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, InvalidFile, StoreError, StoreTooNew
 from afterturn.stores.sqlite.backup import rescue
+from afterturn.stores.sqlite.engine import rescue_store
 from afterturn.stores.sqlite.store import SqliteStore
 
 TEXT = "x" * 3000
@@ -234,6 +237,16 @@ def test_a_store_that_does_not_open_is_rescued_from_a_backup(tmp_path: Path) -> 
     assert rescued.read_now(values) == [1]
     assert rescued.backups() == [aside]
     rescued.close()
+
+
+def test_a_rescue_without_a_good_backup_leaves_the_damaged_store_where_it_is(tmp_path: Path) -> None:
+    """M4: nothing is put aside before there is something to put in its place."""
+    path = tmp_path / "memory.db"
+    path.write_bytes(b"rubbish" * 1000)
+    (tmp_path / "copy.db").write_text("no backup either")
+    with pytest.raises(InvalidFile):
+        rescue_store(path, tmp_path / "copy.db", Config(), SystemClock())
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["copy.db", "memory.db"]
 
 
 async def test_scrubbing_empties_the_log(store: SqliteStore, tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ def test_a_new_store_in_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     folder.chmod(0o700)
 
 
-def test_a_real_full_disk_is_refused_and_leaves_the_store_whole(tmp_path: Path) -> None:
-    """C2: with a file that may not grow, acknowledged rows stay and the next write works once there is room."""
+def test_a_file_that_may_not_grow_is_refused_and_leaves_the_store_whole(tmp_path: Path) -> None:
+    """C2: acknowledged rows stay and the next write works once there is room."""
     engine = open_plain(tmp_path / "memory.db")
     engine.write_now(insert(1))
     pages = engine.read_now(lambda unit: unit.session.row("PRAGMA page_count")[0])  # type: ignore[attr-defined]

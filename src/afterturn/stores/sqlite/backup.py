@@ -50,7 +50,7 @@ def write_backup(place: Place, target: Path, progress: Progress, stopped: Callab
         raise InvalidFile(f"{target} exists already. Name a new file, or remove that one first.")
     if not target.parent.is_dir():
         raise InvalidFile(f"The folder {target.parent} does not exist. Make it with `mkdir -p {target.parent}`.")
-    with _partial(target) as partial, closing(connect(place)) as source:
+    with partial_file(target) as partial, closing(connect(place)) as source:
         # One open read transaction keeps the snapshot; without it every commit of others would start the copy anew.
         run(source, "BEGIN")
         run(source, "SELECT count(*) FROM sqlite_master")
@@ -98,7 +98,7 @@ def rescue(place: Place, source: Path, progress: Progress = no_progress) -> Path
     Processes that have the damaged file open go on with that one; end them first.
     """
     aside = place.path.with_name(f"{place.path.name}.damaged-{_stamp(place)}")
-    with _partial(place.path) as partial:
+    with partial_file(place.path) as partial:
         prepare_restore(place, source, partial, progress, never)
         for suffix in ("", *_SIDE_FILES):
             side = Path(f"{place.path}{suffix}")
@@ -136,7 +136,7 @@ def _stamp(place: Place) -> str:
 
 
 @contextmanager
-def _partial(target: Path) -> Iterator[Path]:
+def partial_file(target: Path) -> Iterator[Path]:
     """A private, empty file beside `target`. Whatever of it is still there at the end is removed."""
     partial = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
@@ -148,9 +148,6 @@ def _partial(target: Path) -> Iterator[Path]:
     finally:
         for suffix in ("", *_SIDE_FILES):
             Path(f"{partial}{suffix}").unlink(missing_ok=True)
-
-
-partial_file = _partial
 
 
 def _open_origin(origin: Place) -> apsw.Connection:

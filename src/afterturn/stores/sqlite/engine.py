@@ -21,6 +21,7 @@ from afterturn.stores.sqlite.backup import (
     no_progress,
     partial_file,
     prepare_restore,
+    rescue,
     write_backup,
 )
 from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
@@ -43,6 +44,11 @@ def sql_unit(session: ApswSession) -> WritingUnit:
 def open_engine(path: Path, config: Config, clock: Clock, *, vfs: str | None = None) -> "Engine":
     """Checks the file, sets it up, migrates it. Blocks; raises the specific StoreError."""
     return open_place(Place(path.absolute(), config, clock, MIGRATIONS, AFTER, vfs))
+
+
+def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
+    """Puts a backup in the place of a store that is too damaged to open; where the damaged file went."""
+    return rescue(Place(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
 
 
 def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_unit) -> "Engine":
