@@ -5,6 +5,7 @@ import threading
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BITS = 32
 
 
@@ -31,4 +32,4 @@ class TimeOrderedIds:
 
 
 def _encode(value: int) -> str:
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(75, -1, -5))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(70, -1, -10)])

@@ -42,6 +42,8 @@ def check_id(value: object, what: str = "memory id") -> str:
 
 def check_metadata(value: Metadata) -> Metadata:
     """Flat, with scalar values, at most 4 KiB as JSON."""
+    if not value:
+        return value
     for key, item in value.items():
         if not isinstance(key, str) or not key:
             raise InvalidInput(f"Metadata keys must be non-empty text, not {key!r}.")

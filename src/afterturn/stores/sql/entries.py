@@ -28,10 +28,9 @@ class Entries:
         status = Status.QUARANTINED if admitted.verdict is Verdict.QUARANTINE else Status.ACTIVE
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
         space_key = self.spaces.key(operation.tenant, operation.space)
-        row = self.session.row(INSERT, values_of(entry, space_key))
-        if row is None:
+        key = self.session.insert(INSERT, values_of(entry, space_key))
+        if key is None:
             return None
-        key: int = row[0]
         if entry.sources:
             self.session.run_many(
                 "INSERT INTO source (entry_key, ordinal, source) VALUES (?, ?, ?)",

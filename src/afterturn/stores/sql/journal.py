@@ -7,8 +7,7 @@ from afterturn.stores.sql.spaces import Spaces
 
 _STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
 _OPERATION = (
-    "INSERT INTO operation (id, space_key, verb, actor, at, grp) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (id) DO NOTHING RETURNING seq"
+    "INSERT INTO operation (id, space_key, verb, actor, at, grp) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
 )
 
 
@@ -42,9 +41,9 @@ class Journal:
         space_key = self._spaces.key(operation.tenant, operation.space)
         verb, actor = operation.verb.value, operation.actor.value
         values = (operation.id, space_key, verb, actor, operation.at, operation.group)
-        row = self._session.row(_OPERATION, values)
-        if row is None:
+        seq = self._session.insert(_OPERATION, values)
+        if seq is None:
             raise Conflict(f"There is an operation {operation.id!r} already. Give each operation an id of its own.")
-        self._seqs[operation.id] = seq = int(row[0])
+        self._seqs[operation.id] = seq
         self._ordinals[seq] = -1
         return seq

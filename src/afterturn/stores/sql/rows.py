@@ -18,9 +18,9 @@ FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 INSERT = (
     f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING RETURNING key"
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING"
 )
-"""No row comes back when a constraint (one active version, no duplicate, one row a version) forbids it."""
+"""Nothing is inserted when a constraint (one active version, no duplicate, one row a version) forbids it."""
 
 _KINDS = {str(kind): kind for kind in Kind}
 _STATUSES = {str(status): status for status in Status}

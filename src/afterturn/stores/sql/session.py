@@ -19,6 +19,9 @@ class Session(Protocol):
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
         """Runs one statement to its end; how many rows it changed."""
 
+    def insert(self, sql: str, values: Sequence[Value]) -> int | None:
+        """Inserts one row into a table with a numeric key and gives that key; None when a conflict left it out."""
+
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         """Runs one statement for each of `rows`."""
 

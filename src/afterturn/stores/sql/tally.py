@@ -64,11 +64,11 @@ class Tally:
 
     def _write_changes(self, space_key: int, delta: _Delta) -> None:
         changed = delta.changed
-        row = self._session.row(
-            "UPDATE space SET seq = seq + ?, documents = documents + ?, terms_total = terms_total + ? "
-            "WHERE key = ? RETURNING seq",
+        self._session.run(
+            "UPDATE space SET seq = seq + ?, documents = documents + ?, terms_total = terms_total + ? WHERE key = ?",
             (len(changed), delta.documents, delta.terms_total, space_key),
         )
+        row = self._session.row("SELECT seq FROM space WHERE key = ?", (space_key,))
         assert row is not None
         newest: int = row[0]
         first = newest - len(changed) + 1

@@ -40,6 +40,10 @@ class ApswSession:
         self.rows(sql, values)
         return self._connection.changes()
 
+    def insert(self, sql: str, values: Sequence[Value]) -> int | None:
+        # Not by RETURNING: it opens a savepoint of its own, at which FTS5 writes out all that it has gathered so far.
+        return self._connection.last_insert_rowid() if self.run(sql, values) else None
+
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self._check()
         try:

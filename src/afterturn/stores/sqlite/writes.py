@@ -63,10 +63,13 @@ class Writer:
         What has not begun after GROUP_SECONDS_MAX is left to the next call, so that other processes get the lock.
         """
         with self.lock:
-            outcomes = self._attempt(writes)
+            # Savepoints would make FTS5 write a segment for each unit, so they are kept for groups in which one fails.
+            outcomes = self._attempt(writes, isolated=False)
+            if outcomes is None:
+                outcomes = self._attempt(writes, isolated=True)
             if outcomes is None:
                 # One of them lost the whole transaction (a full disk, for one), and with it its neighbours' work.
-                outcomes = [outcome for write in writes for outcome in self._attempt([write]) or ()]
+                outcomes = [outcome for write in writes for outcome in self._attempt([write], isolated=False) or ()]
             return outcomes
 
     def empty_log(self) -> bool:
@@ -98,15 +101,17 @@ class Writer:
     def is_halted(self) -> bool:
         return self._halted
 
-    def _attempt(self, writes: Sequence[Write]) -> list[Outcome] | None:
-        """None when there were neighbours and the transaction was lost before its end."""
+    def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome] | None:
+        """None when there were neighbours and the transaction was lost before its end, or is not to be kept."""
         try:
             run(self.connection, "BEGIN IMMEDIATE")
         except apsw.Error as error:
             return [self._failure(error) for _ in writes]
         try:
-            outcomes = self._run_all(writes)
+            outcomes = self._run_all(writes, isolated=isolated)
             if not self.connection.in_transaction:
+                return outcomes if len(writes) == 1 else None
+            if not isolated and any(outcome.error for outcome in outcomes):
                 return outcomes if len(writes) == 1 else None
             return self._end(outcomes)
         except apsw.Error as error:
@@ -114,30 +119,37 @@ class Writer:
         finally:
             self._roll_back()
 
-    def _run_all(self, writes: Sequence[Write]) -> list[Outcome]:
+    def _run_all(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome]:
         deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
         outcomes = []
         for write in writes:
-            outcomes.append(self._run(write))
+            outcome = self._run_isolated(write) if isolated else self._run(write)
+            outcomes.append(outcome)
             if not self.connection.in_transaction or self._place.clock.monotonic() > deadline:
+                break
+            if outcome.error is not None and not isolated:
                 break
         return outcomes
 
     def _run(self, write: Write) -> Outcome:
         if not write.wanted():
             return Outcome(skipped=True)
-        run(self.connection, "SAVEPOINT unit")
         try:
             unit = self._unit(ApswSession(self.connection, self.is_halted))
             value = write.work(unit)
             unit.flush()
         except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, its neighbours go on
-            if self.connection.in_transaction:
-                run(self.connection, "ROLLBACK TO unit")
-                run(self.connection, "RELEASE unit")
             return Outcome(error=error)
-        run(self.connection, "RELEASE unit")
         return Outcome(value)
+
+    def _run_isolated(self, write: Write) -> Outcome:
+        run(self.connection, "SAVEPOINT unit")
+        outcome = self._run(write)
+        if self.connection.in_transaction:
+            if outcome.error is not None:
+                run(self.connection, "ROLLBACK TO unit")
+            run(self.connection, "RELEASE unit")
+        return outcome
 
     def _end(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
