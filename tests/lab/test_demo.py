@@ -54,7 +54,7 @@ def test_what_was_forgotten_is_in_no_file_and_not_known_any_more(shown: str) -> 
 def test_it_ends_with_what_was_remembered_and_what_it_cost(shown: str) -> None:
     """R1: recalls are as many as turns, not as many as model calls."""
     assert "16 messages of 4 conversations and 1 statement" in shown
-    assert "7, one for each time Ada spoke; the model was called 10 times" in shown
+    assert "7 in 7 turns; the model was called 10 times" in shown
     added, copied = re.findall(r"([\d,]+) added once; one copy per model call would be ([\d,]+)", shown)[0]
     assert int(added.replace(",", "")) < int(copied.replace(",", ""))
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -67,22 +68,19 @@ def _conclude(stage: Stage, cost: Cost) -> None:
         entries = ada.list(limit=1000)
         conversations = len(ada.conversations())
         used = [(_find(ada, ref), count) for ref, count in Counter(cost.handed_over).items()]
-        size = memory.stats()["size_bytes"]
     statements = sum(entry.kind is Kind.STATEMENT for entry in entries)
     stage.heading("What was remembered")
     stage.line(
         f"{len(entries) - statements} messages of {conversations} conversations and {statements} statement. "
         "What Basil was given of them, and how often:"
     )
-    for entry, count in sorted(used, key=lambda item: item[0].occurred_at if item[0] else 0.0):
+    for entry, count in sorted(used, key=lambda item: item[0].occurred_at if item[0] else math.inf):
         stage.line(_row(entry, count))
     stage.heading("What it cost")
-    stage.figure(
-        "recalls", f"{cost.recalls}, one for each time Ada spoke; the model was called {cost.model_calls} times"
-    )
-    stage.figure("waiting", f"{cost.waited * 1000:.0f} ms in {cost.turns} turns, recalling and recording together")
+    stage.figure("recalls", f"{cost.recalls} in {cost.turns} turns; the model was called {cost.model_calls} times")
+    stage.figure("waiting", f"{cost.waited * 1000:.0f} ms in all turns together, for recalling and for recording")
     stage.figure("tokens", f"{cost.tokens:,} added once; one copy per model call would be {cost.tokens_each_call:,}")
-    stage.figure("machine", f"one SQLite file of {size / 1024:,.0f} KiB; no server, no key, no network")
+    stage.figure("machine", f"one SQLite file of {STORE.stat().st_size / 1024:,.0f} KiB; no server, no key, no network")
     stage.line()
     stage.figure("Build it in", "README.md begins with the lines that do this for your agent")
     stage.figure("Look inside", f"{_command()} list --store {STORE} --space {SPACE}   (all: --help)")

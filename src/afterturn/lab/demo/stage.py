@@ -1,5 +1,6 @@
 """How the demonstration looks: the chat on the left, what memory does on the right. Plain where colours can not be."""
 
+import io
 import sys
 import textwrap
 import time
@@ -14,25 +15,16 @@ WIDTH = 100
 _NAME = 6
 _LEFT = 52
 _RIGHT = WIDTH - _LEFT - len("│ ")
-_ROW_PAUSE = 0.07
-_MOMENT_PAUSE = 0.35
+_ROW_PAUSE = 0.03
+_MOMENT_PAUSE = 0.16
 
-_STYLES = {
-    "Ada": "bold cyan",
-    "Basil": "bold green",
-    "calls": "green",
-    "tool": "dim",
-    "memory": "yellow",
-    "rule": "dim",
-    "block": "yellow",
-    "failure": "bold red",
-    "figure": "bold",
-}
+_PEOPLE = {"Ada": "bold cyan", "Basil": "bold green"}
+_MEMORY = "yellow"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One cell of the left column. Whoever is no person has no name in front."""
+    """One cell of the left column. Only people have their name in front: calls and results are the agent's own."""
 
     who: str
     text: str
@@ -42,6 +34,9 @@ class Stage:
     """Prints at the pace of reading on a terminal, and at once elsewhere or when `fast`."""
 
     def __init__(self, *, fast: bool) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A terminal without Unicode shows question marks then, and the story goes on.
+            sys.stdout.reconfigure(errors="replace")
         shown = Console(highlight=False, markup=False, emoji=False)
         plain = not shown.is_terminal or shown.no_color
         self._console = Console(
@@ -64,7 +59,7 @@ class Stage:
             row = cell or Text()
             row.pad_right(_LEFT - row.cell_len)
             row.append("│ ", "dim")
-            row.append(shortened(note or "", _RIGHT), _STYLES["memory"])
+            row.append(shortened(note or "", _RIGHT), _MEMORY)
             self._print(row)
         self._pause(_MOMENT_PAUSE)
 
@@ -74,7 +69,7 @@ class Stage:
         lines = [part for line in text.splitlines() for part in _wrapped(line, inside)]
         self._print(Text.assemble(("┌─ ", "dim"), (title, "dim"), (f" {'─' * (inside - len(title) - 1)}┐", "dim")))
         for line in lines:
-            self._print(Text.assemble(("│ ", "dim"), (line.ljust(inside), _STYLES["block"]), (" │", "dim")))
+            self._print(Text.assemble(("│ ", "dim"), (line.ljust(inside), _MEMORY), (" │", "dim")))
         self._print(Text(f"└{'─' * (inside + 2)}┘", "dim"))
         self._pause(2 * _MOMENT_PAUSE)
 
@@ -82,7 +77,7 @@ class Stage:
         self._print(Text.assemble((name.ljust(13), "bold"), text))
 
     def failure(self, text: str) -> None:
-        self._print(Text(f"✗ {text}", _STYLES["failure"]))
+        self._print(Text(f"✗ {text}", "bold red"))
 
     def line(self, text: str = "", style: str = "") -> None:
         self._print(Text(text, style))
@@ -90,7 +85,6 @@ class Stage:
     def _print(self, text: Text) -> None:
         text.rstrip()
         self._console.print(text, soft_wrap=True)
-        sys.stdout.flush()
         self._pause(_ROW_PAUSE)
 
     def _pause(self, seconds: float) -> None:
@@ -103,13 +97,13 @@ def shortened(text: str, width: int) -> str:
 
 
 def _cells(said: Said) -> list[Text]:
-    named = said.who in ("Ada", "Basil")
     lines = _wrapped(said.text, _LEFT - _NAME - 1)
-    cells = []
-    for at, line in enumerate(lines):
-        name = said.who if named and at == 0 else ""
-        cells.append(Text.assemble((name.ljust(_NAME), _STYLES.get(said.who, "")), (line, "" if named else "dim")))
-    return cells
+    if said.who not in _PEOPLE:
+        return [Text(" " * _NAME + line, "dim") for line in lines]
+    names = [said.who, *[""] * (len(lines) - 1)]
+    return [
+        Text.assemble((name.ljust(_NAME), _PEOPLE[said.who]), line) for name, line in zip(names, lines, strict=True)
+    ]
 
 
 def _wrapped(line: str, width: int) -> list[str]:
