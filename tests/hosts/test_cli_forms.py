@@ -166,7 +166,7 @@ def test_a_line_that_can_not_be_taken_is_named_with_its_number_and_fault(line: o
     assert len(reading.drafts) == 1
 
 
-def test_of_an_export_the_current_statements_are_taken() -> None:
+def test_of_an_export_the_current_statements_and_records_are_taken() -> None:
     current = {"id": "0k3v", "kind": "statement", "status": "active", "text": "tea", "trust": 1, "agent": None}
     lines = [
         {"afterturn_export": 1, "space": "user:ada"},
@@ -176,8 +176,8 @@ def test_of_an_export_the_current_statements_are_taken() -> None:
         {"operation": {"id": "x"}},
     ]
     reading = read(*lines)
-    assert [draft.text for draft in reading.drafts] == ["tea"]
-    assert (reading.passed_over, reading.bad) == (3, [])
+    assert [(draft.text, draft.kind) for draft in reading.drafts] == [("tea", "statement"), ("tea", "record")]
+    assert (reading.passed_over, reading.bad) == (2, [])
 
 
 def test_blank_lines_and_a_byte_order_mark_are_no_fault() -> None:

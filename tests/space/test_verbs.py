@@ -7,7 +7,7 @@ import pytest
 
 import afterturn
 from afterturn.base.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
-from afterturn.base.types import Draft, Filter, Lane, Status, Target
+from afterturn.base.types import Draft, Filter, Kind, Lane, Status, Target
 from afterturn.testing.clock import ManualClock
 
 
@@ -240,3 +240,11 @@ async def test_bad_input_leaves_the_store_as_it_was(ada: afterturn.Space) -> Non
         await ada.add("Ada likes tea", colour="blue")  # type: ignore[call-arg]
     assert (await ada.stats())["searchable"] == 0
     assert await ada.operations() == []
+
+
+async def test_imported_records_are_recalled_and_stored_once(ada: afterturn.Space) -> None:
+    """M4: what an export holds of a conversation can be brought back, however often."""
+    said = Draft("Ada said her cat is called Miso", kind=Kind.RECORD, id="m00000000001", conversation="c", position=0)
+    first, again = await ada.add_many([said]), await ada.add_many([said])
+    assert (first.created, again.created, again.existing) == (1, 0, 1)
+    assert await texts(ada, "What is the cat called?") == ["Ada said her cat is called Miso"]

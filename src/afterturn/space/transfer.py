@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
+from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
-from afterturn.base.types import Admitted, Draft, Entry, Filter, Operation, Origin, Scope, Status, Verb
+from afterturn.base.types import Admitted, Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Verb
+from afterturn.guard.gate import Gate
 from afterturn.learn.recording import embed_job
 from afterturn.space.parts import SpaceParts
 
@@ -60,10 +62,14 @@ def _raised(outcome: R | BaseException) -> R:
 async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
     chunk: list[Admitted] = []
     while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
-        chunk.extend(parts.gate.admit(draft) for draft in drafts)
+        chunk.extend(admitted for draft in drafts if (admitted := _admit(parts.gate, draft)) is not None)
         # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
         await asyncio.sleep(0)
     return chunk
+
+
+def _admit(gate: Gate, draft: Draft) -> Admitted | None:
+    return gate.admit_record(draft) if draft.kind is Kind.RECORD else gate.admit(draft)
 
 
 async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], group: str) -> int:
@@ -73,13 +79,25 @@ async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], gro
 
     def work(unit: Unit) -> int:
         unit.operations.start(operation)
-        created = sum(unit.memories.add(operation, admitted).created for admitted in chunk)
+        created = sum(_store(unit, operation, admitted) for admitted in chunk)
         unit.jobs.add(job, coalesce=True)
         return created
 
     written = await parts.store.write(work)
     parts.on_write()
     return written
+
+
+def _store(unit: Unit, operation: Operation, admitted: Admitted) -> bool:
+    """False when it was there already. A record is known by its id: the same export imported twice is there once."""
+    if admitted.draft.kind is Kind.STATEMENT:
+        return unit.memories.add(operation, admitted).created
+    try:
+        unit.memories.get(Scope(operation.tenant, (operation.space,)), admitted.id)
+    except NotFound:
+        unit.records.add(operation, [admitted])
+        return True
+    return False
 
 
 def export_lines(unit: Unit, scope: Scope, now: float) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ class SpaceCore:
     async def add_many(
         self, drafts: Iterable[Draft], *, group: str | None = None, progress: Progress | None = None
     ) -> Imported:
-        """Remembers many statements in chunks, each one operation of one group, so that one `undo` takes all back.
+        """Stores many statements or records in chunks, operations of one group, so that one `undo` takes all back.
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_id
 from afterturn.base.types import Draft, Kind, Origin, Status
 from afterturn.guard.gate import Gate
 from afterturn.hosts.cli.parameters import TARGETS, as_target
@@ -16,6 +17,8 @@ from afterturn.hosts.cli.times import parse_time
 _TEXTS = ("agent", "project", "conversation", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
 _KEYS = frozenset(["text", "origin", "target", "pinned", "metadata", "sources", *_TEXTS, *_TIMES])
+# What an export tells of a recorded message beside that.
+_RECORD_KEYS = frozenset(["kind", "id", "turn", "position"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,11 @@ class LineReader:
         if "afterturn_export" in line:
             self._begin_export(line)
             return
-        held = _current_statement(line) if self._is_export else line
+        held = _current_entry(line) if self._is_export else line
         if held is None:
             reading.passed_over += 1
             return
-        draft = self._draft(held)
-        self._gate.admit(draft)
+        draft = self._record(held) if held.get("kind") == Kind.RECORD else self._statement(held)
         reading.drafts.append(draft)
 
     def _begin_export(self, header: Mapping[str, object]) -> None:
@@ -70,6 +72,23 @@ class LineReader:
                 f"The export has version {header['afterturn_export']!r}; this afterturn reads version 1. Update it."
             )
         self._is_export = True
+
+    def _statement(self, line: Mapping[str, object]) -> Draft:
+        draft = self._draft(line)
+        self._gate.admit(draft)
+        return draft
+
+    def _record(self, line: Mapping[str, object]) -> Draft:
+        """What was said is taken as it was said, under its own id, so that no message is there twice."""
+        draft = self._draft({key: value for key, value in line.items() if key not in _RECORD_KEYS})
+        position = line.get("position")
+        return replace(
+            draft,
+            kind=Kind.RECORD,
+            id=check_id(line.get("id")),
+            turn=_text(line, "turn"),
+            position=position if isinstance(position, int) else None,
+        )
 
     def _draft(self, line: Mapping[str, object]) -> Draft:
         unknown = sorted(set(line) - _KEYS)
@@ -105,12 +124,13 @@ def _object(line: bytes) -> Mapping[str, object]:
     return value
 
 
-def _current_statement(line: Mapping[str, object]) -> dict[str, object] | None:
-    """Of an export's line, what a draft takes. Older versions, records, operations and events give None."""
+def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:
+    """Of an export's line, what a draft takes. Older versions, operations and events give None."""
     entry = line.get("entry")
-    if not isinstance(entry, dict) or entry.get("kind") != Kind.STATEMENT or entry.get("status") != Status.ACTIVE:
+    if not isinstance(entry, dict) or entry.get("status") != Status.ACTIVE:
         return None
-    return {key: value for key, value in entry.items() if key in _KEYS and value is not None}
+    keys = _KEYS | _RECORD_KEYS if entry.get("kind") == Kind.RECORD else _KEYS
+    return {key: value for key, value in entry.items() if key in keys and value is not None}
 
 
 def _required_text(line: Mapping[str, object]) -> str:

@@ -35,8 +35,8 @@ def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_or
 
     Takes an export, or lines such as {"text": "..."}. Optional keys: target, speaker, agent, project, conversation,
     pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at (ISO-8601, UTC unless they name an
-    offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, the
-    current statements are taken.
+    offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, current
+    statements and recorded messages are taken.
     """
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
@@ -59,7 +59,7 @@ def _print_rest(existing: int, reading: Reading) -> None:
     if existing:
         click.echo(f"{existing:,} were there already")
     if reading.passed_over:
-        click.echo(f"{count(reading.passed_over, 'line')} passed over: not a current statement")
+        click.echo(f"{count(reading.passed_over, 'line')} passed over: history, not current")
     for bad in reading.bad[:_BAD_SHOWN_MAX]:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
     if len(reading.bad) > _BAD_SHOWN_MAX:
