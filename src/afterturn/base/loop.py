@@ -255,6 +255,8 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
             loop.call_soon_threadsafe(resolve, result, failure)
         except RuntimeError:
             logger.debug("the loop closed before a worker answered")
+        # Its traceback refers to this frame: a cycle that would hold on to whatever the work had open.
+        failure = None
 
     worker.post(call)
     return await future

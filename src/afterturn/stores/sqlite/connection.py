@@ -73,7 +73,11 @@ def connect(place: Place) -> apsw.Connection:
     """A connection that reads and writes, set up alike everywhere. Raises the specific StoreError."""
     try:
         connection = open_connection(place, apsw.SQLITE_OPEN_READWRITE)
-        _set_up(connection, place.config)
+        try:
+            _set_up(connection, place.config)
+        except apsw.Error:
+            connection.close()
+            raise
     except apsw.NotADBError as error:
         raise _no_database(str(place.path)) from error
     except apsw.Error as error:

@@ -1,0 +1,32 @@
+"""A store of its own for each test, ears for its memories, and children that never outlive the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from children import Child, StartChild
+from ears import Ears
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+@pytest.fixture
+def start(path: Path) -> Iterator[StartChild]:
+    """Starts a child that runs the script on this test's store."""
+    children: list[Child] = []
+
+    def start_child(script: str, *arguments: object) -> Child:
+        children.append(Child(script, path, *arguments))
+        return children[-1]
+
+    yield start_child
+    for child in children:
+        child.kill()
