@@ -37,7 +37,6 @@ class TestLanes:
         await record(store, "recorded bees", conversation="talk")
         assert await texts(store, "bees") == ["recorded bees", "stated bees"]
 
-
     async def test_recorded_tool_outputs_are_given_only_as_evidence(self, store: Store) -> None:
         """C6: tool outputs are kept for a review, not recalled, unless asked for."""
         await record(store, "tool bees", conversation="talk", origin=Origin.TOOL)
