@@ -10,6 +10,9 @@ import Stemmer
 ANALYSIS_VERSION = 1
 TERMS_MAX = 8192
 TERM_CHARS_MAX = 40
+# Beyond these a text is a document, not a statement: what follows is not indexed, and it is hashed as it stands.
+INDEXED_CHARS_MAX = 131_072
+FOLDED_CHARS_MAX = 65_536
 
 _MARKS = (
     r"\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
@@ -47,11 +50,12 @@ _ACKNOWLEDGEMENTS = frozenset(
     """.split()
 )
 _ACKNOWLEDGEMENT_WORDS_MAX = 6
+_ACKNOWLEDGEMENT_CHARS_MAX = 200
 
 
 def words(text: str) -> list[str]:
-    """Case and accents folded, in order; stop words still in."""
-    folded = _fold(text)
+    """Case and accents folded, in order; stop words still in. Of a long text, its beginning."""
+    folded = _fold(text[:INDEXED_CHARS_MAX])
     return (_PLAIN_WORD if folded.isascii() else _WORD).findall(folded)
 
 
@@ -75,8 +79,8 @@ def terms(text: str) -> tuple[str, ...]:
 
 def is_acknowledgement(text: str) -> bool:
     """ "ok", "thanks a lot", "hi there": said to the agent, and nothing to remember anything by (R6)."""
-    found = words(text)
-    if len(found) > _ACKNOWLEDGEMENT_WORDS_MAX:
+    found = words(text[:_ACKNOWLEDGEMENT_CHARS_MAX])
+    if len(found) > _ACKNOWLEDGEMENT_WORDS_MAX or len(text) > _ACKNOWLEDGEMENT_CHARS_MAX:
         return False
     return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in found) and any(
         word in _ACKNOWLEDGEMENTS for word in found
@@ -84,8 +88,10 @@ def is_acknowledgement(text: str) -> bool:
 
 
 def content_hash(text: str) -> str:
-    """The same for texts that differ only in case, width or white space. 32 hexadecimal digits."""
-    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """The same for statements that differ only in case, width or white space. 32 hexadecimal digits."""
+    folded = text
+    if len(text) <= FOLDED_CHARS_MAX:
+        folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

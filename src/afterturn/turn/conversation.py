@@ -27,7 +27,7 @@ from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.ledger import read_ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Outcome, Prefetch
-from afterturn.turn.recaller import Question, Recaller
+from afterturn.turn.recaller import QUESTION_CHARS_MAX, Question, Recaller
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
@@ -193,7 +193,7 @@ class ConversationCore:
         seen = [message for element in messages if (message := state.dialect.read(element)) is not None]
         place = self.place
         return Question(
-            text=latest[1],
+            text=latest[1][:QUESTION_CHARS_MAX],
             scope=Scope(place.tenant, place.reads),
             space=place.owner,
             conversation=place.id,

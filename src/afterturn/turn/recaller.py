@@ -23,6 +23,8 @@ logger = logging.getLogger("afterturn")
 
 # More candidates than a block holds, so that the budget can choose among the lanes.
 CANDIDATES = 4
+# A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
+QUESTION_CHARS_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True)
