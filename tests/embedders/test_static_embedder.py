@@ -29,9 +29,9 @@ def test_vectors_have_unit_length():
 
 def test_an_empty_text_is_a_zero_vector():
     """M3: nothing in it, nothing near it; its neighbours in the batch are untouched."""
-    vectors = EMBEDDER.embed(["", "cat", "", "dog", ""])
+    vectors = EMBEDDER.embed(["", "my cat Miso", "", "a dog named Rex", ""])
     assert [bool(row.any()) for row in vectors] == [False, True, False, True, False]
-    assert np.array_equal(vectors[1], EMBEDDER.embed(["cat"])[0])
+    assert np.array_equal(vectors[[1, 3]], EMBEDDER.embed(["my cat Miso", "a dog named Rex"]))
 
 
 def test_no_texts_give_no_rows():
@@ -56,6 +56,13 @@ def test_a_huge_text_and_broken_characters_are_taken():
     """L5: whatever was recorded can be embedded, in bounded time."""
     vectors = EMBEDDER.embed(["word " * 2_000_000, "a lone \ud800 surrogate", "\x00"])
     assert np.isfinite(vectors).all()
+
+
+def test_only_the_beginning_of_a_text_counts():
+    """L5: 4,000 characters, so that no text makes embedding slow."""
+    beginning = "the cat sat there and looked " * 200
+    first, second = EMBEDDER.embed([beginning[:4000], beginning[:4000] + "trains " * 1000])
+    assert np.array_equal(first, second)
 
 
 def test_the_wheels_version_is_part_of_the_identity():

@@ -131,11 +131,14 @@ def test_a_restored_store_is_read_anew(library, tmp_path):
     library.embed(EMBEDDER)
     assert len(nearest(library, index, "red apple")) == 2
     library.restore(tmp_path / "copy.db")
+    library.add("deep blue sea")
+    library.embed(EMBEDDER)
     assert nearest(library, index, "red apple") == ["red apple pie"]
+    assert nearest(library, index, "blue sea") == ["deep blue sea"]
 
 
 def test_an_older_snapshot_meets_a_newer_matrix(library):
-    """M3: a reader that began earlier gets what its snapshot holds, and the index does not fall back."""
+    """M3: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
     index = VectorIndex(EMBEDDER.identity, MEGABYTE)
     library.add("red apple pie")
     library.embed(EMBEDDER)

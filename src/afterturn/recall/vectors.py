@@ -150,8 +150,7 @@ class _Space:
             self._rebuild(index)
         elif changes.keys:
             self._apply(index, changes.keys)
-        if not is_behind:
-            self._generation, self._seq = changes.generation, changes.seq
+        self._generation, self._seq = changes.generation, changes.seq
 
     def _rebuild(self, index: Index) -> None:
         self._clear()
