@@ -140,25 +140,22 @@ class MemoryCore:
         Also after a start that failed halfway. To be called once, by `PrivateLoop.end`.
         """
         left = _countdown(self.config.close_timeout)
+        undone: list[str] = []
         if self._connected:
-            await self._recorder.close(within=left() * RECORDING_SHARE)
-            await self._within(left(), self._timeline.flush())
+            undone += await self._recorder.close(within=left() * RECORDING_SHARE)
+            undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         await self._supervisor.close(within=left())
         if self._connected:
-            await self._within(left(), self._jobs.release())
-            await self._within(left(), self._timeline.flush())
+            undone += await _within(left(), self._jobs.release(), "jobs that were begun wait for their lease to end")
+            undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         if not self._files.close(within=max(left(), FILES_WITHIN)):
-            logger.warning("a file beside %s could not be written in time", self._target)
+            undone.append("a file could not be written")
         if self._store is not None:
             await self._store.close(within=left())
         if not self._worker.close(within=left()):
-            logger.warning("the embedder does not end; its thread is left behind")
-
-    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await asyncio.wait_for(work, seconds)
-        except (TimeoutError, AfterturnError) as error:
-            logger.warning("closing leaves something undone: %s", str(error) or "no time is left")
+            undone.append("the embedder does not end, its thread is left")
+        if undone:
+            logger.warning("closing %s had too little time: %s", self._target, "; ".join(dict.fromkeys(undone)))
 
     # From any thread.
 
@@ -344,6 +341,15 @@ def _countdown(within: float) -> Callable[[], float]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     return lambda: max(0.0, deadline - loop.time())
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) -> list[str]:
+    """Nothing, or what is to be said when the work did not end in time or failed."""
+    try:
+        await asyncio.wait_for(work, seconds)
+    except (TimeoutError, AfterturnError):
+        return [undone]
+    return []
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -82,7 +82,8 @@ class Child:
     def result(self) -> list[str]:
         """What it said, once it has ended well and without a word on stderr."""
         ended = self.end()
-        assert (ended.code, ended.err) == (0, "")
+        assert ended.err == ""
+        assert ended.code == 0
         return ended.out
 
     def kill(self) -> None:

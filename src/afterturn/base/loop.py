@@ -286,7 +286,8 @@ class LastChance:
         self._open.discard(memory)
 
     def close_all(self) -> None:
-        left = list(self._open)
+        # A forked child inherits the list too, but these are its parent's.
+        left = list(self._open) if self._process == os.getpid() else []
         for step in ("start_closing", "wait_closed"):
             for memory in left:
                 try:

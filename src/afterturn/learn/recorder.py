@@ -97,19 +97,24 @@ class Recorder:
             return False
         return not self._under_way and not self._waiting
 
-    async def close(self, *, within: float) -> None:
-        """Drains; what the store has not taken by then goes into files, for the next process to store."""
+    async def close(self, *, within: float) -> list[str]:
+        """Drains; what the store has not taken by then goes into files, for the next process to store.
+
+        What is to be said about that: nothing when all is stored.
+        """
         if await self.drain(within=within):
-            return
+            return []
         # The store may still take one of them: a turn counts once, however often it is written (C3).
         for held in [*self._handed, *self._waiting.values()]:
             if not held.spilled and await self._spill(held):
                 self._emit("recording_waits", held, reason="closing", spilled=True, waiting=len(self._waiting))
         left = [*self._handed, *self._waiting.values()]
-        logger.warning("%d turns wait in %s", sum(held.spilled for held in left), self.spill.folder)
         for held in left:
             if not held.spilled:
                 self._not_recorded(held, "closing")
+        spilled = sum(held.spilled for held in left)
+        lost = f", {len(left) - spilled} are lost" if spilled < len(left) else ""
+        return [f"{spilled} turns wait in {self.spill.folder}{lost}"]
 
     async def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Drops waiting turns that a selector covers, in memory and in the spill folder; how many."""

@@ -225,6 +225,7 @@ def _check_writable(item: Path, path: Path) -> None:
 
 
 _creating = threading.Lock()
+os.register_at_fork(before=_creating.acquire, after_in_parent=_creating.release, after_in_child=_creating.release)
 
 
 def _create(path: Path) -> None:

@@ -11,6 +11,7 @@ from afterturn.base.config import Config
 from afterturn.base.errors import ForkedProcess, MemoryClosed
 from afterturn.base.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
+from afterturn.stores.sqlite import forks
 from afterturn.stores.sqlite.backup import (
     Progress,
     automatic_copies,
@@ -76,6 +77,8 @@ class Engine:
         self._writer = Writer(connection, place, unit)
         # One more than there are reading threads, so that `read_now` need not wait for them.
         self._readers = Readers(place, READERS + 1)
+        forks.watch(self._writer)
+        forks.watch(self._readers)
         self._process = os.getpid()
         self._closed = False
 

@@ -60,6 +60,7 @@ class Readers:
         self._running: set[Read[Any]] = set()
         self._changed = threading.Condition()
         self._closed = False
+        self._paused = 0
 
     def snapshot(self, read: Read[R], unit: Callable[[ApswSession], Unit]) -> R:
         """Runs the read in a transaction of its own: one state of the store from its first statement on."""
@@ -70,6 +71,19 @@ class Readers:
                     return read.work(unit(ApswSession(connection, read.is_halted)))
             except apsw.Error as error:
                 raise translate(error, str(self._place.path)) from error
+
+    def pause(self, *, within: float) -> bool:
+        with self._changed:
+            self._paused += 1
+            if self._changed.wait_for(lambda: not self._running, within):
+                return True
+            self._paused -= 1
+            return False
+
+    def resume(self) -> None:
+        with self._changed:
+            self._paused -= 1
+            self._changed.notify_all()
 
     def halt(self) -> None:
         """Ends the reads under way and refuses all others."""
@@ -91,7 +105,7 @@ class Readers:
     @contextmanager
     def _lent(self, read: Read[Any]) -> Iterator[apsw.Connection]:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._running) < self._limit)
+            self._changed.wait_for(lambda: self._closed or (not self._paused and len(self._running) < self._limit))
             if self._closed:
                 raise MemoryClosed(f"The store {self._place.path} is closed. Open it again.")
             self._running.add(read)
@@ -104,7 +118,7 @@ class Readers:
                 self._running.discard(read)
                 if connection is not None:
                     self._take_back(connection)
-                self._changed.notify()
+                self._changed.notify_all()
 
     def _take_back(self, connection: apsw.Connection) -> None:
         try:

@@ -86,6 +86,12 @@ class Writer:
                 self._patience = self._place.config.busy_timeout
             return log_bytes(self._place.path) == 0
 
+    def pause(self, *, within: float) -> bool:
+        return self.lock.acquire(timeout=within)
+
+    def resume(self) -> None:
+        self.lock.release()
+
     def halt(self) -> None:
         """Rolls back what is under way and lets nothing begin."""
         self._halted = True
