@@ -17,6 +17,8 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
+# A job costs two commits. Whoever adds one memory after another pays them once for all of this time, not for each.
+GATHER = 0.2
 ATTEMPTS_MAX = 5
 BACKOFF = 2.0
 CLAIM_MAX = 4
@@ -46,21 +48,23 @@ class JobRunner:
         self._work = work
         self._handlers = dict(handlers)
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._claimed: set[str] = set()
 
-    def wake(self) -> None:
-        """There may be something to do. To be called on the loop."""
+    def wake(self, *, at_once: bool = False) -> None:
+        """There may be something to do, `at_once` or when more has gathered. To be called on the loop."""
         self._wake.set()
+        if at_once:
+            self._hurry.set()
 
     async def run(self) -> None:
         """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
         while True:
             self._wake.clear()
+            self._hurry.clear()
             await self.run_due()
-            try:
-                await asyncio.wait_for(self._wake.wait(), POLL)
-            except TimeoutError:
-                continue
+            if await _is_set(self._wake, within=POLL):
+                await _is_set(self._hurry, within=GATHER)
 
     async def run_due(self) -> int:
         """Runs jobs until none is due; how many ended well."""
@@ -119,3 +123,11 @@ class JobRunner:
         )
         name = "job_dead" if dead else "job_failed"
         self._work.events.emit(name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason)
+
+
+async def _is_set(event: asyncio.Event, *, within: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), within)
+    except TimeoutError:
+        return False
+    return True

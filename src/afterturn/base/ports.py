@@ -14,6 +14,7 @@ from afterturn.base.types import (
     Admitted,
     BlockRow,
     Changes,
+    ConversationKey,
     EmbedderIdentity,
     Entry,
     Erased,
@@ -192,7 +193,7 @@ class Index(Protocol):
         entries, all to be embedded anew. Empty when it is the same as last time."""
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        """(key, text) of active entries without a vector of this embedder, oldest first."""
+        """(key, text) of active entries without a vector of this embedder, oldest first; long texts cut short."""
 
 
 class Jobs(Protocol):
@@ -227,31 +228,29 @@ class Jobs(Protocol):
 
 
 class Conversations(Protocol):
-    """Keyed by (tenant, owning space, id): the same id under another owner is another conversation."""
+    """Conversations with their turns, and the blocks that were injected into them."""
 
-    def open(self, tenant: str, space: str, conversation: str, *, at: float) -> bool:
+    def open(self, key: ConversationKey, *, at: float) -> bool:
         """Makes sure it exists; True when it is new."""
 
-    def start_turn(self, tenant: str, space: str, turn: TurnRow) -> bool:
+    def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         """False when this conversation has a turn of that id already; then nothing changes."""
 
-    def find_turn(self, tenant: str, space: str, conversation: str, turn_id: str) -> TurnRow | None: ...
+    def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None: ...
 
-    def end_turn(
-        self, tenant: str, space: str, conversation: str, turn_id: str, *, status: TurnStatus, at: float, recorded: bool
-    ) -> bool:
+    def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
         """True for the first call that records it; a turn is recorded at most once (C3)."""
 
     def abandon_turns(self, *, started_before: float, at: float) -> int:
         """Open turns that nobody came back to; how many."""
 
-    def add_block(self, tenant: str, space: str, conversation: str, block: BlockRow) -> None:
+    def add_block(self, key: ConversationKey, block: BlockRow) -> None:
         """Idempotent by hash."""
 
-    def blocks(self, tenant: str, space: str, conversation: str) -> list[BlockRow]: ...
+    def blocks(self, key: ConversationKey) -> list[BlockRow]: ...
 
     def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
-        """Newest activity first."""
+        """Ids, newest activity first."""
 
 
 class Timeline(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
@@ -11,6 +12,10 @@ from afterturn.base.ports import Clock, Ids, Store
 from afterturn.base.types import Selector
 from afterturn.guard.gate import Gate
 from afterturn.recall.embedding import Embedding
+
+
+class Wake(Protocol):
+    def __call__(self, *, at_once: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +30,5 @@ class SpaceParts:
     events: Events
     embedding: Embedding | None
     tenant: str
-    on_write: Callable[[], None]
+    on_write: Wake
     on_forget: Callable[[str, Selector], Awaitable[int]]

@@ -84,7 +84,8 @@ async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], gro
         return created
 
     written = await parts.store.write(work)
-    parts.on_write()
+    # So that embedding goes on beside the next chunks.
+    parts.on_write(at_once=True)
     return written
 
 

@@ -10,6 +10,8 @@ from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, WIDTH, read_entries
 from afterturn.stores.sql.session import Value
 
 _BYTES_PER_DIMENSION = 2
+# A batch of long records must fit into memory, and no embedder says more of a text than its beginning.
+_EMBEDDED_CHARS_MAX = 16_384
 _UNEMBEDDED = (
     "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
     "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
@@ -144,8 +146,8 @@ class SqlIndex:
             return []
         embedder_key = self._find_embedder(embedder) or 0
         rows = self._session.rows(
-            f"SELECT e.key, e.text {_UNEMBEDDED} ORDER BY e.key LIMIT ?",
-            (space_key, self._embedded_up_to(embedder_key, space_key), embedder_key, limit),
+            f"SELECT e.key, substr(e.text, 1, ?) {_UNEMBEDDED} ORDER BY e.key LIMIT ?",
+            (_EMBEDDED_CHARS_MAX, space_key, self._embedded_up_to(embedder_key, space_key), embedder_key, limit),
         )
         return [(key, text) for key, text in rows]
 
