@@ -346,11 +346,19 @@ class TurnStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationKey:
+    """The same id under another owner is another conversation (L2). `space` is the owner's."""
+
+    tenant: str
+    space: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRow:
     """A stored turn. `user_hash` finds its user message again in a list that the host has rebuilt."""
 
     id: str
-    conversation: str
     status: TurnStatus
     started_at: float
     user_hash: str

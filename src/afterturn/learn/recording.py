@@ -12,6 +12,7 @@ from afterturn.base.errors import InvalidFile
 from afterturn.base.ports import Ids, Unit
 from afterturn.base.types import (
     BlockRow,
+    ConversationKey,
     Draft,
     Job,
     Kind,
@@ -95,19 +96,20 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 
 def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
     """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
-    tenant, owner, conversation = recording.tenant, recording.owner, recording.conversation
+    tenant, conversation = recording.tenant, recording.conversation
     if unit.operations.is_forgotten(
         tenant, recording.space, conversation=conversation, speakers=recording.speakers, since=recording.started_at
     ):
         return Written(Outcome.FORGOTTEN)
-    unit.conversations.open(tenant, owner, conversation, at=recording.ended_at)
-    unit.conversations.start_turn(tenant, owner, _turn_row(recording))
+    key = ConversationKey(tenant, recording.owner, conversation)
+    unit.conversations.open(key, at=recording.ended_at)
+    unit.conversations.start_turn(key, _turn_row(recording))
     if not unit.conversations.end_turn(
-        tenant, owner, conversation, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=True
+        key, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=True
     ):
         return Written(Outcome.KNOWN)
     for block in recording.blocks:
-        unit.conversations.add_block(tenant, owner, conversation, block)
+        unit.conversations.add_block(key, block)
     return _write_records(unit, recording, gate, ids)
 
 
@@ -137,7 +139,7 @@ def embed_job(tenant: str, space: str, job_id: str, at: float) -> Job:
 
 
 def _turn_row(recording: Recording) -> TurnRow:
-    return TurnRow(recording.turn, recording.conversation, TurnStatus.OPEN, recording.started_at, recording.user_hash)
+    return TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash)
 
 
 _ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}

@@ -204,16 +204,16 @@ class ConversationCore:
         place, store = self.place, self._parts.store
         if store is None:
             return
-        rows = await store.read(lambda unit: unit.conversations.blocks(place.tenant, place.owner, place.id))
+        rows = await store.read(lambda unit: unit.conversations.blocks(place.key))
         self._blocks.update({row.hash: row for row in rows})
 
     async def _store_turn(self, state: TurnState) -> None:
         place, at = self.place, self._parts.clock.now()
-        row = TurnRow(state.id, place.id, TurnStatus.OPEN, state.started_at, state.user_hash)
+        row = TurnRow(state.id, TurnStatus.OPEN, state.started_at, state.user_hash)
 
         def work(unit: Unit) -> bool:
-            unit.conversations.open(place.tenant, place.owner, place.id, at=at)
-            return unit.conversations.start_turn(place.tenant, place.owner, row)
+            unit.conversations.open(place.key, at=at)
+            return unit.conversations.start_turn(place.key, row)
 
         assert self._parts.store is not None
         try:
@@ -225,7 +225,7 @@ class ConversationCore:
         place, store = self.place, self._parts.store
         if store is None:
             return None
-        return await store.read(lambda unit: unit.conversations.find_turn(place.tenant, place.owner, place.id, turn_id))
+        return await store.read(lambda unit: unit.conversations.find_turn(place.key, turn_id))
 
     def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
         self._blocks[row.hash] = row
@@ -238,8 +238,8 @@ class ConversationCore:
         place, at = self.place, self._parts.clock.now()
 
         def work(unit: Unit) -> None:
-            unit.conversations.open(place.tenant, place.owner, place.id, at=at)
-            unit.conversations.add_block(place.tenant, place.owner, place.id, row)
+            unit.conversations.open(place.key, at=at)
+            unit.conversations.add_block(place.key, row)
 
         assert self._parts.store is not None
         await self._parts.store.write(work)
@@ -333,9 +333,7 @@ class ConversationCore:
         assert self._parts.store is not None
         await state.stored.wait(within=self._parts.config.busy_timeout)
         await self._parts.store.write(
-            lambda unit: unit.conversations.end_turn(
-                place.tenant, place.owner, place.id, state.id, status=status, at=at, recorded=False
-            )
+            lambda unit: unit.conversations.end_turn(place.key, state.id, status=status, at=at, recorded=False)
         )
 
     def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:

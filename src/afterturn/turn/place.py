@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_name, check_space
+from afterturn.base.types import ConversationKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,10 @@ class Place:
     writes: str
     agent: str | None = None
     project: str | None = None
+
+    @property
+    def key(self) -> ConversationKey:
+        return ConversationKey(self.tenant, self.owner, self.id)
 
 
 class Whereabouts(TypedDict, total=False):

@@ -1,8 +1,8 @@
 """Conversations with their turns and the blocks that were really injected into them."""
 
-from afterturn.base.types import BlockRow, TurnRow, TurnStatus
+from afterturn.base.types import BlockRow, ConversationKey, TurnRow, TurnStatus
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.session import Value
+from afterturn.stores.sql.session import Row, Value
 
 _FIND = (
     "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
@@ -15,38 +15,44 @@ class SqlConversations:
         self._session = entries.session
         self._spaces = entries.spaces
 
-    def open(self, tenant: str, space: str, conversation: str, *, at: float) -> bool:
+    def open(self, key: ConversationKey, *, at: float) -> bool:
         row = self._session.row(
             "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
-            (self._spaces.key(tenant, space), conversation, at, at),
+            (self._spaces.key(key.tenant, key.space), key.id, at, at),
         )
         return row is not None
 
-    def start_turn(self, tenant: str, space: str, turn: TurnRow) -> bool:
-        key = self._active(tenant, space, turn.conversation, turn.started_at)
+    def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
+        conversation = self._active(key, turn.started_at)
         row = self._session.row(
             "INSERT INTO turn (conversation_key, id, status, started_at, user_hash, ended_at, recorded_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
-            (key, turn.id, turn.status.value, turn.started_at, turn.user_hash, turn.ended_at, turn.recorded_at),
+            (
+                conversation,
+                turn.id,
+                turn.status.value,
+                turn.started_at,
+                turn.user_hash,
+                turn.ended_at,
+                turn.recorded_at,
+            ),
         )
         return row is not None
 
-    def find_turn(self, tenant: str, space: str, conversation: str, turn_id: str) -> TurnRow | None:
+    def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None:
         row = self._session.row(
             f"SELECT status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({_FIND}) "
             "AND id = ?",
-            (tenant, space, conversation, turn_id),
+            (key.tenant, key.space, key.id, turn_id),
         )
         if row is None:
             return None
         status, started_at, user_hash, ended_at, recorded_at = row
-        return TurnRow(turn_id, conversation, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
+        return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
 
-    def end_turn(  # noqa: PLR0913 (the port's signature)
-        self, tenant: str, space: str, conversation: str, turn_id: str, *, status: TurnStatus, at: float, recorded: bool
-    ) -> bool:
-        found = self._session.row(_FIND, (tenant, space, conversation))
+    def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
+        found = self._find(key)
         if found is None:
             return False
         values: list[Value] = [status.value, at, at if recorded else None, found[0], turn_id]
@@ -66,21 +72,21 @@ class SqlConversations:
             (at, started_before),
         )
 
-    def add_block(self, tenant: str, space: str, conversation: str, block: BlockRow) -> None:
-        key = self._active(tenant, space, conversation, block.injected_at)
+    def add_block(self, key: ConversationKey, block: BlockRow) -> None:
+        conversation = self._active(key, block.injected_at)
         row = self._session.row(
             "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash",
-            (key, block.hash, block.turn, block.size_bytes, block.injected_at),
+            (conversation, block.hash, block.turn, block.size_bytes, block.injected_at),
         )
         if row is not None:
             self._session.run_many(
                 "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
-                [(key, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
+                [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
             )
 
-    def blocks(self, tenant: str, space: str, conversation: str) -> list[BlockRow]:
-        found = self._session.row(_FIND, (tenant, space, conversation))
+    def blocks(self, key: ConversationKey) -> list[BlockRow]:
+        found = self._find(key)
         if found is None:
             return []
         refs: dict[str, list[str]] = {}
@@ -106,10 +112,13 @@ class SqlConversations:
         )
         return [conversation for (conversation,) in rows]
 
-    def _active(self, tenant: str, space: str, conversation: str, at: float) -> int:
+    def _find(self, key: ConversationKey) -> Row | None:
+        return self._session.row(_FIND, (key.tenant, key.space, key.id))
+
+    def _active(self, key: ConversationKey, at: float) -> int:
         """The key of a conversation in which something happens now; made if it is new."""
-        self.open(tenant, space, conversation, at=at)
-        row = self._session.row(_FIND, (tenant, space, conversation))
+        self.open(key, at=at)
+        row = self._find(key)
         assert row is not None
         self._touch(row[0], at)
         return int(row[0])

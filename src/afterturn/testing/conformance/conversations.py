@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from afterturn.base.ports import Store
-from afterturn.base.types import BlockRow, Event, Scope, TurnRow, TurnStatus
-from afterturn.testing.conformance.scene import ADA, SPACE, TENANT
+from afterturn.base.types import BlockRow, ConversationKey, Event, Scope, TurnRow, TurnStatus
+from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT
 
-_TURN = TurnRow("turn-1", "talk", TurnStatus.OPEN, 10.0, "hash of hello")
+_TURN = TurnRow("turn-1", TurnStatus.OPEN, 10.0, "hash of hello")
 _BLOCK = BlockRow("block-hash", "turn-1", ("m1", "m2.2"), 400, 11.0)
 
 
@@ -23,7 +23,7 @@ class TestTurns:
 
     async def test_a_turn_id_starts_once(self, store: Store) -> None:
         """C3: idempotent by turn id."""
-        again = TurnRow("turn-1", "talk", TurnStatus.OPEN, 99.0, "another hash")
+        again = TurnRow("turn-1", TurnStatus.OPEN, 99.0, "another hash")
         assert await self._start(store)
         assert not await self._start(store, again)
         assert await self._find(store) == _TURN
@@ -32,9 +32,7 @@ class TestTurns:
         """C3: whoever records it again is told so."""
         await self._start(store)
         assert [await self._end(store, at=at, recorded=True) for at in (20.0, 30.0)] == [True, False]
-        assert await self._find(store) == TurnRow(
-            "turn-1", "talk", TurnStatus.COMPLETED, 10.0, "hash of hello", 20.0, 20.0
-        )
+        assert await self._find(store) == TurnRow("turn-1", TurnStatus.COMPLETED, 10.0, "hash of hello", 20.0, 20.0)
 
     async def test_a_turn_that_ended_unrecorded_can_still_be_recorded(self, store: Store) -> None:
         """C4: what could not be written is tried again."""
@@ -57,34 +55,33 @@ class TestTurns:
 
     async def test_turns_that_nobody_came_back_to_are_abandoned(self, store: Store) -> None:
         await self._start(store)
-        await self._start(store, TurnRow("turn-2", "talk", TurnStatus.OPEN, 50.0, "hash"))
+        await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))
         abandoned = await store.write(lambda unit: unit.conversations.abandon_turns(started_before=50.0, at=60.0))
         found = await self._find(store)
         assert found is not None
         assert (abandoned, found.status, found.ended_at) == (1, TurnStatus.ABANDONED, 60.0)
 
     async def test_conversations_are_listed_by_their_last_activity(self, store: Store) -> None:
-        for at, name in ((1.0, "first"), (2.0, "second"), (3.0, "third")):
+        for at, name in ((1.0, "talk"), (2.0, "second"), (3.0, "third")):
             await self._open(store, name, at=at)
-        turn = TurnRow("turn-1", "first", TurnStatus.OPEN, 10.0, "hash")
-        await self._start(store, turn)
+        await self._start(store)
         listed = await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2))
-        assert listed == ["first", "third"]
+        assert listed == ["talk", "third"]
 
     async def _open(self, store: Store, conversation: str, *, at: float) -> bool:
-        return await store.write(lambda unit: unit.conversations.open(TENANT, SPACE, conversation, at=at))
+        return await store.write(
+            lambda unit: unit.conversations.open(ConversationKey(TENANT, SPACE, conversation), at=at)
+        )
 
     async def _start(self, store: Store, turn: TurnRow = _TURN) -> bool:
-        return await store.write(lambda unit: unit.conversations.start_turn(TENANT, SPACE, turn))
+        return await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
 
     async def _find(self, store: Store) -> TurnRow | None:
-        return await store.read(lambda unit: unit.conversations.find_turn(TENANT, SPACE, "talk", "turn-1"))
+        return await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"))
 
     async def _end(self, store: Store, *, at: float, recorded: bool, status: TurnStatus = TurnStatus.COMPLETED) -> bool:
         return await store.write(
-            lambda unit: unit.conversations.end_turn(
-                TENANT, SPACE, "talk", "turn-1", status=status, at=at, recorded=recorded
-            )
+            lambda unit: unit.conversations.end_turn(TALK, "turn-1", status=status, at=at, recorded=recorded)
         )
 
 
@@ -105,10 +102,12 @@ class TestBlocks:
         assert await self._blocks(store, "other") == []
 
     async def _add(self, store: Store, conversation: str, block: BlockRow) -> None:
-        await store.write(lambda unit: unit.conversations.add_block(TENANT, SPACE, conversation, block))
+        await store.write(
+            lambda unit: unit.conversations.add_block(ConversationKey(TENANT, SPACE, conversation), block)
+        )
 
     async def _blocks(self, store: Store, conversation: str) -> list[BlockRow]:
-        return await store.read(lambda unit: unit.conversations.blocks(TENANT, SPACE, conversation))
+        return await store.read(lambda unit: unit.conversations.blocks(ConversationKey(TENANT, SPACE, conversation)))
 
 
 class TestTimeline:

@@ -11,6 +11,7 @@ from afterturn.testing.conformance.scene import (
     ADA,
     SMALL,
     SPACE,
+    TALK,
     TENANT,
     add,
     delete,
@@ -78,15 +79,15 @@ class TestForgetting:
         """M2: records, turns and blocks of it."""
         await record(store, "hello bees", conversation="talk")
         await record(store, "other bees", conversation="other")
-        turn = TurnRow("turn-1", "talk", TurnStatus.OPEN, 1.0, "hash")
+        turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
         block = BlockRow("block-hash", "turn-1", ("m1",), 10, 1.0)
-        await store.write(lambda unit: unit.conversations.start_turn(TENANT, SPACE, turn))
-        await store.write(lambda unit: unit.conversations.add_block(TENANT, SPACE, "talk", block))
+        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
         await forget(store, Selector(conversation="talk"))
         assert await texts(store, "bees") == ["other bees"]
         assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
-        assert await store.read(lambda unit: unit.conversations.find_turn(TENANT, SPACE, "talk", "turn-1")) is None
-        assert await store.read(lambda unit: unit.conversations.blocks(TENANT, SPACE, "talk")) == []
+        assert await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1")) is None
+        assert await store.read(lambda unit: unit.conversations.blocks(TALK)) == []
 
     async def test_a_speaker_s_records_go_and_others_stay(self, store: Store) -> None:
         """M2: by speaker."""
@@ -108,7 +109,7 @@ class TestForgetting:
         await add(store, "Ada keeps bees")
         await record(store, "hello bees", conversation="talk")
         await _add_job(store, Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
-        await store.write(lambda unit: unit.conversations.open(TENANT, SPACE, "talk", at=1.0))
+        await store.write(lambda unit: unit.conversations.open(TALK, at=1.0))
         await store.write(lambda unit: unit.timeline.add([Event("x", 1.0, TENANT, SPACE)], entries_max=10))
         bob = operation(space="user:bob")
         kept = await add(store, "Bob keeps bees", within=bob)
@@ -180,9 +181,9 @@ class TestForgetting:
         added = await add(store, "Ada keeps bees")
         newer = await update(store, added.entry.id, "Ada keeps many bees")
         block = BlockRow("block-hash", "turn-1", ("m1", newer.ref, added.entry.ref), 10, 1.0)
-        await store.write(lambda unit: unit.conversations.add_block(TENANT, SPACE, "talk", block))
+        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
         await forget(store, Selector(memory=added.entry.id))
-        blocks = await store.read(lambda unit: unit.conversations.blocks(TENANT, SPACE, "talk"))
+        blocks = await store.read(lambda unit: unit.conversations.blocks(TALK))
         assert [(item.hash, item.refs) for item in blocks] == [("block-hash", ("m1",))]
 
     async def test_a_forgotten_statement_can_be_said_again(self, store: Store) -> None:

@@ -7,6 +7,7 @@ from afterturn.base.ports import Store
 from afterturn.base.terms import terms
 from afterturn.base.types import (
     Added,
+    ConversationKey,
     Draft,
     EmbedderIdentity,
     Entry,
@@ -24,6 +25,7 @@ from afterturn.testing.drafts import admit, operation
 
 TENANT = "default"
 SPACE = "user:ada"
+TALK = ConversationKey(TENANT, SPACE, "talk")
 ADA = Scope(TENANT, (SPACE,))
 NOW = 1_000.0
 SMALL = EmbedderIdentity("small", "1", 4)

@@ -6,8 +6,20 @@ import pytest
 
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import Filter, Kind, LaneQuery, Scope, Target, TurnRow, TurnStatus, Verb
-from afterturn.testing.conformance.scene import ADA, NOW, SPACE, TENANT, add, frequencies, get, record, texts, undo
+from afterturn.base.types import ConversationKey, Filter, Kind, LaneQuery, Scope, Target, TurnRow, TurnStatus, Verb
+from afterturn.testing.conformance.scene import (
+    ADA,
+    NOW,
+    SPACE,
+    TALK,
+    TENANT,
+    add,
+    frequencies,
+    get,
+    record,
+    texts,
+    undo,
+)
 from afterturn.testing.drafts import operation
 
 BOB = Scope(TENANT, ("user:bob",))
@@ -68,9 +80,11 @@ class TestScopes:
 
     async def test_a_conversation_id_under_another_owner_is_another_conversation(self, store: Store) -> None:
         """L2: a conversation's key is tenant, owner and id."""
-        turn = TurnRow("turn-1", "talk", TurnStatus.OPEN, 1.0, "hash")
-        assert await store.write(lambda unit: unit.conversations.start_turn(TENANT, SPACE, turn))
-        assert await store.write(lambda unit: unit.conversations.start_turn(TENANT, "user:bob", turn))
+        turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
+        assert await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        assert await store.write(
+            lambda unit: unit.conversations.start_turn(ConversationKey(TENANT, "user:bob", "talk"), turn)
+        )
         await record(store, "hello bees", conversation="talk")
         assert await store.read(lambda unit: unit.records.of_conversation(BOB, "talk", limit=10)) == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Filter, Job
-from afterturn.testing.conformance.scene import ADA, SPACE, TENANT, add, frequencies, texts
+from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT, add, frequencies, texts
 from afterturn.testing.drafts import admit, operation
 
 
@@ -17,7 +17,7 @@ class _Broken(Exception):
 def _add_then_break(unit: Unit) -> None:
     unit.memories.add(unit.operations.start(operation()), admit("half done bees"))
     unit.jobs.add(Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
-    unit.conversations.open(TENANT, SPACE, "talk", at=1.0)
+    unit.conversations.open(TALK, at=1.0)
     raise _Broken
 
 
