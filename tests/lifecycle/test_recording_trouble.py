@@ -1,0 +1,264 @@
+"""Turns that the store does not take at once: they wait, in memory and in files, and are stored exactly once."""
+
+import asyncio
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from children import HOLD_THE_LOCK, Child, StartChild
+from ears import WAIT, WORDS, Ears, exchange
+
+import afterturn
+from afterturn.base.types import Kind
+from afterturn.learn import recorder
+
+TROUBLED = {**WORDS, "busy_timeout": 0.05, "close_timeout": 1.0}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "RETRY_FIRST", 0.02)
+    monkeypatch.setattr(recorder, "RETRY_MOST", 0.1)
+
+
+@pytest.fixture
+def folder(path: Path) -> Path:
+    """Where turns wait."""
+    return Path(f"{path}.waiting")
+
+
+async def test_a_turn_waits_while_the_store_is_locked_and_is_stored_once(
+    path: Path, folder: Path, start: StartChild, ears: Ears
+) -> None:
+    """C4: the turn is unaffected, the wait is told, a private file holds it; after the lock it is stored, once."""
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        holder = _locked(start)
+        turn = await _say(memory, "Green tea, please")
+        waits = ears.wait("recording_waits")
+        (file,) = folder.iterdir()
+        modes = [stat.S_IMODE(item.stat().st_mode) for item in (folder, file)]
+        _release(holder)
+        assert await turn.wait_recorded(within=WAIT)
+        ears.wait("recording_recovered")
+        texts = await _texts(memory)
+    assert waits.data == {"reason": "StoreLocked", "spilled": True, "waiting": 1}
+    assert modes == [0o700, 0o600]
+    assert texts == ["Green tea, please", "Noted."]
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: Path, start: StartChild) -> None:
+    """C4: the next process that opens the store finds the file, stores the turn and removes the file."""
+    holder = start(HOLD_THE_LOCK_OF_A_STORE)
+    holder.hear()
+    child = start(
+        """
+        def on_event(event):
+            if event.name == "recording_waits":
+                say("waits")
+        memory = blocking.open(path, WORDS | {"busy_timeout": 0.05}, on_event=on_event).start()
+        with memory.conversation("c", user="ada").turn(exchange("Green tea, please")):
+            pass
+        threading.Event().wait()
+        """
+    )
+    child.hear()
+    child.send(signal.SIGKILL)
+    child.end()
+    _release(holder)
+    async with afterturn.open(path, WORDS) as memory:
+        await memory.drain()
+        texts = await _texts(memory)
+    assert texts == ["Green tea, please", "Noted."]
+    assert list(folder.iterdir()) == []
+
+
+HOLD_THE_LOCK_OF_A_STORE = """
+import apsw
+blocking.open(path, WORDS).start().close()
+connection = apsw.Connection(path)
+connection.execute("BEGIN IMMEDIATE")
+say("locked")
+hear()
+connection.close()
+"""
+
+
+async def test_a_turn_that_another_process_stored_meanwhile_is_not_stored_twice(
+    path: Path, folder: Path, start: StartChild, ears: Ears
+) -> None:
+    """C3: the file is recovered by whoever opens the store while its writer still holds the turn in memory."""
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        holder = _locked(start)
+        turn = await _say(memory, "Green tea, please")
+        ears.wait("recording_waits")
+        kept = {file.name: file.read_bytes() for file in folder.iterdir()}
+        _release(holder)
+        assert await turn.wait_recorded(within=WAIT)
+        ears.wait("recording_recovered")
+        for name, data in kept.items():
+            (folder / name).write_bytes(data)
+        async with afterturn.open(path, WORDS) as other:
+            assert await other.drain()
+        texts = await _texts(memory)
+    assert texts == ["Green tea, please", "Noted."]
+    assert list(folder.iterdir()) == []
+
+
+async def test_equal_turn_ids_of_two_conversations_both_wait(path: Path, start: StartChild, ears: Ears) -> None:
+    """C3, C4: a turn's id names it inside its conversation only."""
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        holder = _locked(start)
+        turns = [await _say(memory, f"Said in {name}", conversation=name, id="turn-1") for name in ("one", "two")]
+        ears.wait("recording_waits", 2)
+        _release(holder)
+        recorded = [await turn.wait_recorded(within=WAIT) for turn in turns]
+        texts = await _texts(memory)
+    assert recorded == [True, True]
+    assert texts == ["Noted.", "Noted.", "Said in one", "Said in two"]
+
+
+async def test_a_damaged_file_is_set_aside_and_shown(path: Path, folder: Path, ears: Ears) -> None:
+    """C4: it stops nobody, and `doctor` names it."""
+    folder.mkdir()
+    (folder / "broken.json").write_text("{")
+    async with afterturn.open(path, WORDS, on_event=ears) as memory:
+        await memory.drain()
+        findings = await memory.check()
+    assert [file.name for file in folder.iterdir()] == ["broken.bad"]
+    assert [finding.level for finding in findings if finding.subject == "recordings"] == ["error"]
+
+
+async def test_a_folder_that_can_not_be_made_leaves_the_turn_in_memory(
+    path: Path, folder: Path, start: StartChild, ears: Ears
+) -> None:
+    """C4: no file, but it is retried from memory all the same, and the event says so."""
+    folder.write_text("in the way")
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        holder = _locked(start)
+        turn = await _say(memory, "Green tea, please")
+        waits = ears.wait("recording_waits")
+        _release(holder)
+        recorded = await turn.wait_recorded(within=WAIT)
+    assert waits.data["spilled"] is False
+    assert recorded
+
+
+async def test_turns_beyond_the_bound_wait_in_files_alone(path: Path, start: StartChild, ears: Ears) -> None:
+    """C4: memory holds two, the folder all five, and all five are stored in the end."""
+    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 2}, on_event=ears) as memory:
+        holder = _locked(start)
+        for number in range(5):
+            await _say(memory, f"Message {number}", conversation=f"c{number}")
+            ears.wait("recording_waits", number + 1)
+        _release(holder)
+        ears.wait("recording_recovered", 5)
+        texts = await _texts(memory)
+    assert max(event.data["waiting"] for event in ears.named("recording_waits")) == 3  # type: ignore[type-var]
+    assert [text for text in texts if text != "Noted."] == [f"Message {number}" for number in range(5)]
+
+
+async def test_turns_that_neither_memory_nor_file_can_hold_are_told(
+    path: Path, folder: Path, start: StartChild, ears: Ears
+) -> None:
+    """C4: bounded, and what is lost is said: the oldest, with the reason."""
+    folder.write_text("in the way")
+    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 1}, on_event=ears) as memory:
+        holder = _locked(start)
+        turns = [await _say(memory, "The oldest", conversation="one")]
+        ears.wait("recording_waits")
+        turns.append(await _say(memory, "The newest", conversation="two"))
+        lost = ears.wait("not_recorded")
+        _release(holder)
+        recorded = [await turn.wait_recorded(within=WAIT) for turn in turns]
+    assert (lost.conversation, lost.data["reason"]) == ("one", "queue_full")
+    assert recorded == [False, True]
+
+
+async def test_forgetting_covers_what_waits(path: Path, folder: Path, start: StartChild, ears: Ears) -> None:
+    """M2: a waiting turn of a forgotten conversation is gone from memory and folder, and never comes back."""
+    async with afterturn.open(path, {**TROUBLED, "busy_timeout": 0.3}, on_event=ears) as memory:
+        holder = _locked(start)
+        turn = await _say(memory, "My secret sentinel")
+        await _say(memory, "Something else", conversation="other")
+        ears.wait("recording_waits", 2)
+        forgetting = asyncio.ensure_future(memory.space("user:ada").forget(conversation="c"))
+        await asyncio.to_thread(ears.wait, "not_recorded")
+        left = b"".join(file.read_bytes() for file in folder.iterdir())
+        _release(holder)
+        await asyncio.gather(forgetting, return_exceptions=True)
+        await memory.space("user:ada").forget(conversation="c")
+        await memory.drain()
+        texts = await _texts(memory)
+    assert b"sentinel" not in left
+    assert not await turn.wait_recorded()
+    assert texts == ["Noted.", "Something else"]
+
+
+async def test_a_turn_of_a_forgotten_conversation_that_another_process_kept_is_refused(
+    path: Path, folder: Path, start: StartChild, ears: Ears
+) -> None:
+    """M2: in-flight work can't bring it back: the copy of a file that forgetting could not see is not stored."""
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        holder = _locked(start)
+        await _say(memory, "My secret sentinel")
+        ears.wait("recording_waits")
+        kept = {file.name: file.read_bytes() for file in folder.iterdir()}
+        _release(holder)
+        await memory.space("user:ada").forget(conversation="c")
+        for name, data in kept.items():
+            (folder / name).write_bytes(data)
+    async with afterturn.open(path, WORDS) as again:
+        await again.drain()
+        texts = await _texts(again)
+    assert texts == []
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_full_disk_makes_a_turn_wait(path: Path, ears: Ears) -> None:
+    """C4: the store can not grow; the turn waits, and is stored once there is room."""
+    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+        writer = memory._core._store.engine._writer  # type: ignore[union-attr, attr-defined]
+        pages = writer.connection.pragma("page_count")
+        writer.connection.pragma("max_page_count", pages)
+        turn = await _say(memory, "Green tea, please " * 5000)
+        waits = ears.wait("recording_waits")
+        writer.connection.pragma("max_page_count", 1_000_000)
+        recorded = await turn.wait_recorded(within=WAIT)
+    assert waits.data["reason"] == "StoreFull"
+    assert recorded
+
+
+async def test_a_recording_nobody_finished_writing_is_erased(path: Path, folder: Path) -> None:
+    """M2: the draft of a process that died holds text too; forgetting removes it."""
+    folder.mkdir()
+    draft = folder / "0123.999999999.tmp"
+    draft.write_text("My secret sentinel")
+    async with afterturn.open(path, WORDS) as memory:
+        await memory.space("user:ada").forget(everything=True)
+    assert not draft.exists()
+
+
+def _locked(start: StartChild) -> Child:
+    holder = start(HOLD_THE_LOCK, "IMMEDIATE")
+    holder.hear()
+    return holder
+
+
+def _release(holder: Child) -> None:
+    holder.say()
+    holder.result()
+
+
+async def _say(
+    memory: afterturn.Memory, text: str, *, conversation: str = "c", id: str | None = None
+) -> afterturn.Turn:
+    async with memory.conversation(conversation, user="ada").turn(exchange(text), id=id) as turn:
+        pass
+    return turn
+
+
+async def _texts(memory: afterturn.Memory) -> list[str]:
+    entries = await memory.space("user:ada").list(filter=afterturn.Filter(kind=Kind.RECORD))
+    return sorted(entry.text for entry in entries)
