@@ -3,11 +3,16 @@
 import asyncio
 import copy
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from spoken import Told, answer, assistant, call, exchange, user
 
 import afterturn
+from afterturn.testing.hashing import HashingEmbedder
 
 
 async def remembered(memory: afterturn.Memory) -> None:
@@ -235,22 +240,28 @@ async def test_a_new_turn_takes_recall_over_and_both_are_recorded(memory: aftert
     assert await later.wait_recorded()
 
 
-async def test_a_failing_recall_leaves_the_turn_whole(
-    memory: afterturn.Memory, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R2: a broken embedder gives no block, an event says degraded, and the turn is recorded."""
+class Breaking(HashingEmbedder):
+    broken = False
 
-    class Broken:
-        async def query_vector(self, text: str) -> None:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.broken:
             raise RuntimeError("no vectors today")
+        return super().embed(texts)
 
-    monkeypatch.setattr(memory._core._conversation_parts.recaller, "_embedding", Broken())
-    messages = [user("What is my cat called?")]
-    async with memory.conversation("c", user="ada").turn(messages) as turn:
-        assert await turn.inject(messages) is None
-        messages.append(assistant("I do not know."))
-    assert await turn.wait_recorded()
-    assert told.wait("recall_ended").data["outcome"] == "degraded"
+
+async def test_a_failing_recall_leaves_the_turn_whole(tmp_path: Path, told: Told) -> None:
+    """R2: a broken embedder gives no block, an event says degraded, and the turn is recorded."""
+    embedder = Breaking()
+    parts = afterturn.Parts(embedder=embedder)
+    async with afterturn.open(tmp_path / "memory.db", on_event=told, parts=parts) as memory:
+        await memory.ready()
+        embedder.broken = True
+        messages = [user("What is my cat called?")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            assert await turn.inject(messages, within=5.0) is None
+            messages.append(assistant("I do not know."))
+        assert await turn.wait_recorded()
+        assert told.wait("recall_ended").data["outcome"] == "degraded"
 
 
 async def test_unknown_messages_give_no_block_one_event_and_no_error(memory: afterturn.Memory, told: Told) -> None:

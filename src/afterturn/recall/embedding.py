@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import weakref
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
@@ -46,11 +47,19 @@ class Embedding:
         self._events = events
         self._wanted = asyncio.Event()
         self.index: VectorIndex | None = None
-        self.turns_open = 0
+        self._turns: weakref.WeakSet[object] = weakref.WeakSet()
 
     def want(self) -> None:
         """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
         self._wanted.set()
+
+    def begin_turn(self, turn: object) -> None:
+        """From now on until `end_turn`, or until the host drops it, background work keeps out of the turn's way."""
+        self._turns.add(turn)
+
+    def end_turn(self, turn: object) -> None:
+        self._turns.discard(turn)
+        self.want()
 
     async def warm_up(self, index_bytes_max: int, now: float) -> None:
         """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3)."""
@@ -96,10 +105,10 @@ class Embedding:
         rows = await self._store.read(lambda unit: unit.index.unembedded(job.tenant, job.space, identity, limit=BATCH))
         vectors: list[bytes] = []
         while len(vectors) < len(rows):
-            size = SLICE_BESIDE_TURN if self.turns_open else SLICE
+            size = SLICE_BESIDE_TURN if self._turns else SLICE
             texts = [text for _, text in rows[len(vectors) : len(vectors) + size]]
             vectors += await run_on(self._worker, functools.partial(self._packed, texts))
-            await asyncio.sleep(PAUSE_BESIDE_TURN if self.turns_open else 0)
+            await asyncio.sleep(PAUSE_BESIDE_TURN if self._turns else 0)
         return [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
 
     def _packed(self, texts: list[str]) -> list[bytes]:

@@ -27,8 +27,8 @@ from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.ledger import read_ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Outcome, Prefetch
-from afterturn.turn.recaller import QUESTION_CHARS_MAX, Question, Recaller
-from afterturn.turn.state import TurnState
+from afterturn.turn.recaller import QUESTION_CHARS_MAX, Recaller
+from afterturn.turn.state import Question, TurnState
 
 logger = logging.getLogger("afterturn")
 
@@ -54,7 +54,6 @@ class ConversationCore:
         self.place = place
         self._blocks: dict[str, BlockRow] = {}
         self._current: TurnState | None = None
-        self._questions: dict[str, Question] = {}
 
     # From any thread: one shallow copy, one post.
 
@@ -139,7 +138,7 @@ class ConversationCore:
     def drop_recalls(self) -> None:
         """What was recalled before something was forgotten is not handed over any more (M2)."""
         if self._current is not None:
-            self._end(self._current, Outcome.CANCELLED, "forgotten")
+            self._parts.recaller.end(self._current, Outcome.CANCELLED, "forgotten")
             self._current.prefetch.discard()
         self._blocks.clear()
 
@@ -149,6 +148,7 @@ class ConversationCore:
         return TurnState(turn_id or fresh, Prefetch(fresh), now, speaker)
 
     def _start(self, state: TurnState, messages: list[object]) -> None:
+        self._parts.recaller.begin_turn(state)
         earlier, self._current = self._current, state
         if earlier is not None and not earlier.prefetch.consumed:
             self._stop(earlier, Outcome.SUPERSEDED, "new_query")
@@ -158,7 +158,7 @@ class ConversationCore:
     def _opened(self, state: TurnState) -> None:
         assert state.prefetch.task is not None
         if state.prefetch.task.cancelled():
-            self._end(state, Outcome.CANCELLED, "shutdown")
+            self._parts.recaller.end(state, Outcome.CANCELLED, "shutdown")
         state.read.settle(False)
         state.prefetch.settle(None, at=self._parts.clock.now())
 
@@ -175,7 +175,6 @@ class ConversationCore:
         self._emit("turn_started", state)
         self._parts.supervisor.start(self._store_turn(state), f"store turn {state.id}")
         if question is not None and not state.prefetch.consumed:
-            self._questions[state.id] = question
             await self._parts.recaller.run(state, question)
 
     async def _read(self, state: TurnState, messages: list[object]) -> Question | None:
@@ -230,8 +229,8 @@ class ConversationCore:
     def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
         self._blocks[row.hash] = row
         self._emit("handed_over", state, point=point, memories=len(row.refs), bytes=row.size_bytes, tokens=tokens)
-        self._end(state, Outcome.DELIVERED, point)
-        self._parts.recaller.rested()
+        self._parts.recaller.end(state, Outcome.DELIVERED, point)
+        self._parts.recaller.rest()
         self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}")
 
     async def _store_block(self, row: BlockRow) -> None:
@@ -260,8 +259,7 @@ class ConversationCore:
         if not state.prefetch.consumed:
             settled = state.prefetch.settled
             self._stop(state, Outcome.UNDELIVERED if settled else Outcome.CANCELLED, "no_safe_point")
-        self._questions.pop(state.id, None)
-        self._parts.recaller.rested()
+        self._parts.recaller.end_turn(state)
 
     async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
         if self._parts.store is None:
@@ -323,7 +321,7 @@ class ConversationCore:
     def _abort(self, state: TurnState, reason: str) -> None:
         self._stop(state, Outcome.CANCELLED, "abort")
         state.recorded.settle(False)
-        self._questions.pop(state.id, None)
+        self._parts.recaller.end_turn(state)
         if self._parts.store is not None:
             self._emit("turn_aborted", state, reason=reason)
             self._parts.supervisor.start(self._end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
@@ -338,15 +336,10 @@ class ConversationCore:
 
     def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
         """Cancels a recall and drops what it found. The turn itself is still recorded if it completes (R3, R4)."""
-        self._end(state, outcome, reason)
+        self._parts.recaller.end(state, outcome, reason)
         state.prefetch.discard()
         if state.prefetch.task is not None and state.read.settled:
             state.prefetch.task.cancel()
-
-    def _end(self, state: TurnState, outcome: Outcome, reason: str) -> None:
-        question = self._questions.get(state.id)
-        if question is not None:
-            self._parts.recaller.end(state, question, outcome, reason)
 
     def _emit(self, name: str, state: TurnState, **data: str | int) -> None:
         self._parts.events.emit(name, space=self.place.owner, conversation=self.place.id, turn=state.id, **data)

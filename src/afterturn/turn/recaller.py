@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from dataclasses import dataclass
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store
-from afterturn.base.types import Lane, Recollection, Scope
+from afterturn.base.types import Lane, Recollection
 from afterturn.context.block import FRAME, Block, bullet, render
 from afterturn.recall.budget import Budget, choose
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.prefetch import Outcome, Prefetch, Prepared
-from afterturn.turn.state import TurnState
+from afterturn.turn.state import Question, TurnState
 
 logger = logging.getLogger("afterturn")
 
@@ -25,17 +24,6 @@ logger = logging.getLogger("afterturn")
 CANDIDATES = 4
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is recalled for: the user's words, where to look, and what the model sees already."""
-
-    text: str
-    scope: Scope
-    space: str
-    conversation: str
-    ledger: Ledger
 
 
 class Recaller:
@@ -48,7 +36,7 @@ class Recaller:
 
     async def run(self, state: TurnState, question: Question) -> None:
         """Settles the turn's prefetch, whatever happens. A failure is warned about and leaves the turn whole."""
-        prefetch = state.prefetch
+        prefetch, state.question = state.prefetch, question
         started = self._clock.monotonic()
         self._emit("recall_started", state, question, correlation=prefetch.correlation)
         try:
@@ -96,7 +84,7 @@ class Recaller:
         )
         if block is None:
             broken = set(found.missing) & set(Lane)
-            self.end(state, question, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
+            self.end(state, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
         assert state.dialect is not None
         state.prefetch.settle(Prepared(state.dialect, block), at=self._clock.now())
 
@@ -113,19 +101,29 @@ class Recaller:
         excerpts = choose(found.hits, budget, frame=FRAME, line=line)
         return render(excerpts, now=now) if excerpts else None
 
-    def rested(self) -> None:
-        """A turn has its block or has ended: what would disturb a recall may run now."""
+    def begin_turn(self, state: TurnState) -> None:
+        """Background work keeps out of this turn's way until `end_turn`."""
+        if self._embedding is not None:
+            self._embedding.begin_turn(state)
+
+    def rest(self) -> None:
+        """A turn has its block: what would disturb a recall may run while the model answers."""
         if self._embedding is not None:
             self._embedding.want()
 
-    def end(self, state: TurnState, question: Question, outcome: Outcome, reason: str) -> None:
-        """Records how the prefetch ended; the first outcome stands."""
-        if state.prefetch.outcome is None:
+    def end_turn(self, state: TurnState) -> None:
+        if self._embedding is not None:
+            self._embedding.end_turn(state)
+
+    def end(self, state: TurnState, outcome: Outcome, reason: str) -> None:
+        """Records how the turn's recall ended, if it had one; the first outcome stands."""
+        question = state.question
+        if question is not None and state.prefetch.outcome is None:
             state.prefetch.outcome = outcome
             self._emit("recall_ended", state, question, outcome=outcome, reason=reason)
 
     def _degrade(self, state: TurnState, question: Question, reason: str) -> None:
-        self.end(state, question, Outcome.DEGRADED, reason)
+        self.end(state, Outcome.DEGRADED, reason)
         state.prefetch.settle(None, at=self._clock.now())
 
     def _emit(self, name: str, state: TurnState, question: Question, **data: str | int | float) -> None:
