@@ -30,7 +30,8 @@ _WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:[^\W_]|[{_MARKS}]))+
 _PLAIN_WORD = re.compile("[a-z0-9]+")
 _UNSPACED_WORD = re.compile(rf"[{_UNSPACED}]")
 _ACCENT = re.compile(r"[\u0300-\u036f]")
-_STEMMER = Stemmer.Stemmer("english")
+# It would remember ten thousand words by itself, forgotten ones too; without them a word takes 0.2 µs longer.
+_STEMMER = Stemmer.Stemmer("english", 0)
 
 STOP_WORDS = frozenset(
     """
