@@ -240,28 +240,53 @@ async def test_a_new_turn_takes_recall_over_and_both_are_recorded(memory: aftert
     assert await later.wait_recorded()
 
 
-class Breaking(HashingEmbedder):
-    broken = False
+class Troubled(HashingEmbedder):
+    """Fails, or hangs until the test says otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.free = threading.Event()
+        self.free.set()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        if self.broken:
+        if self.fails:
             raise RuntimeError("no vectors today")
+        self.free.wait(30)
         return super().embed(texts)
 
 
-async def test_a_failing_recall_leaves_the_turn_whole(tmp_path: Path, told: Told) -> None:
-    """R2: a broken embedder gives no block, an event says degraded, and the turn is recorded."""
-    embedder = Breaking()
+async def test_a_failing_embedder_leaves_recall_by_words(tmp_path: Path, told: Told) -> None:
+    """L1: what is broken is reported as missing; the rest arrives whole."""
+    embedder = Troubled()
     parts = afterturn.Parts(embedder=embedder)
     async with afterturn.open(tmp_path / "memory.db", on_event=told, parts=parts) as memory:
         await memory.ready()
-        embedder.broken = True
+        await memory.space("user:ada").add("Ada's cat is called Miso")
+        embedder.fails = True
         messages = [user("What is my cat called?")]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
-            assert await turn.inject(messages, within=5.0) is None
+            assert await turn.inject(messages, within=5.0) is not None
+            turn.abort()
+        assert told.wait("recall_settled").data["missing"] == "vectors"
+
+
+async def test_a_hanging_recall_is_given_up_and_the_turn_stays_whole(tmp_path: Path, told: Told) -> None:
+    """R2: nobody waits for a recall beyond its grace; given up, it is degraded, and the turn is recorded."""
+    embedder = Troubled()
+    parts = afterturn.Parts(embedder=embedder)
+    settings = {"recall_timeout": 0.2}
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts) as memory:
+        await memory.ready()
+        embedder.free.clear()
+        messages = [user("What is my cat called?")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            assert await turn.inject(messages) is None
             messages.append(assistant("I do not know."))
+            ended = await asyncio.to_thread(told.wait, "recall_ended")
+        assert (ended.data["outcome"], ended.data["reason"]) == ("degraded", "timeout")
         assert await turn.wait_recorded()
-        assert told.wait("recall_ended").data["outcome"] == "degraded"
+        embedder.free.set()
 
 
 async def test_unknown_messages_give_no_block_one_event_and_no_error(memory: afterturn.Memory, told: Told) -> None:

@@ -82,10 +82,14 @@ class Embedding:
             unit.jobs.add(Job(self._ids.new(), "embed", tenant, space, "{}", now), coalesce=True)
 
     async def query_vector(self, text: str) -> NDArray[np.float32] | None:
-        """None while the embedder is not ready: recall then goes by words, and says so."""
+        """None while the embedder is not ready, or when it fails: recall then goes by words, and says so."""
         if self.index is None:
             return None
-        rows: NDArray[np.float32] = await run_on(self._worker, lambda: self._embedder.embed([text]))
+        try:
+            rows: NDArray[np.float32] = await run_on(self._worker, lambda: self._embedder.embed([text]))
+        except Exception as error:  # noqa: BLE001  the boundary to whatever embedder the host chose
+            logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
+            return None
         vector: NDArray[np.float32] = rows[0]
         return vector
 
