@@ -28,6 +28,7 @@ from afterturn.stores.sqlite.backup import (
 from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
+from afterturn.stores.sqlite.pages import scrub
 from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
@@ -101,9 +102,9 @@ class Engine:
         return self._readers.snapshot(read, self._unit)
 
     def scrub(self) -> bool:
-        """Empties the write-ahead log. False when a reader holds on to it: this hardly waits for one."""
+        """Removes the bytes of what was deleted. False when a reader holds on to them: this hardly waits for one."""
         self.check_usable()
-        return self._writer.empty_log()
+        return scrub(self._writer)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         self.check_usable()

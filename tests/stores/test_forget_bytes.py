@@ -1,0 +1,188 @@
+"""After forgetting and scrubbing, no file of the store holds a word of it, nor a fragment of one."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from afterturn.base.config import Config
+from afterturn.base.ports import Unit
+from afterturn.base.types import (
+    BlockRow,
+    ConversationKey,
+    EmbedderIdentity,
+    Event,
+    Job,
+    Kind,
+    LaneQuery,
+    Scope,
+    Selector,
+    TurnRow,
+    TurnStatus,
+    Verb,
+)
+from afterturn.stores.sqlite.engine import Engine, open_engine
+from afterturn.testing.clock import ManualClock
+from afterturn.testing.drafts import admit, operation
+
+SPACE = "user:ada"
+SCOPE = Scope("default", (SPACE,))
+FRAGMENT = 5
+
+# Made-up words, so that no schema, English text or neighbour has five letters in a row of any of them.
+TEXT = "Zyxquartzite vlorbnakking 蜂蜜蜂蝋 wjmqprtle"
+CONVERSATION = "qonvwhisperj"
+SPEAKER = "spjkrwulfz"
+METADATA = {"mkxeyvqo": "mvxalqjw"}
+AGENT, PROJECT, SOURCE, TURN = "agxqntwv", "prqjzxkt", "srxqwcjk", "tvrnqxzw"
+WORDS = [
+    *(word.lower() for word in TEXT.split()),
+    *TEXT.split(),
+    CONVERSATION,
+    SPEAKER,
+    *METADATA,
+    *METADATA.values(),
+    AGENT,
+    PROJECT,
+    SOURCE,
+    TURN,
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(tmp_path / "memory.db", Config(synchronous="normal"), ManualClock())
+    yield engine
+    engine.close()
+
+
+def write_sentinels(unit: Unit) -> str:
+    """One of everything that could keep a trace; gives the id of the statement."""
+    fields = {"conversation": CONVERSATION, "speaker": SPEAKER, "metadata": METADATA, "turn": TURN}
+    record = admit(TEXT, kind=Kind.RECORD, position=0, **fields)
+    unit.records.add(operation(Verb.RECORD, group=TURN), [record])
+    statement = admit(TEXT + " stated", agent=AGENT, project=PROJECT, sources=(SOURCE, record.id), **fields)
+    unit.memories.add(operation(), statement)
+    newer = admit(TEXT + " corrected", agent=AGENT, project=PROJECT, sources=(SOURCE,), **fields)
+    unit.memories.update(operation(Verb.UPDATE), statement.id, newer, expected_version=1)
+    key = ConversationKey("default", SPACE, CONVERSATION)
+    unit.conversations.start_turn(key, TurnRow(TURN, TurnStatus.OPEN, 1.0, "hash"))
+    unit.conversations.add_block(key, BlockRow("hash", TURN, (record.id,), 9, 1.0))
+    payload = json.dumps({"conversation": CONVERSATION, "turn": TURN})
+    unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
+    unit.timeline.add([Event("recorded", 1.0, "default", SPACE, CONVERSATION, TURN)], entries_max=100)
+    return statement.id
+
+
+def traces(folder: Path) -> dict[str, list[str]]:
+    """Fragments of the sentinels by file; the files are read as the bytes they are."""
+    fragments = {fragment for word in WORDS for fragment in _fragments(word)}
+    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {
+        name: hits
+        for name, content in found.items()
+        if (hits := sorted(fragment for fragment in fragments if fragment.encode() in content))
+    }
+
+
+def _fragments(word: str) -> set[str]:
+    size = FRAGMENT if word.isascii() else 2
+    return {word[at : at + size] for at in range(len(word) - size + 1)}
+
+
+def forget(store: Engine, selector: Selector) -> int:
+    return store.write_now(lambda unit: unit.operations.forget("default", SPACE, selector, at=1.0)).versions
+
+
+@pytest.mark.parametrize("selector", [Selector(conversation=CONVERSATION), Selector(everything=True)])
+def test_a_forgotten_conversation_leaves_no_fragment(store: Engine, tmp_path: Path, selector: Selector):
+    """M2: text, versions, index entries, jobs, timeline and names are erased, whole words and fragments alike."""
+    store.write_now(write_sentinels)
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    assert forget(store, selector) == 3
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+def test_a_forgotten_speaker_leaves_no_word_of_the_text(store: Engine, tmp_path: Path):
+    """M2: by speaker, with the conversation still there."""
+    store.write_now(write_sentinels)
+    forget(store, Selector(speaker=SPEAKER))
+    assert store.scrub()
+    left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
+    assert left <= _fragments(CONVERSATION) | _fragments(TURN)
+
+
+def test_a_reader_holds_the_bytes_until_it_ends(store: Engine, tmp_path: Path):
+    """M2: pending while a reader holds the old log, then erased."""
+    store.write_now(write_sentinels)
+    reader = apsw.Connection(str(tmp_path / "memory.db"))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM entry").fetchall()
+    forget(store, Selector(conversation=CONVERSATION))
+    assert not store.scrub()
+    reader.execute("COMMIT")
+    reader.close()
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+def test_an_interrupted_recording_can_not_bring_it_back(store: Engine, tmp_path: Path):
+    """M2: a late vector and a late end of the turn find nothing to attach to."""
+    store.write_now(write_sentinels)
+    keys = store.read_now(lambda unit: unit.index.changes("default", SPACE, since=0)).keys or ()
+    forget(store, Selector(conversation=CONVERSATION))
+    small = EmbedderIdentity("small", "1", 4)
+    stored = store.write_now(lambda unit: unit.index.put_vectors(small, [(key, b"vlorbnak") for key in keys]))
+    assert stored == 0
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_busy_store_s_page_splits_leave_no_copy(store: Engine, tmp_path: Path, seed: int):
+    """M2: rows that moved between pages, overflowed, or were superseded are erased wherever they had been."""
+    chance = random.Random(seed)
+    vocabulary = [f"word{number}" for number in range(200)]
+
+    def filler() -> str:
+        return " ".join(chance.choices(vocabulary, k=chance.choice([2, 8, 30, 120, 900])))
+
+    def fresh_id() -> str:
+        return f"{chance.randrange(10**12):012d}"
+
+    def work(unit: Unit, number: int) -> None:
+        if number % 7:
+            name = chance.choice([None, "aaa", "zzz"])
+            unit.memories.add(operation(), admit(f"{filler()} {number}", id=fresh_id(), conversation=name))
+            return
+        secret = admit(
+            f"{TEXT} {filler()}", id=fresh_id(), kind=Kind.RECORD, conversation=CONVERSATION, speaker=SPEAKER
+        )
+        unit.records.add(operation(Verb.RECORD), [secret])
+        if number % 2:
+            unit.memories.delete(operation(Verb.DELETE), secret.id)
+
+    for number in range(400):
+        store.write_now(lambda unit, number=number: work(unit, number))
+    assert forget(store, Selector(conversation=CONVERSATION)) == 58
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+    assert len(store.read_now(lambda unit: unit.index.matches(LaneQuery(SCOPE, 200.0), vocabulary[:9], limit=9))) == 9
+
+
+def test_memories_forgotten_one_by_one_are_gone_one_by_one(store: Engine, tmp_path: Path):
+    """M2: the bytes of a neighbour that is forgotten later do not bring back those of an earlier one."""
+    drafts = [admit(text) for text in _numbered()]
+    store.write_now(lambda unit: [unit.memories.add(operation(), draft) for draft in drafts])
+    assert sum(forget(store, Selector(memory=draft.id)) for draft in drafts) == len(drafts)
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+def _numbered() -> Iterator[str]:
+    for number in range(60):
+        yield f"{TEXT} number {number} {'filling ' * (number * 7 % 50)}"

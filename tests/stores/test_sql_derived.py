@@ -1,0 +1,103 @@
+"""What SQL derives beside entries: an older file's index, bounded change rows, the encoding of terms."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.config import Config
+from afterturn.base.types import LaneQuery, Scope
+from afterturn.stores.sql.tally import CHANGES_MAX, Tally
+from afterturn.stores.sqlite.connection import APPLICATION_ID
+from afterturn.stores.sqlite.engine import open_engine
+from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.session import ApswSession
+from afterturn.stores.sqlite.text import FtsText
+from afterturn.testing.clock import ManualClock
+from afterturn.testing.drafts import admit, operation
+
+ADA = Scope("default", ("user:ada",))
+_ROW = (
+    "INSERT INTO entry (id, version, space_key, kind, status, text, target, origin, trust, content_hash, occurred_at, "
+    "recorded_at, pinned, metadata, reason, has_sources) "
+    "VALUES (?, 1, 1, 'statement', ?, ?, 'user', 'user', 100, ?, 1.0, 1.0, 0, '{}', '', 0)"
+)
+
+
+@pytest.fixture
+def session() -> Iterator[ApswSession]:
+    connection = apsw.Connection(":memory:")
+    for migration in MIGRATIONS:
+        for statement in migration:
+            connection.execute(statement)
+    connection.execute("INSERT INTO space (tenant, name) VALUES ('default', 'user:ada')")
+    yield ApswSession(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int):
+    """A migration derives the index from the texts that are there."""
+    path = tmp_path / "memory.db"
+    older = apsw.Connection(str(path))
+    for migration in MIGRATIONS[:version]:
+        for statement in migration:
+            older.execute(statement)
+    older.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={version}")
+    older.execute("INSERT INTO space (tenant, name) VALUES ('default', 'user:ada')")
+    for number, (status, text) in enumerate([("active", "Ada keeps bees"), ("deleted", "Ada keeps wasps")]):
+        older.execute(_ROW, (f"id{number}", status, text, f"hash{number}"))
+    older.close()
+    store = open_engine(path, Config(), ManualClock())
+    found = store.read_now(lambda unit: unit.index.matches(LaneQuery(ADA, 9.0), ["bee", "wasp"], limit=9))
+    figures = store.read_now(lambda unit: (unit.index.frequencies(ADA, ["keep"]), unit.index.extents(ADA)))
+    store.close()
+    assert [match.entry.text for match in found] == ["Ada keeps bees"]
+    assert figures[0] == {"user:ada": {"keep": 1}}
+    assert figures[1]["user:ada"].documents == 1
+
+
+def test_the_trail_of_changes_is_bounded(session: ApswSession):
+    """The oldest changes go, and the newest of a space stay."""
+    tally = Tally(session)
+    for _ in range(5):
+        for key in range(CHANGES_MAX // 4):
+            tally.changed(key, 1)
+        tally.settle()
+    count, oldest, newest = session.rows("SELECT count(*), min(seq), max(seq) FROM change")[0]
+    assert (count, newest - oldest + 1, newest) == (CHANGES_MAX, CHANGES_MAX, CHANGES_MAX // 4 * 5)
+
+
+def test_whoever_is_too_far_behind_is_told_to_rebuild(tmp_path: Path):
+    """A gap in the trail is never passed off as the whole of it."""
+    store = open_engine(tmp_path / "memory.db", Config(synchronous="normal"), ManualClock())
+    store.write_now(lambda unit: unit.memories.add(operation(), admit("Ada keeps bees")))
+
+    def work(unit):
+        for number in range(CHANGES_MAX + 1):
+            unit.memories.add(operation(), admit(f"fact {number}"))
+
+    store.write_now(work)
+    seen = [store.read_now(lambda unit, s=s: unit.index.changes("default", "user:ada", since=s)) for s in (0, 2_001)]
+    store.close()
+    assert seen[0].keys is None
+    assert len(seen[1].keys or ()) == CHANGES_MAX + 2 - 2_001
+
+
+@given(st.lists(st.text(st.characters(), min_size=1, max_size=8), max_size=6))
+def test_terms_come_back_as_they_were_put(terms: list[str]):
+    """L5: whatever a term holds, the index neither cuts nor folds it."""
+    connection = apsw.Connection(":memory:")
+    for statement in MIGRATIONS[2][:2]:
+        connection.execute(statement)
+    text = FtsText(ApswSession(connection))
+    text.put(1, 7, terms)
+    text.put(2, 70, terms)
+    assert text.find([1]) == {1: tuple(terms)}
+    for term in terms:
+        condition, value = text.matching([7], [term])
+        assert connection.execute(f"SELECT rowid FROM entry_terms WHERE {condition}", (value,)).fetchall() == [(1,)]
+    connection.close()
