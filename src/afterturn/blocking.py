@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, MutableSequence, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
+from afterturn.base.errors import StoreUnavailable
 from afterturn.base.loop import PrivateLoop, blocking
 from afterturn.memory import (
     CONFIGURED,
@@ -16,9 +19,11 @@ from afterturn.memory import (
     Target,
     begin,
     check_messages,
+    resolve_target,
     settings,
 )
 from afterturn.runtime import MemoryCore, Parts
+from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.place import Whereabouts, make_place
@@ -166,3 +171,14 @@ def open(
 ) -> Memory:
     """A memory on a file, to be entered with `with`."""
     return Memory(target, settings(config, tenant, background=background), parts or Parts(), on_event)
+
+
+def rescue(
+    target: Target, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Puts a backup in the place of a store that raises StoreCorrupt when opened; where the damaged file went."""
+    config = settings(None, None, background=False)
+    path = resolve_target(target, config)
+    if path is None:
+        raise StoreUnavailable("There is no store to rescue. Pass its path.")
+    return rescue_store(path, Path(source), config, progress)

@@ -322,6 +322,13 @@ def _open_store(target: Path, config: Config, clock: Clock) -> Store:
     return open_store(target, config, clock)
 
 
+def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
+    """Puts a backup in the place of a store that is too damaged to open. Blocks; where the damaged file went."""
+    from afterturn.stores.sqlite.engine import rescue_store
+
+    return rescue_store(target, source, config, SystemClock(), progress=progress or _no_progress)
+
+
 def _default_embedder() -> Embedder:
     from afterturn.embedders.static import StaticEmbedder
 

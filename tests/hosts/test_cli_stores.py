@@ -44,6 +44,21 @@ def test_a_damaged_store_is_reported_by_doctor_and_by_others_in_one_line(cli: Co
     assert cli("doctor").code == 1
 
 
+def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: CommandLine) -> None:
+    """M4: a store that can not be opened any more is replaced by its backup, and not thrown away."""
+    cli.add("tea")
+    copy = cli.store.with_name("copy.db")
+    assert cli("backup", str(copy)).code == 0
+    content = bytearray(cli.store.read_bytes())
+    content[200:] = b"\xa5" * (len(content) - 200)
+    cli.store.write_bytes(content)
+    answer = cli("restore", str(copy), "--yes")
+    assert answer.code == 0, answer.err
+    assert "The damaged store is now" in answer.out
+    assert "tea" in cli("list").out
+    assert [path.read_bytes()[200:] for path in cli.store.parent.glob("*.damaged-*") if path.stat().st_size > 0]
+
+
 def test_forget_says_when_a_reader_still_holds_the_old_bytes(cli: CommandLine) -> None:
     """M2: `forget` answers `erased` or `pending`."""
     known = cli.add("tea")

@@ -87,7 +87,7 @@ class Embedding:
             return None
         try:
             rows: NDArray[np.float32] = await run_on(self._worker, lambda: self._embedder.embed([text]))
-        except Exception as error:  # noqa: BLE001  the boundary to whatever embedder the host chose
+        except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
             return None
         vector: NDArray[np.float32] = rows[0]

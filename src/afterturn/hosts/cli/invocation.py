@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -45,15 +46,20 @@ class Invocation:
         Without `vectors` the embedder is not loaded, which is half the time that a short command takes.
         """
         from afterturn import blocking
-        from afterturn.memory import resolve_target
 
-        config = self.config()
-        path = resolve_target(default_store() if config.store is None else config.store, config)
+        config, path = self.config(), self.path()
         if not create and path is not None and not path.exists():
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` makes one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
+
+    def path(self) -> Path | None:
+        """Where the chosen store is."""
+        from afterturn.memory import resolve_target
+
+        config = self.config()
+        return resolve_target(default_store() if config.store is None else config.store, config)
 
     @contextmanager
     def in_space(self, *, create: bool = False) -> Iterator[blocking.Space]:

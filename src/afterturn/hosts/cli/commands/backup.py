@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from afterturn.base.errors import InvalidFile
+from afterturn.base.errors import InvalidFile, StoreCorrupt
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import confirm, progress
 from afterturn.hosts.cli.document import print_document
@@ -48,15 +48,29 @@ def backup(invocation: Invocation, file: Path) -> None:
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
     """Replace the whole store by a backup.
 
-    Whole or not at all. Other processes notice before their next recall.
+    Whole or not at all. Other processes notice before their next recall. A store that is too damaged to open is put
+    aside under another name first.
     """
     if not file.is_file():
         raise InvalidFile(f"There is no backup file at {file}. Check the name.")
     if not yes:
         confirm(f"replace everything in the store by {file}")
-    with invocation.memory(create=True) as memory, progress("Restoring pages") as told:
-        memory.restore(file, progress=told)
+    damaged = _restore(invocation, file)
     if invocation.json:
-        print_document({"file": str(file), "restored": True})
-    else:
-        click.echo(f"Restored from {file}")
+        print_document({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None})
+        return
+    click.echo(f"Restored from {file}")
+    if damaged:
+        click.echo(f"The damaged store is now {damaged}")
+
+
+def _restore(invocation: Invocation, file: Path) -> Path | None:
+    with progress("Restoring pages") as told:
+        try:
+            with invocation.memory(create=True) as memory:
+                memory.restore(file, progress=told)
+        except StoreCorrupt:
+            from afterturn import blocking
+
+            return blocking.rescue(invocation.path(), file, progress=told)
+    return None
