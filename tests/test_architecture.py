@@ -54,7 +54,7 @@ RESERVED = {
     "time.sleep": ("stores/sqlite/connection.py", "lab/"),
     "asyncio.create_task": ("base/supervisor.py",),
     "asyncio.ensure_future": ("base/supervisor.py",),
-    "loop.create_task": ("base/supervisor.py",),
+    "loop.create_task": ("base/bridge.py", "base/supervisor.py"),  # the bridge's end with the call that waits for them
     "Admitted": ("base/types.py", "guard/gate.py", "testing/"),
 }
 

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from afterturn.base.bridge import Bridge
 from afterturn.base.errors import CalledFromHandler, ForkedProcess, MemoryClosed
 from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
@@ -38,6 +39,7 @@ class PrivateLoop:
         self._lock = threading.Lock()
         self._closed = False
         self._gone: Slot[bool] = Slot()
+        self._bridge = Bridge(self._loop, self.post, lambda: MemoryClosed(_CLOSED))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -93,14 +95,12 @@ class PrivateLoop:
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
         """The bridge for hosts with a loop of their own."""
-        future = self.submit(work)
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if future.cancelled() and not (task and task.cancelling()):
-                raise MemoryClosed(_CLOSED) from None
+            self.check()
+        except BaseException:
+            work.close()
             raise
+        return await self._bridge.run(work)
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """The bridge for hosts without one."""
@@ -159,6 +159,7 @@ class PrivateLoop:
             self._closed = True
             _cancel_all(self._loop)
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._bridge.flush()
             asyncio.set_event_loop(None)
             self._loop.close()
             self._gone.settle(True)
