@@ -134,7 +134,8 @@ class Operations(Protocol):
     """The history of a store: every write belongs to an operation, and undo and forget work on them."""
 
     def start(self, operation: Operation) -> Operation:
-        """Stores it. To be called before its writes, in the same unit."""
+        """To be called before its writes, in the same unit. It is stored with its first step: one that changed nothing
+        (a duplicate add) leaves nothing to list or undo. Conflict, at that step, when the id was used before."""
 
     def page(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
         """Newest first; with `entry_id`, those that touched any version of it."""

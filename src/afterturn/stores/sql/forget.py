@@ -92,11 +92,11 @@ class Eraser:
         return {reference(*version) for version in doomed.values() if version[1] > 1} | (ids - staying)
 
     def _erase_entries(self, space_key: int, keys: list[int]) -> None:
+        self._entries.withdraw(space_key, keys)
         for start in range(0, len(keys), _BATCH):
             self._erase_batch(space_key, keys[start : start + _BATCH])
 
     def _erase_batch(self, space_key: int, keys: list[int]) -> None:
-        self._entries.withdraw(space_key, keys)
         condition, value = self._session.among("entry_key", keys)
         operations = [
             (row[0],)

@@ -1,7 +1,7 @@
 """The lexical index in FTS5. Terms arrive analysed; only active entries are in it, each behind its space's token."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from afterturn.stores.sql.session import Session, Value
 
@@ -10,6 +10,8 @@ from afterturn.stores.sql.session import Session, Value
 _PLAIN = re.compile(r"[a-z0-9 \x80-\ud7ff\ue000-\U0010ffff]*")
 _PLAIN_TERM = re.compile(r"[a-z0-9\x80-\ud7ff\ue000-\U0010ffff]+")
 _ENCODED = "_x"
+# FTS5 erases a row's terms one by one, 1.4 ms a row in an index of 60,000; writing that index anew takes 40 ms.
+_MANY = 200
 
 
 class FtsText:
@@ -28,7 +30,13 @@ class FtsText:
 
     def take(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
         found = self.find(keys)
-        self._session.run_many("DELETE FROM entry_terms WHERE rowid = ?", [(key,) for key in found])
+        if len(found) < _MANY:
+            self._delete(found)
+        else:
+            self._set("secure-delete", 0)
+            self._delete(found)
+            self._session.run("INSERT INTO entry_terms (entry_terms) VALUES ('optimize')")
+            self._set("secure-delete", 1)
         return found
 
     def find(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -53,6 +61,12 @@ class FtsText:
         if self._waiting:
             rows, self._waiting = self._waiting, []
             self._session.run_many("INSERT INTO entry_terms (rowid, terms) VALUES (?, ?)", rows)
+
+    def _delete(self, keys: Iterable[int]) -> None:
+        self._session.run_many("DELETE FROM entry_terms WHERE rowid = ?", [(key,) for key in keys])
+
+    def _set(self, option: str, value: int) -> None:
+        self._session.run("INSERT INTO entry_terms (entry_terms, rank) VALUES (?, ?)", (option, value))
 
 
 def _encode(terms: Sequence[str]) -> str:
