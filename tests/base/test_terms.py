@@ -16,6 +16,7 @@ from afterturn.base.terms import TERM_CHARS_MAX, TERMS_MAX, content_hash, is_ack
         ("ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
         ("user_id", "user id"),
         ("Ёлка", "елка"),
+        ("𝐀da", "ada"),
     ],
 )
 def test_words_that_people_take_for_the_same_are_the_same(one: str, other: str) -> None:

@@ -122,3 +122,14 @@ def test_a_scrubbed_file_has_nothing_left_to_clear(household, path: Path):
     connection = apsw.Connection(str(path))
     assert clear_gaps(connection) == 0
     connection.close()
+
+
+def test_a_file_that_somebody_gave_auto_vacuum_is_written_anew(household, path: Path):
+    """M2: its pointer-map pages look like others, so none is cleared in place; nothing remains all the same."""
+    home, store = household
+    with apsw.Connection(str(path)) as other:
+        other.execute("PRAGMA auto_vacuum = FULL")
+        other.execute("VACUUM")
+    assert store.scrub()
+    assert remains(path.parent, home.forgotten) == []
+    assert apsw.Connection(str(path)).execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -99,7 +99,8 @@ def content_hash(text: str) -> str:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    # Twice: 𝐀 becomes a letter with a case only when decomposed, and folding gives İ a dot of its own.
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
 
 
