@@ -31,6 +31,7 @@ def exchange(said):
 HOLD_THE_LOCK = """
 import apsw
 connection = apsw.Connection(path)
+connection.set_busy_timeout(10_000)
 connection.execute(f"BEGIN {arguments[0]}")
 say("locked")
 hear()

@@ -64,6 +64,7 @@ def test_the_exit_is_prompt_though_the_store_is_locked(start: StartChild, path: 
         import apsw
         memory = blocking.open(path, WORDS | {"close_timeout": 0.5, "busy_timeout": 60.0}).start()
         other = apsw.Connection(path)
+        other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
         with memory.conversation("c", user="ada").turn(exchange("My last words")):
             pass
@@ -183,6 +184,7 @@ def test_a_second_interrupt_while_closing_still_keeps_what_was_handed_over(start
         import apsw
         memory = blocking.open(path, WORDS | {"close_timeout": 2.0, "busy_timeout": 60.0}).start()
         other = apsw.Connection(path)
+        other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
         with memory.conversation("c", user="ada").turn(exchange("My last words")):
             pass

@@ -57,6 +57,19 @@ async def test_closing_is_bounded_though_the_embedder_hangs(path: Path, answers:
     assert await turn.wait_recorded()
 
 
+async def test_an_embedder_that_hangs_leaves_recall_by_words(path: Path) -> None:
+    """L1: the question gets its answer without vectors, and the answer says so."""
+    embedder = HangingEmbedder(answers=1)
+    parts = afterturn.Parts(embedder=embedder)
+    async with afterturn.open(path, {"close_timeout": 0.5}, background=False, parts=parts) as memory:
+        await memory.ready()
+        await memory.space("user:ada").add("Ada likes green tea")
+        found = await memory.space("user:ada").recall("green tea")
+        embedder.release.set()
+    assert [hit.entry.text for hit in found.hits] == ["Ada likes green tea"]
+    assert "vectors" in found.missing
+
+
 async def test_closing_is_bounded_though_another_process_holds_the_lock(path: Path, start: StartChild) -> None:
     """C4: a write that waits for the lock is interrupted; its turn goes into a file, and the next process stores it."""
     settings = {**WORDS, "close_timeout": 0.5, "busy_timeout": 60.0}

@@ -34,6 +34,8 @@ BATCHES_PER_JOB = 8
 # Reading the tokenizer's file holds the GIL for 60 ms and more, longer than the grace of a turn. So a process whose
 # first turn begins at once has that turn first, by words alone, and loads while the model answers.
 WARM_UP_DELAY = 0.5
+# An embedder that takes longer for one question than a person waits for an answer does not help it.
+QUERY_WITHIN = 1.0
 
 
 class Embedding:
@@ -82,11 +84,12 @@ class Embedding:
             unit.jobs.add(Job(self._ids.new(), "embed", tenant, space, "{}", now), coalesce=True)
 
     async def query_vector(self, text: str) -> NDArray[np.float32] | None:
-        """None while the embedder is not ready, or when it fails: recall then goes by words, and says so."""
+        """None while the embedder is not ready, fails or takes too long: recall then goes by words, and says so."""
         if self.index is None:
             return None
         try:
-            rows: NDArray[np.float32] = await run_on(self._worker, lambda: self._embedder.embed([text]))
+            embedding = run_on(self._worker, lambda: self._embedder.embed([text]))
+            rows: NDArray[np.float32] = await asyncio.wait_for(embedding, QUERY_WITHIN)
         except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
             return None
