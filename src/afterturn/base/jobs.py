@@ -17,8 +17,9 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits. Whoever adds one memory after another pays them once for all of this time, not for each.
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for ever.
 GATHER = 0.2
+GATHER_MAX = 2.0
 ATTEMPTS_MAX = 5
 BACKOFF = 2.0
 CLAIM_MAX = 4
@@ -52,7 +53,7 @@ class JobRunner:
         self._claimed: set[str] = set()
 
     def wake(self, *, at_once: bool = False) -> None:
-        """There may be something to do, `at_once` or when more has gathered. To be called on the loop."""
+        """There may be something to do, `at_once` or when writes pause. To be called on the loop."""
         self._wake.set()
         if at_once:
             self._hurry.set()
@@ -64,7 +65,13 @@ class JobRunner:
             self._hurry.clear()
             await self.run_due()
             if await _is_set(self._wake, within=POLL):
-                await _is_set(self._hurry, within=GATHER)
+                await self._gather()
+
+    async def _gather(self) -> None:
+        for _ in range(round(GATHER_MAX / GATHER)):
+            self._wake.clear()
+            if await _is_set(self._hurry, within=GATHER) or not self._wake.is_set():
+                return
 
     async def run_due(self) -> int:
         """Runs jobs until none is due; how many ended well."""
