@@ -2,6 +2,7 @@
 
 import random
 import string
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -127,7 +128,7 @@ def test_a_scrubbed_file_has_nothing_left_to_clear(household, path: Path):
 def test_a_file_that_somebody_gave_auto_vacuum_is_written_anew(household, path: Path):
     """M2: its pointer-map pages look like others, so none is cleared in place; nothing remains all the same."""
     home, store = household
-    with apsw.Connection(str(path)) as other:
+    with closing(apsw.Connection(str(path))) as other:
         other.execute("PRAGMA auto_vacuum = FULL")
         other.execute("VACUUM")
     assert store.scrub()
