@@ -12,6 +12,18 @@ from typing import Any, TypeAlias
 Progress: TypeAlias = Callable[[str], None]
 
 _PACKAGES = ("afterturn", "apsw", "numpy", "tokenizers", "wordllama")
+_PAGE = """# Benchmarks
+
+Figures of one run on one machine, each beside the limit that the same machine set in the same minutes: ours and the
+limit take turns, and what is shown are medians of the rounds. The ratio is what carries over to other machines, but
+only from a run with nothing else going on: beside other work, several threads lose more than a script with one.
+
+This page is what the command prints:
+
+```console
+$ {command} --markdown > docs/benchmarks.md
+```
+"""
 _COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")
 
 
@@ -88,7 +100,7 @@ class Report:
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
-        lines = [f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
+        lines = [_PAGE.format(command=self.command), f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
         lines += [f"| {' | '.join(_row(figure))} |" for figure in self.figures]
         lines += ["", *(f"- **{figure.name}**: {'; '.join(_explained(figure))}." for figure in self.figures)]
         lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]
