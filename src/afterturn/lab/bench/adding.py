@@ -12,13 +12,15 @@ from afterturn.lab.bench.report import Figure, Progress, Rounds, Target
 from afterturn.lab.bench.rounds import Scale, alternate
 
 ADDERS = 32
+WAVES = 4
+ADDS = 8
 SPACE = "user:bench"
 ADD = Target(1.3)
 CONCURRENT = Target(0.5, larger_is_better=True)
 
 
 async def measure_adding(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
-    """Memory is opened as by default: vectors follow in the background while adds go on."""
+    """Memory is opened as by default: vectors follow in the background, where they hold up both sides alike."""
     with bare(folder / "bare.db") as script:
         async with afterturn.open(folder / "ours.db") as memory:
             await memory.ready()
@@ -26,7 +28,7 @@ async def measure_adding(folder: Path, scale: Scale, told: Progress) -> list[Fig
 
 
 async def _durable(memory: afterturn.Memory, script: Bare, scale: Scale, told: Progress) -> Figure:
-    space, size = memory.space(SPACE), scale.adds
+    space, size = memory.space(SPACE), ADDS
     texts = sentences((scale.rounds + 1) * size, seed=2)
     ready = prepare(sentences((scale.rounds + 1) * size, seed=3))
 
@@ -36,7 +38,6 @@ async def _durable(memory: afterturn.Memory, script: Bare, scale: Scale, told: P
             began = perf_counter()
             await space.add(text)
             times.append(perf_counter() - began)
-        await memory.drain()
         return median(times) * 1e6
 
     async def limit(at: int) -> float:
@@ -47,13 +48,14 @@ async def _durable(memory: afterturn.Memory, script: Bare, scale: Scale, told: P
             times.append(perf_counter() - began)
         return median(times) * 1e6
 
+    await memory.drain()
     found = await alternate(scale.rounds, ours, limit, told, "durable add")
     name = "a bare script that commits the same rows, synchronous=FULL, over the same two hops"
     return Rounds("durable add", "µs", *found, name).figure(ADD, f"{size} adds a round, {scale.rounds} rounds")
 
 
 async def _concurrent(memory: afterturn.Memory, script: Bare, scale: Scale, told: Progress) -> Figure:
-    space, size = memory.space(SPACE), scale.adds * 4
+    space, size = memory.space(SPACE), ADDERS * WAVES
     texts = sentences((scale.rounds + 1) * size, seed=4)
     ready = prepare(sentences((scale.rounds + 1) * size, seed=5))
 
@@ -65,9 +67,7 @@ async def _concurrent(memory: afterturn.Memory, script: Bare, scale: Scale, told
         part = texts[at * size : (at + 1) * size]
         began = perf_counter()
         await asyncio.gather(*(add_all(part[adder::ADDERS]) for adder in range(ADDERS)))
-        took = perf_counter() - began
-        await memory.drain()
-        return size / took
+        return size / (perf_counter() - began)
 
     async def limit(at: int) -> float:
         part = ready[at * size : (at + 1) * size]
@@ -76,6 +76,7 @@ async def _concurrent(memory: afterturn.Memory, script: Bare, scale: Scale, told
             await script.commit(part[start : start + ADDERS])
         return size / (perf_counter() - began)
 
+    await memory.drain()
     found = await alternate(scale.rounds, ours, limit, told, "32 adders")
     name = "the same script, committing ready-made batches of 32"
     return Rounds("32 concurrent adders", "adds/s", *found, name).figure(

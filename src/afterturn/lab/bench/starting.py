@@ -17,6 +17,7 @@ HEAVY = ("apsw", "numpy", "tokenizers")
 MESSAGES = 1000
 START = Target(3.0)
 IMPORTS = 5
+STARTS = 10
 _PROGRAM = """
 import json, sys, time
 began = time.perf_counter()
@@ -57,19 +58,18 @@ async def measure_starting(folder: Path, scale: Scale, told: Progress) -> Figure
 
         async def ours(at: int) -> float:
             times = []
-            for _ in range(scale.starts):
+            for _ in range(STARTS):
                 began = perf_counter()
                 turn = conversation.turn(messages)
                 times.append(perf_counter() - began)
                 # One turn's recall is over before the next begins: memory's loop is as idle as the limit's.
                 await turn.inject([*messages], within=1.0)
                 turn.abort("measured")
-            await memory.drain()
             return median(times) * 1e6
 
         async def limit(at: int) -> float:
             times = []
-            for _ in range(scale.starts):
+            for _ in range(STARTS):
                 began = perf_counter()
                 posted = asyncio.run_coroutine_threadsafe(_nothing(), private)
                 times.append(perf_counter() - began)
