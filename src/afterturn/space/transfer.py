@@ -17,7 +17,7 @@ from afterturn.space.parts import SpaceParts
 
 EXPORT_FORMAT = 1
 CHUNK = 500
-GATE_SLICE = 32
+GATE_SLICE = 8
 PAGE = 1000
 EVENTS_MAX = 100_000
 
