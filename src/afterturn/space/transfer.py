@@ -16,7 +16,7 @@ from afterturn.learn.recording import embed_job
 from afterturn.space.parts import SpaceParts
 
 EXPORT_FORMAT = 1
-CHUNK = 500
+CHUNK = 512
 GATE_SLICE = 8
 PAGE = 1000
 EVENTS_MAX = 100_000
