@@ -1,12 +1,12 @@
 """The real clock and the real ids. Tests and simulations bring their own (`afterturn.testing`)."""
 
-import secrets
+import os
 import threading
 import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_RANDOM_BITS = 32
+_RANDOM_BYTES = 4
 
 
 class SystemClock:
@@ -25,7 +25,7 @@ class TimeOrderedIds:
         self._lock = threading.Lock()
 
     def new(self) -> str:
-        fresh = (int(time.time() * 1000) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+        fresh = (int(time.time() * 1000) << _RANDOM_BYTES * 8) | int.from_bytes(os.urandom(_RANDOM_BYTES))
         with self._lock:
             self._last = value = fresh if fresh > self._last else self._last + 1
         return _encode(value)

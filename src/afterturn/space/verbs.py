@@ -124,7 +124,7 @@ class SpaceCore:
 
         def work(unit: Unit) -> Undone:
             steps = unit.operations.undo(unit.operations.start(operation), target=target)
-            self._embed_later(unit, operation.at)
+            self._embed_later(unit, operation)
             return Undone(operation.id, tuple(steps))
 
         undone = await self._parts.store.write(work)
@@ -218,18 +218,19 @@ class SpaceCore:
 
     def _add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
         added = unit.memories.add(unit.operations.start(operation), admitted)
-        self._embed_later(unit, operation.at)
-        return replace(added, operation=operation.id if added.operation else None)
+        self._embed_later(unit, operation)
+        return added
 
     def _update(self, unit: Unit, operation: Operation, admitted: Admitted, *, expected_version: int | None) -> Entry:
         entry = unit.memories.update(
             unit.operations.start(operation), admitted.id, admitted, expected_version=expected_version
         )
-        self._embed_later(unit, operation.at)
+        self._embed_later(unit, operation)
         return entry
 
-    def _embed_later(self, unit: Unit, at: float) -> None:
-        unit.jobs.add(embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at), coalesce=True)
+    def _embed_later(self, unit: Unit, operation: Operation) -> None:
+        """The operation's id serves the job too: an operation leaves one."""
+        unit.jobs.add(embed_job(operation.tenant, operation.space, operation.id, operation.at), coalesce=True)
 
     async def _forget(self, selector: Selector) -> Forgotten:
         parts, at = self._parts, self._parts.clock.now()

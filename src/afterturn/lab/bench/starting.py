@@ -62,9 +62,9 @@ async def measure_starting(folder: Path, scale: Scale, told: Progress) -> Figure
                 began = perf_counter()
                 turn = conversation.turn(messages)
                 times.append(perf_counter() - began)
-                # One turn's recall is over before the next begins: memory's loop is as idle as the limit's.
-                await turn.inject([*messages], within=1.0)
                 turn.abort("measured")
+                # What a turn leaves to do is over before the next begins: memory's loop is as idle as the limit's.
+                await memory.drain()
             return median(times) * 1e6
 
         async def limit(at: int) -> float:

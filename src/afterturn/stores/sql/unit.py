@@ -1,7 +1,5 @@
 """One transaction's repositories over one session."""
 
-from functools import cached_property
-
 from afterturn.stores.sql.conversations import SqlConversations
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.index import SqlIndex
@@ -18,35 +16,14 @@ class SqlUnit:
     """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand."""
 
     def __init__(self, session: Session, text: TextIndex) -> None:
-        self._entries = Entries(session, text)
+        self._entries = entries = Entries(session, text)
+        self.memories = SqlMemories(entries)
+        self.records = SqlRecords(entries)
+        self.operations = SqlOperations(entries)
+        self.index = SqlIndex(entries)
+        self.jobs = SqlJobs(entries)
+        self.conversations = SqlConversations(entries)
+        self.timeline = SqlTimeline(entries)
 
     def flush(self) -> None:
         self._entries.settle()
-
-    @cached_property
-    def memories(self) -> SqlMemories:
-        return SqlMemories(self._entries)
-
-    @cached_property
-    def records(self) -> SqlRecords:
-        return SqlRecords(self._entries)
-
-    @cached_property
-    def operations(self) -> SqlOperations:
-        return SqlOperations(self._entries)
-
-    @cached_property
-    def index(self) -> SqlIndex:
-        return SqlIndex(self._entries)
-
-    @cached_property
-    def jobs(self) -> SqlJobs:
-        return SqlJobs(self._entries)
-
-    @cached_property
-    def conversations(self) -> SqlConversations:
-        return SqlConversations(self._entries)
-
-    @cached_property
-    def timeline(self) -> SqlTimeline:
-        return SqlTimeline(self._entries)
