@@ -121,10 +121,11 @@ class Records(Protocol):
 
     def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]: ...
 
-    def of_conversation(self, scope: Scope, conversation: str, *, limit: int) -> list[Entry]:
-        """Active records, oldest first; the newest `limit` of them."""
+    def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
+        """Active records, oldest first; the newest `limit` of them. Without `owner`, of every owner's conversation."""
 
-    def next_position(self, tenant: str, space: str, conversation: str) -> int: ...
+    def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
+        """Where the owner's conversation goes on in this space. Without `owner`, the space's own."""
 
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
         """(space, id) of records whose retention has ended."""
@@ -151,16 +152,23 @@ class Operations(Protocol):
         """
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
-        """Erases the rows: text, every version, vectors, index entries, jobs, timeline, turns and blocks.
+        """Erases the rows: text, every version, vectors, index entries, jobs and their errors, timeline and turns.
 
-        Statements that rest only on what is erased go too. Later recordings of what was selected that began before
-        `at` are refused (`is_forgotten`). Only `Store.scrub` makes the bytes go.
+        Statements of the space that rest only on what is erased go too. A conversation goes whoever owns it: in a
+        shared space, every owner's of that id, with the timeline that these owners' spaces keep of it. Not reached:
+        what another space holds, be it records of a conversation of this space's, or ids in its blocks and sources.
+        Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
+        (`is_forgotten`). Only `Store.scrub` makes the bytes go.
         """
 
-    def is_forgotten(
-        self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float
-    ) -> bool:
-        """Whether a forget at or after `since` covered this conversation, one of the speakers, or the whole space."""
+    def epoch(self, tenant: str, space: str) -> int:
+        """The number of the newest forget, 0 before the first: what a turn notes when it starts.
+
+        Forgets are counted, not timed, so that no step of a clock counts. One count serves all spaces of a tenant.
+        """
+
+    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+        """Whether a forget after the epoch `since` covered this conversation, one of the speakers, or all the space."""
 
 
 class Index(Protocol):
@@ -242,13 +250,18 @@ class Conversations(Protocol):
     def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
         """True for the first call that records it; a turn is recorded at most once (C3)."""
 
-    def abandon_turns(self, *, started_before: float, at: float) -> int:
-        """Open turns that nobody came back to; how many."""
+    def abandon_turns(self, tenant: str, *, started_before: float, at: float) -> int:
+        """The tenant's open turns that nobody came back to; how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
         """Idempotent by hash."""
 
-    def blocks(self, key: ConversationKey) -> list[BlockRow]: ...
+    def blocks(self, key: ConversationKey) -> list[BlockRow]:
+        """Oldest first, without the refs of what was forgotten.
+
+        Those of the space's forgotten conversations come before them, with hash and size alone: a host may still show
+        them, and they must still be told from what was said (C5).
+        """
 
     def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
         """Ids, newest activity first."""

@@ -103,7 +103,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What somebody asks to have stored, before the guard has seen it."""
+    """What somebody asks to have stored, before the guard has seen it.
+
+    `owner` is the space whose conversation it was said in; None is the space that it is stored in.
+    """
 
     text: str
     kind: Kind = Kind.STATEMENT
@@ -112,6 +115,7 @@ class Draft:
     agent: str | None = None
     project: str | None = None
     conversation: str | None = None
+    owner: str | None = None
     turn: str | None = None
     position: int | None = None
     speaker: str | None = None
@@ -145,7 +149,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored version of a statement or of a recorded message."""
+    """One stored version of a statement or of a recorded message.
+
+    `owner` is the space whose conversation it was said in, None when that is the entry's own `space`.
+    """
 
     id: str
     version: int
@@ -162,6 +169,7 @@ class Entry:
     agent: str | None = None
     project: str | None = None
     conversation: str | None = None
+    owner: str | None = None
     turn: str | None = None
     position: int | None = None
     speaker: str | None = None
@@ -212,13 +220,15 @@ class LaneQuery:
 
     `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
     `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
-    only when `evidence` asks for them (C6).
+    only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
+    id is another conversation (L2). Without `owner` the id alone counts.
     """
 
     scope: Scope
     now: float
     lane: Lane | None = None
     conversation: str | None = None
+    owner: str | None = None
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
     filter: Filter = Filter()
