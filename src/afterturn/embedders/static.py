@@ -30,6 +30,7 @@ _HEADER_BYTES_MAX = 65536
 _TEXT_CHARS_MAX = 4000
 # A batch's rows stay in the processor's cache: 256 short texts are about 4 MB of them.
 _BATCH_TEXTS = 256
+_INDIVISIBLE = ("<", "\u2581")
 
 
 class StaticEmbedder:
@@ -61,7 +62,7 @@ class StaticEmbedder:
         weights, tokenizer = self._parts()
         vectors = np.zeros((len(texts), _DIMENSIONS), dtype=np.float32)
         for start in range(0, len(texts), _BATCH_TEXTS):
-            tokens = [_tokens(tokenizer, text) for text in texts[start : start + _BATCH_TEXTS]]
+            tokens = _tokenised(tokenizer, texts[start : start + _BATCH_TEXTS])
             vectors[start : start + len(tokens)] = _pooled(weights, tokens)
         return vectors
 
@@ -73,10 +74,33 @@ class StaticEmbedder:
             return self._loaded
 
 
+def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Each text's tokens. Words that come again in the same texts are looked up, which is most of them."""
+    known: dict[str, list[int]] = {}
+    found: list[list[int]] = []
+    for text in texts:
+        plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
+        tokens: list[int] = []
+        for piece in _pieces(plain):
+            ids = known.get(piece)
+            if ids is None:
+                ids = known[piece] = _tokens(tokenizer, piece)
+            tokens += ids
+        found.append(tokens)
+    return found
+
+
+def _pieces(text: str) -> list[str]:
+    """Parts whose tokens, one after another, are the whole text's: no token of this vocabulary reaches over a single
+    space. Several spaces or their own sign in a row do merge, and markup such as `<s>` is a token by itself."""
+    if "  " in text or text[:1] == " " or text[-1:] == " " or any(sign in text for sign in _INDIVISIBLE):
+        return [text]
+    return text.split(" ") if text else []
+
+
 def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
     # One text at a time: the batch calls start threads of their own, and warn in every child that forks afterwards.
-    plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
-    ids: list[int] = tokenizer.encode(plain, add_special_tokens=False).ids
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 
 
@@ -90,7 +114,9 @@ def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> ND
     flat = np.array([token for ids in tokens for token in ids], dtype=np.intp)
     starts = np.cumsum([0, *(len(tokens[at]) for at in filled[:-1])])
     # The length of a mean's direction does not depend on the count, so the sum does.
-    sums[filled] = np.add.reduceat(weights[flat].astype(np.float32), starts, axis=0)
+    # Each row is converted once, however often it occurs: converting costs more than copying.
+    distinct, places = np.unique(flat, return_inverse=True)
+    sums[filled] = np.add.reduceat(weights[distinct].astype(np.float32)[places], starts, axis=0)
     norms = np.linalg.norm(sums, axis=1, keepdims=True)
     np.divide(sums, norms, out=sums, where=norms > 0)
     return sums
