@@ -94,3 +94,101 @@ def test_a_cut_record_is_marked_and_within_its_limit(text: str, limit: int) -> N
     gate = Gate(Config(record_bytes_max=limit), ManualClock(), SequentialIds())
     admitted = gate.admit_record(Draft(text * 10))
     assert admitted is None or len(admitted.text.encode()) <= limit
+
+
+BAD_FIELDS: list[tuple[str, object]] = [
+    ("position", -1),
+    ("position", 2**53 + 1),
+    ("position", 10**30),
+    ("position", True),
+    ("position", "first"),
+    ("speaker", "half \ud800"),
+    ("speaker", "x" * 1_000_000),
+    ("speaker", " "),
+    ("turn", "\x1b[31mred\x07"),
+    ("conversation", "\u202egnirts"),
+    ("agent", "a\nb"),
+    ("project", ""),
+    ("owner", "nobody"),
+    ("metadata", {"a": {"b": [1]}}),
+    ("metadata", {"a": float("nan")}),
+    ("metadata", {"a": "y" * 10_000}),
+    ("metadata", {"a": "\ud800"}),
+    ("metadata", {"\ud800": 1}),
+    ("metadata", {"a": "b\x00"}),
+    ("metadata", [1]),
+    ("sources", ("\ud800",)),
+    ("sources", "abcd"),
+    ("sources", tuple(f"s{at:04d}" for at in range(5000))),
+    ("id", "\x1b[2J..;"),
+    ("id", "0k3v8r2c.2"),
+    ("occurred_at", float("inf")),
+    ("occurred_at", float("nan")),
+    ("expires_at", 1e300),
+    ("valid_from", "soon"),
+    ("valid_to", True),
+]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("field, value", BAD_FIELDS)
+def test_an_import_with_a_bad_field_is_refused_by_its_name(kind: Kind, field: str, value: object) -> None:
+    """G1: what somebody brings on purpose is checked whole, records too."""
+    with pytest.raises(InvalidInput, match=f"(?i){field.removesuffix('s')}"):
+        GATE.admit_import(Draft("Ada likes tea", kind=kind, **{field: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field, value", BAD_FIELDS)
+def test_a_statement_with_a_bad_field_is_refused(field: str, value: object) -> None:
+    """G1: nothing reaches a store that could not be read, filtered or shown again."""
+    with pytest.raises(InvalidInput):
+        GATE.admit(Draft("Ada likes tea", **{field: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field, value", [*BAD_FIELDS, ("occurred_at", "soon"), ("sources", (5,)), ("turn", 5)])
+def test_a_record_is_never_refused_for_a_field(field: str, value: object) -> None:
+    """C1, G1: what a host's message brings is mended until the strict check would take it, and the reason says so."""
+    admitted = GATE.admit_record(Draft("Ada likes tea", **{field: value}))  # type: ignore[arg-type]
+    assert admitted is not None
+    assert (admitted.verdict, field in admitted.reason) == (Verdict.REDACT, True)
+    GATE.admit_import(admitted.draft)
+
+
+@pytest.mark.parametrize("field", ["kind", "origin", "target", "pinned"])
+def test_fields_of_the_wrong_type_are_refused(field: str) -> None:
+    """G1: a text is no origin, even if it reads like one."""
+    with pytest.raises(InvalidInput, match=field):
+        GATE.admit_import(Draft("Ada likes tea", **{field: "user"}))  # type: ignore[arg-type]
+
+
+def test_a_mended_name_keeps_what_can_be_read() -> None:
+    """C1: half a surrogate or an escape becomes a replacement character; a long name is shortened."""
+    admitted = GATE.admit_record(Draft("hello", speaker="A\x1bd\ud800a" + "x" * 300))
+    assert admitted is not None
+    assert admitted.draft.speaker == ("A\ufffdd\ufffda" + "x" * 300)[:200]
+
+
+def test_a_position_out_of_range_is_moved_to_its_edge() -> None:
+    """C1: one poisoned position does not keep later messages out."""
+    admitted = GATE.admit_record(Draft("hello", position=2**63))
+    assert admitted is not None
+    assert admitted.draft.position == 2**53
+
+
+@pytest.mark.parametrize("text", ["", "a\x00b", "\ud800", "x" * 1_048_577])
+def test_an_imported_record_is_refused_for_its_text(text: str) -> None:
+    """G1: only what a host says is mended; a file can be."""
+    with pytest.raises(InvalidInput):
+        GATE.admit_import(Draft(text, kind=Kind.RECORD))
+
+
+def test_an_imported_record_keeps_its_bytes() -> None:
+    """C1: verbatim, white space included."""
+    assert GATE.admit_import(Draft(" cafe\u0301\r\n", kind=Kind.RECORD)).text == " cafe\u0301\r\n"
+
+
+@pytest.mark.parametrize("draft", ["text", None, {"text": "tea"}])
+def test_what_is_no_draft_is_refused(draft: object) -> None:
+    """G1: the type is named."""
+    with pytest.raises(InvalidInput, match="Draft"):
+        GATE.admit_import(draft)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 
 from afterturn.base.errors import InvalidInput, InvalidName, TooLarge
 from afterturn.base.types import Metadata
@@ -11,6 +12,7 @@ METADATA_BYTES_MAX = 4096
 
 _SPACE = re.compile(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
 _ID = re.compile(r"[0-9a-z]{4,40}")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_name(value: object, what: str) -> str:
@@ -40,17 +42,16 @@ def check_id(value: object, what: str = "memory id") -> str:
     return value
 
 
-def check_metadata(value: Metadata) -> Metadata:
+def check_metadata(value: object) -> Metadata:
     """Flat, with scalar values, at most 4 KiB as JSON."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f'Metadata must be a mapping such as {{"team": "a"}}, not {type(value).__name__}.')
     if not value:
         return value
     for key, item in value.items():
-        if not isinstance(key, str) or not key:
-            raise InvalidInput(f"Metadata keys must be non-empty text, not {key!r}.")
-        if not isinstance(item, str | int | float | bool | None):
-            raise InvalidInput(f"Metadata {key!r} is a {type(item).__name__}. Use text, a number, true, false or null.")
+        check_member(key, item)
     try:
-        size = len(json.dumps(dict(value), allow_nan=False).encode())
+        size = len(json.dumps(dict(value), ensure_ascii=False, allow_nan=False).encode())
     except ValueError as error:
         raise InvalidInput(
             f"Metadata can not be written as JSON: {error}. Use finite numbers and plain text."
@@ -62,3 +63,30 @@ def check_metadata(value: Metadata) -> Metadata:
             limit_bytes=METADATA_BYTES_MAX,
         )
     return value
+
+
+def check_member(key: object, item: object) -> None:
+    """One key of metadata with its value, as it is stored or asked for."""
+    if not isinstance(key, str) or not is_storable(key) or not key:
+        raise InvalidInput(f"The metadata key {repr(key)[:60]} can not be used. Use non-empty, plain text.")
+    if not isinstance(item, str | int | float | bool | None):
+        raise InvalidInput(
+            f"Metadata {key[:60]!r} is a {type(item).__name__}. Use text, a number, true, false or null."
+        )
+    if isinstance(item, str) and not is_storable(item):
+        raise InvalidInput(f"Metadata {key[:60]!r} holds NUL or half of a surrogate pair. Use plain text.")
+
+
+def is_storable(text: str) -> bool:
+    """Whether every store can hold it: no NUL, no lone surrogates."""
+    if text.isascii():
+        return "\x00" not in text
+    return not _UNSTORABLE.search(text)
+
+
+def mend_name(value: str) -> str | None:
+    """The nearest name that `check_name` takes, for what a host's messages bring. None when nothing is left of it."""
+    if value.isprintable() and len(value) <= NAME_CHARS_MAX:
+        return value if value.strip() else None
+    shown = (character if character.isprintable() else "\ufffd" for character in value[:NAME_CHARS_MAX])
+    return "".join(shown).strip() or None

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from afterturn.base.config import Config
 from afterturn.base.errors import EmptyText, InvalidInput, InvalidText, TooLarge
-from afterturn.base.names import check_metadata, check_name
 from afterturn.base.ports import Clock, Ids
 from afterturn.base.terms import content_hash, terms
 from afterturn.base.types import Admitted, Draft, Kind, Verdict
+from afterturn.guard.fields import check_fields, mend_fields
 
 CUT_MARK = " […]"
 
@@ -24,19 +24,32 @@ class Gate:
     def admit(self, draft: Draft) -> Admitted:
         """A statement somebody wrote on purpose. Raises InvalidInput when it can not be taken as it is."""
         text = unicodedata.normalize("NFC", check_text(draft.text, "memory")).strip()
-        _check_size(text, self._config.statement_bytes_max)
-        _check_fields(draft)
+        _check_size(text, "statement", self._config.statement_bytes_max)
+        check_fields(draft)
+        return self._admitted(draft, text)
+
+    def admit_import(self, draft: Draft) -> Admitted:
+        """A statement or a recorded message that somebody brings. Raises InvalidInput, which names the field."""
+        if not isinstance(draft, Draft):
+            raise InvalidInput(f"A {type(draft).__name__} is no Draft. Pass afterturn.Draft objects.")
+        if draft.kind is not Kind.RECORD:
+            return self.admit(draft)
+        text = check_text(draft.text, "record")
+        _check_size(text, "record", self._config.record_bytes_max)
+        check_fields(draft)
         return self._admitted(draft, text)
 
     def admit_record(self, draft: Draft) -> Admitted | None:
-        """A message as it was said. Never raises for its text: what can't be stored is mended and says so.
+        """A message as it was said. Never raises: what can't be stored is mended, fields too, and `reason` says so.
 
         None when nothing but white space is left.
         """
         text, reasons = _mended(draft.text, self._config.record_bytes_max)
         if not text.strip():
             return None
-        admitted = self._admitted(replace(draft, kind=Kind.RECORD), text)
+        sound, mended = mend_fields(replace(draft, kind=Kind.RECORD))
+        reasons.extend([mended] if mended else [])
+        admitted = self._admitted(sound, text)
         return replace(admitted, verdict=Verdict.REDACT, reason="; ".join(reasons)) if reasons else admitted
 
     def _admitted(self, draft: Draft, text: str) -> Admitted:
@@ -69,31 +82,14 @@ def check_text(text: object, what: str) -> str:
     return text
 
 
-def _check_size(text: str, limit_bytes: int) -> None:
+def _check_size(text: str, what: str, limit_bytes: int) -> None:
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit_bytes:
         raise TooLarge(
-            f"The memory is {size} bytes; one statement may have {limit_bytes}. "
-            "Split it into single statements, or raise `statement_bytes_max`.",
+            f"The text is {size} bytes; one {what} may have {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
             size_bytes=size,
             limit_bytes=limit_bytes,
         )
-
-
-def _check_fields(draft: Draft) -> None:
-    check_metadata(draft.metadata)
-    for value, what in (
-        (draft.agent, "agent"),
-        (draft.project, "project"),
-        (draft.conversation, "conversation"),
-        (draft.speaker, "speaker"),
-    ):
-        if value is not None:
-            check_name(value, what)
-    for source in draft.sources:
-        check_name(source, "source")
-    if draft.valid_from is not None and draft.valid_to is not None and draft.valid_to <= draft.valid_from:
-        raise InvalidInput("The memory would end being valid before it begins. Let `valid_to` be after `valid_from`.")
 
 
 def _mended(text: str, limit_bytes: int) -> tuple[str, list[str]]:
