@@ -17,7 +17,8 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for ever.
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for ever. Beside
+# a bulk import, embedding would make both slower than one after the other: they would fight for Python's lock.
 GATHER = 0.2
 GATHER_MAX = 2.0
 ATTEMPTS_MAX = 5
@@ -49,20 +50,16 @@ class JobRunner:
         self._work = work
         self._handlers = dict(handlers)
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._claimed: set[str] = set()
 
-    def wake(self, *, at_once: bool = False) -> None:
-        """There may be something to do, `at_once` or when writes pause. To be called on the loop."""
+    def wake(self) -> None:
+        """There may be something to do, as soon as writes pause. To be called on the loop."""
         self._wake.set()
-        if at_once:
-            self._hurry.set()
 
     async def run(self) -> None:
         """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
         while True:
             self._wake.clear()
-            self._hurry.clear()
             await self.run_due()
             if await _is_set(self._wake, within=POLL):
                 await self._gather()
@@ -70,7 +67,8 @@ class JobRunner:
     async def _gather(self) -> None:
         for _ in range(round(GATHER_MAX / GATHER)):
             self._wake.clear()
-            if await _is_set(self._hurry, within=GATHER) or not self._wake.is_set():
+            await asyncio.sleep(GATHER)
+            if not self._wake.is_set():
                 return
 
     async def run_due(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
@@ -12,10 +11,6 @@ from afterturn.base.ports import Clock, Ids, Store
 from afterturn.base.types import Selector
 from afterturn.guard.gate import Gate
 from afterturn.recall.embedding import Embedding
-
-
-class Wake(Protocol):
-    def __call__(self, *, at_once: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +25,5 @@ class SpaceParts:
     events: Events
     embedding: Embedding | None
     tenant: str
-    on_write: Wake
+    on_write: Callable[[], None]
     on_forget: Callable[[str, Selector], Awaitable[int]]

@@ -84,8 +84,7 @@ async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], gro
         return created
 
     written = await parts.store.write(work)
-    # So that embedding goes on beside the next chunks.
-    parts.on_write(at_once=True)
+    parts.on_write()
     return written
 
 
