@@ -117,14 +117,14 @@ class BrokenIndex:
     def __getattr__(self, name: str):
         return getattr(self._index, name)
 
-    def matches(self, query, wanted, *, limit):
+    def matches(self, query, wanted, **bounds):
         if query.lane is self._lane:
             raise self._error
-        return self._index.matches(query, wanted, limit=limit)
+        return self._index.matches(query, wanted, **bounds)
 
 
 def broken_unit(unit, lane: Lane, error: Exception) -> Any:
-    return SimpleNamespace(index=BrokenIndex(unit.index, lane, error))
+    return SimpleNamespace(index=BrokenIndex(unit.index, lane, error), check=unit.check)
 
 
 def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
@@ -145,6 +145,36 @@ def test_a_recall_that_was_given_up_blames_no_lane(library):
     given_up = DeadlineExceeded("stopped")
     with pytest.raises(DeadlineExceeded):
         library.read(lambda unit: recall(broken_unit(unit, Lane.LONG_TERM, given_up), request("cat")))
+
+
+class Impatient:
+    """The real unit, whose caller gives up after so many checks."""
+
+    def __init__(self, unit, checks: int) -> None:
+        self._unit = unit
+        self.checks = checks
+
+    def __getattr__(self, name: str):
+        return getattr(self._unit, name)
+
+    def check(self) -> None:
+        self.checks -= 1
+        if self.checks < 0:
+            raise DeadlineExceeded("nobody waits any more")
+
+
+def test_scoring_stops_when_its_caller_has_given_up(library):
+    """L1: between two statements of the store as well."""
+    library.add_all([f"tea number {number}" for number in range(130)])
+    with pytest.raises(DeadlineExceeded):
+        library.read(lambda unit: recall(Impatient(unit, 2), request("tea")))
+
+
+def test_reading_the_past_stops_when_its_caller_has_given_up(library):
+    """L7: every entry of that time is read, so every one may be the last."""
+    library.add_all([f"tea number {number}" for number in range(5)])
+    with pytest.raises(DeadlineExceeded):
+        library.read(lambda unit: recall_as_of(Impatient(unit, 4), request("tea"), 900.0))
 
 
 def test_broken_vectors_leave_the_words(library, caplog):

@@ -1,8 +1,9 @@
 """Search by words on a real store."""
 
 from afterturn.base.terms import terms
-from afterturn.base.types import Lane, LaneQuery, Scope
-from afterturn.recall.lexical import CANDIDATES_MAX, Lexical, Scored, weigh_terms
+from afterturn.base.types import Extent, Lane, LaneQuery, Match, Scope
+from afterturn.recall.lexical import CANDIDATES_MAX, QUERY_TERMS_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_terms
+from afterturn.testing.entries import entry
 
 ADA = Scope("default", ("user:ada",))
 
@@ -92,14 +93,12 @@ class Frequencies:
         self.asked: tuple[str, ...] = ()
 
     def extents(self, scope):
-        from afterturn.base.types import Extent
-
         return {"user:ada": Extent(100_000, 1_000_000, 1)}
 
     def frequencies(self, scope, wanted):
         return {"user:ada": {term: self.counts[term] for term in wanted if term in self.counts}}
 
-    def matches(self, query, wanted, *, limit):
+    def matches(self, query, wanted, *, limit, terms_max):
         self.asked = tuple(wanted)
         return []
 
@@ -120,3 +119,49 @@ def test_common_words_are_not_searched_by_beside_rare_ones():
 def test_a_query_of_common_words_is_searched_by_the_rarest():
     """L6: something is always searched when the space knows a word of the query."""
     assert ask({"cat": 30_000, "dog": 20_000}, "cat", "dog") == ("dog",)
+
+
+def test_a_long_query_is_scored_by_its_rarest_words():
+    """L6: a pasted page asks for what is rare in it, wherever in the page that stands."""
+    counts = {f"common{number}": 400 for number in range(100)} | {"miso": 3}
+    lexical = weigh_terms(Frequencies(counts), ADA, list(counts))  # type: ignore[arg-type]
+    assert len(lexical.terms) == QUERY_TERMS_MAX
+    assert "miso" in lexical.terms
+
+
+class Looked(tuple[str, ...]):
+    """A candidate's terms that count how many of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self):
+        Looked.looks += len(self)
+        return super().__iter__()
+
+    def count(self, value):
+        Looked.looks += len(self)
+        return super().count(value)
+
+
+def test_scoring_looks_at_each_term_once(monkeypatch):
+    """L6: the time grows with the candidates' words, however many words the query has."""
+    monkeypatch.setattr(Looked, "looks", 0)
+    wanted = [f"word{number}" for number in range(200)]
+    lexical = weigh_terms(Frequencies(dict.fromkeys(wanted, 2)), ADA, wanted)  # type: ignore[arg-type]
+    held = Looked(wanted * 40)
+    [scored] = lexical.scores([Match(1, entry("x"), held)])
+    assert scored.score > 0
+    assert Looked.looks == len(held)
+
+
+def test_a_giant_corpus_is_scored_within_bounds(library):
+    """L6: of the longest candidates only as many are read as there is time for."""
+    body = "tea " * 8192
+    for number in range(40):
+        library.add(f"{body} {number}", conversation=f"old{number}")
+    library.add("tea in short", conversation="short")
+    found = library.read(
+        lambda unit: weigh_terms(unit.index, ADA, ["tea"]).search(unit.index, LaneQuery(ADA, 1000.0, Lane.EPISODIC))
+    )
+    assert TERMS_READ_MAX - 8192 < sum(len(item.match.terms) for item in found) <= TERMS_READ_MAX
+    assert "tea in short" in texts(found)

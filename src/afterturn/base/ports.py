@@ -180,8 +180,13 @@ class Index(Protocol):
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
         """By space: in how many of its active entries each term occurs; absent when in none."""
 
-    def matches(self, query: LaneQuery, terms: Sequence[str], *, limit: int) -> list[Match]:
-        """Active, unexpired entries in the scope and lane with at least one of the terms; the newest `limit`."""
+    def matches(
+        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
+    ) -> list[Match]:
+        """Active, unexpired entries in the scope and lane with at least one of the terms; the newest `limit`.
+
+        Newest first. `terms_max` bounds the terms of all of them together: the longest are left out, but never all.
+        """
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
         """Those of `keys` that the query admits, in no particular order."""
@@ -278,6 +283,9 @@ class Timeline(Protocol):
 
 class Unit(Protocol):
     """One transaction. Valid only inside the function that was handed it."""
+
+    def check(self) -> None:
+        """Raises DeadlineExceeded when its caller has given up: for long work between two calls of the store."""
 
     @property
     def memories(self) -> Memories: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.lexical import Lexical, Scored, distinct_terms, weigh_space, weigh_terms
+from afterturn.recall.lexical import Lexical, Scored, telling_terms, weigh_space, weigh_terms
 from afterturn.recall.ranking import SIMILARITY_MIN, fuse, in_order, without_repeats
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class RecallRequest:
     score_min: float
     query_vector: NDArray[np.float32] | None = None
     conversation: str | None = None
+    owner: str | None = None
     lanes: tuple[Lane, ...] = tuple(Lane)
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
@@ -68,6 +69,7 @@ class RecallRequest:
             now=self.now,
             lane=lane,
             conversation=self.conversation,
+            owner=self.owner,
             excluded_refs=self.excluded_refs,
             visible_hashes=self.visible_hashes,
             filter=self.filter,
@@ -115,7 +117,7 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
             missing.append(lane.value)
         known[lane] = found or []
     lexical = _weigh_matches(wanted, [match for matches in known.values() for match in matches])
-    hits = [_hit(lexical.score(match), lane, None) for lane, matches in known.items() for match in matches]
+    hits = [_hit(item, lane, None) for lane in known for item in lexical.scores(known[lane], unit.check)]
     return _recollection(request, [hit for hit in hits if hit.terms], missing)
 
 
@@ -128,7 +130,7 @@ class _LaneSearch:
 
     def hits(self, lexical: Lexical) -> list[Hit]:
         query = self.request.lane_query(self.lane)
-        scored = {item.match.key: item for item in lexical.search(self.unit.index, query)}
+        scored = {item.match.key: item for item in lexical.search(self.unit.index, query, self.unit.check)}
         cosines: dict[int, float] = {}
         if self.similarities is not None:
             cosines = self.similarities.of(list(scored))
@@ -186,15 +188,22 @@ def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence
 
 
 def _known_at(unit: Unit, query: LaneQuery, at: float) -> list[Match]:
-    entries = unit.memories.known_at(query, at)
-    return [Match(key, entry, terms(entry.text)) for key, entry in enumerate(entries)]
+    matches = []
+    for key, entry in enumerate(unit.memories.known_at(query, at)):
+        unit.check()
+        matches.append(Match(key, entry, terms(entry.text)))
+    return matches
 
 
 def _weigh_matches(wanted: tuple[str, ...], matches: Sequence[Match]) -> Lexical:
-    distinct = distinct_terms(wanted)
-    spaces = {}
-    for space in {match.entry.space for match in matches}:
-        texts = [match.terms for match in matches if match.entry.space == space]
-        frequencies = Counter(term for found in texts for term in set(found))
-        spaces[space] = weigh_space(distinct, frequencies, len(texts), sum(map(len, texts)))
-    return Lexical(distinct, spaces, ())
+    asked = frozenset(wanted)
+    frequencies: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    sizes: defaultdict[str, list[int]] = defaultdict(list)
+    for match in matches:
+        frequencies[match.entry.space].update(asked.intersection(match.terms))
+        sizes[match.entry.space].append(len(match.terms))
+    chosen = telling_terms(wanted, frequencies.values())
+    spaces = {
+        name: weigh_space(chosen, frequencies[name], len(lengths), sum(lengths)) for name, lengths in sizes.items()
+    }
+    return Lexical(chosen, spaces, ())

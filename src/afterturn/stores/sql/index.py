@@ -7,7 +7,7 @@ from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, M
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, WIDTH, read_entries
-from afterturn.stores.sql.session import Value
+from afterturn.stores.sql.session import Row, Value
 
 _BYTES_PER_DIMENSION = 2
 # A batch of long records must fit into memory, and no embedder says more of a text than its beginning.
@@ -46,7 +46,9 @@ class SqlIndex:
             found.setdefault(name, {})[term] = documents
         return found
 
-    def matches(self, query: LaneQuery, terms: Sequence[str], *, limit: int) -> list[Match]:
+    def matches(
+        self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
+    ) -> list[Match]:
         text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
         if not spaces or not terms:
             return []
@@ -58,6 +60,8 @@ class SqlIndex:
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
+        if terms_max is not None:
+            rows = _short_enough(rows, terms_max)
         entries = read_entries(self._session, rows)
         return [Match(row[0], entry, text.terms(row[WIDTH])) for row, entry in zip(rows, entries, strict=True)]
 
@@ -195,3 +199,17 @@ class SqlIndex:
             assert row is not None
             found = int(row[0])
         return found
+
+
+def _short_enough(rows: list[Row], terms_max: int) -> list[Row]:
+    """Drops the longest, by spaces between their terms: reading the terms themselves is what has to be bounded."""
+    lengths = [row[WIDTH].count(" ") for row in rows]
+    if sum(lengths) <= terms_max:
+        return rows
+    kept: list[int] = []
+    for at in sorted(range(len(rows)), key=lengths.__getitem__):
+        terms_max -= lengths[at]
+        if kept and terms_max < 0:
+            break
+        kept.append(at)
+    return [rows[at] for at in sorted(kept)]

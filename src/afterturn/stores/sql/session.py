@@ -10,6 +10,9 @@ Row: TypeAlias = tuple[Any, ...]
 class Session(Protocol):
     """One transaction's view of one connection. Errors come out as `StoreError`s, already translated."""
 
+    def check(self) -> None:
+        """Raises DeadlineExceeded when nobody waits for this transaction any more."""
+
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Runs one statement to its end and gives all its rows."""
 

@@ -17,6 +17,7 @@ class SqlUnit:
 
     def __init__(self, session: Session, text: TextIndex) -> None:
         self._entries = entries = Entries(session, text)
+        self.check = session.check
         self.memories = SqlMemories(entries)
         self.records = SqlRecords(entries)
         self.operations = SqlOperations(entries)

@@ -24,8 +24,12 @@ class ApswSession:
         self._connection = connection
         self._halted = halted
 
+    def check(self) -> None:
+        if self._halted():
+            raise DeadlineExceeded(f"Work on the store {self._connection.filename} was stopped; none of it was kept.")
+
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        self._check()
+        self.check()
         try:
             return self._connection.execute(sql, values).fetchall()
         except apsw.Error as error:
@@ -45,7 +49,7 @@ class ApswSession:
         return self._connection.last_insert_rowid() if self.run(sql, values) else None
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        self._check()
+        self.check()
         try:
             self._connection.executemany(sql, rows).fetchall()
         except apsw.Error as error:
@@ -56,7 +60,3 @@ class ApswSession:
 
     def member(self, column: str, name: str) -> tuple[str, Value]:
         return f"({column} -> ?)", "$." + json.dumps(name, ensure_ascii=False)
-
-    def _check(self) -> None:
-        if self._halted():
-            raise DeadlineExceeded(f"Work on the store {self._connection.filename} was stopped; none of it was kept.")

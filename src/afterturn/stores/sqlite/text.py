@@ -54,7 +54,7 @@ class FtsText:
     def terms(self, stored: str) -> tuple[str, ...]:
         found = stored.split(" ")[1:]
         if _ENCODED not in stored:
-            return tuple(term for term in found if term)
+            return tuple(filter(None, found))
         return tuple(_decode(term) for term in found if term)
 
     def settle(self) -> None:
