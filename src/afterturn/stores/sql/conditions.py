@@ -13,6 +13,9 @@ _VALID = (
     "AND (e.valid_to IS NULL OR e.valid_to > ?)"
 )
 
+OWNED = "coalesce(e.owner, s.name) = ?"
+"""The conversation that an entry belongs to is one of this space's."""
+
 
 class Conditions:
     """Grows a WHERE clause with its values. Every one starts from a scope: nothing reads across unnamed spaces."""
@@ -61,7 +64,7 @@ class Conditions:
         """Lane, validity at `at`, exclusions and filter. The caller decides what `active` means."""
         self.add(_VALID, at, at, at)
         if query.lane is not None:
-            self._lane(query.lane, query.conversation)
+            self._lane(query.lane, query)
         if not query.evidence:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
         if query.excluded_refs:
@@ -70,15 +73,22 @@ class Conditions:
             self.among("e.content_hash", sorted(query.visible_hashes), negated=True)
         self.filter(query.filter)
 
-    def _lane(self, lane: Lane, conversation: str | None) -> None:
+    def _lane(self, lane: Lane, query: LaneQuery) -> None:
+        this, values = _conversation(query)
         match lane:
             case Lane.LONG_TERM:
                 self.add("e.kind = 'statement'")
             case Lane.SHORT_TERM:
-                self.add("e.kind = 'record' AND e.conversation = ?", conversation)
+                self.add(f"e.kind = 'record' AND {this}", *values)
             case Lane.EPISODIC:
                 self.add("e.kind = 'record'")
-                if conversation is not None:
-                    self.add("(e.conversation IS NULL OR e.conversation <> ?)", conversation)
+                if query.conversation is not None:
+                    self.add(f"(e.conversation IS NULL OR NOT ({this}))", *values)
             case _:
                 assert_never(lane)
+
+
+def _conversation(query: LaneQuery) -> tuple[str, list[Value]]:
+    if query.owner is None:
+        return "e.conversation = ?", [query.conversation]
+    return f"e.conversation = ? AND {OWNED}", [query.conversation, query.owner]

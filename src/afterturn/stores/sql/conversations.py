@@ -66,10 +66,12 @@ class SqlConversations:
             self._touch(found[0], at)
         return recorded and ended == 1
 
-    def abandon_turns(self, *, started_before: float, at: float) -> int:
+    def abandon_turns(self, tenant: str, *, started_before: float, at: float) -> int:
         return self._session.run(
-            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND started_at < ?",
-            (at, started_before),
+            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND started_at < ? AND EXISTS "
+            "(SELECT 1 FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+            "WHERE c.key = turn.conversation_key AND s.tenant = ?)",
+            (at, started_before, tenant),
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
@@ -87,8 +89,27 @@ class SqlConversations:
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
         found = self._find(key)
-        if found is None:
-            return []
+        own = [] if found is None else self._blocks(found)
+        known = {block.hash for block in own}
+        return [block for block in self._spent_blocks(key) if block.hash not in known] + own
+
+    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
+        rows = self._session.rows(
+            "SELECT c.id FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+            "WHERE s.tenant = ? AND s.name = ? ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
+            (tenant, space, limit),
+        )
+        return [conversation for (conversation,) in rows]
+
+    def _spent_blocks(self, key: ConversationKey) -> list[BlockRow]:
+        rows = self._session.rows(
+            "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
+            "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
+            (key.tenant, key.space),
+        )
+        return [BlockRow(block_hash, "", (), size_bytes, 0.0) for block_hash, size_bytes in rows]
+
+    def _blocks(self, found: Row) -> list[BlockRow]:
         refs: dict[str, list[str]] = {}
         for block_hash, ref in self._session.rows(
             "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal", found
@@ -103,14 +124,6 @@ class SqlConversations:
             BlockRow(block_hash, turn, tuple(refs.get(block_hash, ())), size_bytes, injected_at)
             for block_hash, turn, size_bytes, injected_at in rows
         ]
-
-    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
-        rows = self._session.rows(
-            "SELECT c.id FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-            "WHERE s.tenant = ? AND s.name = ? ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
-            (tenant, space, limit),
-        )
-        return [conversation for (conversation,) in rows]
 
     def _find(self, key: ConversationKey) -> Row | None:
         return self._session.row(_FIND, (key.tenant, key.space, key.id))

@@ -1,14 +1,14 @@
 """Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables."""
 
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from typing import Any
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Erased, Selector, reference
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Value
+from afterturn.stores.sql.tombstones import Tombstones
 
 _BATCH = 500
 # Whatever could hold an id or a name inside a longer text is cut at these before it is compared.
@@ -19,6 +19,7 @@ class Eraser:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
+        self._tombstones = Tombstones(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         kind, selected = _selected(selector)
@@ -26,30 +27,19 @@ class Eraser:
         self._entries.settle()
         doomed = self._doomed(space_key, kind, selected)
         names = self._names(space_key, doomed)
+        owners = self._owners(tenant, space_key, selected) if kind == "conversation" else []
         self._erase_entries(space_key, list(doomed))
-        self._erase_names(names)
+        self._erase_names(space_key, names)
         self._erase_conversations(space_key, kind, selected)
         words = names | ({selected} if selected else set())
         self._erase_jobs(space_key, kind, words)
         self._erase_timeline(space_key, kind, words)
-        if kind in ("conversation", "speaker", "everything"):
-            self._leave_tombstone(space_key, kind, selected, at)
-        return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
-
-    def is_forgotten(
-        self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: float
-    ) -> bool:
-        space_key = self._entries.spaces.find(tenant, space)
-        if space_key is None:
-            return False
-        hashes = [_hash("everything", ""), _hash("conversation", conversation)]
-        hashes += [_hash("speaker", speaker) for speaker in speakers]
-        condition, value = self._session.among("hash", hashes)
-        row = self._session.row(
-            f"SELECT 1 FROM tombstone WHERE space_key = ? AND at >= ? AND {condition} LIMIT 1",
-            (space_key, since, value),
+        self._session.run_many(
+            "DELETE FROM timeline WHERE space_key = ? AND conversation = ?", [(owner, selected) for owner in owners]
         )
-        return row is not None
+        if kind in ("conversation", "speaker", "everything"):
+            self._tombstones.leave(space_key, kind, selected, at=at)
+        return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
 
     def _doomed(self, space_key: int, kind: str, selected: str) -> dict[int, tuple[str, int]]:
         """(id, version) by key: every version of what was selected, then whatever rests on nothing else."""
@@ -91,6 +81,15 @@ class Eraser:
         }
         return {reference(*version) for version in doomed.values() if version[1] > 1} | (ids - staying)
 
+    def _owners(self, tenant: str, space_key: int, conversation: str) -> list[int]:
+        """The other spaces whose conversation of this id was recorded here."""
+        rows = self._session.rows(
+            "SELECT DISTINCT o.key FROM entry AS e JOIN space AS o ON o.name = e.owner "
+            "WHERE e.space_key = ? AND e.conversation = ? AND o.tenant = ?",
+            (space_key, conversation, tenant),
+        )
+        return [key for (key,) in rows]
+
     def _erase_entries(self, space_key: int, keys: list[int]) -> None:
         self._entries.withdraw(space_key, keys)
         for start in range(0, len(keys), _BATCH):
@@ -115,11 +114,12 @@ class Eraser:
         )
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
-    def _erase_names(self, names: Collection[str]) -> None:
-        """Ids are unguessable, so wherever one stands in these tables it means the erased entry."""
-        for table, column in (("source", "source"), ("block_ref", "ref")):
+    def _erase_names(self, space_key: int, names: Collection[str]) -> None:
+        """In this space alone: another may use the same id for an entry of its own."""
+        for table, column, parent, parent_key in _NAMING:
             condition, value = self._session.among(column, sorted(names))
-            self._session.run(f"DELETE FROM {table} WHERE {condition}", (value,))
+            within = f"EXISTS (SELECT 1 FROM {parent} AS p WHERE p.key = {table}.{parent_key} AND p.space_key = ?)"
+            self._session.run(f"DELETE FROM {table} WHERE {condition} AND {within}", (value, space_key))
 
     def _erase_conversations(self, space_key: int, kind: str, selected: str) -> None:
         if kind not in ("conversation", "everything"):
@@ -128,6 +128,7 @@ class Eraser:
             "SELECT key FROM conversation WHERE space_key = ? AND (id = ? OR ? = 'everything')",
             (space_key, selected, kind),
         )
+        self._session.run_many(_KEEP_HASHES, [(space_key, key) for (key,) in keys])
         for table in ("turn", "block", "block_ref"):
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
         self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
@@ -136,6 +137,8 @@ class Eraser:
         rows = self._session.rows("SELECT id, payload FROM job WHERE space_key = ?", (space_key,))
         named = [(job_id,) for job_id, payload in rows if kind == "everything" or _mentions(payload, words)]
         self._session.run_many("DELETE FROM job WHERE id = ?", named)
+        # Whatever failed may have quoted the text that it failed on.
+        self._session.run("UPDATE job SET error = '' WHERE space_key = ? AND error <> ''", (space_key,))
 
     def _erase_timeline(self, space_key: int, kind: str, words: Set[str]) -> None:
         rows = self._session.rows("SELECT seq, conversation, data FROM timeline WHERE space_key = ?", (space_key,))
@@ -146,14 +149,12 @@ class Eraser:
         ]
         self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
 
-    def _leave_tombstone(self, space_key: int, kind: str, selected: str, at: float) -> None:
-        self._session.run(
-            "INSERT INTO tombstone (space_key, kind, hash, at) VALUES (?, ?, ?, ?) ON CONFLICT (space_key, kind, hash) "
-            "DO UPDATE SET at = CASE WHEN excluded.at > tombstone.at THEN excluded.at ELSE tombstone.at END",
-            (space_key, kind, _hash(kind, selected), at),
-        )
 
-
+_NAMING = (("source", "source", "entry", "entry_key"), ("block_ref", "ref", "conversation", "conversation_key"))
+_KEEP_HASHES = (
+    "INSERT INTO spent_block (space_key, hash, size_bytes) "
+    "SELECT ?, hash, size_bytes FROM block WHERE conversation_key = ? ON CONFLICT (space_key, hash) DO NOTHING"
+)
 _CONDITIONS = {
     "memory": "id = ?",
     "conversation": "conversation = ?",
@@ -175,10 +176,6 @@ def _selected(selector: Selector) -> tuple[str, str]:
     if len(chosen) != 1:
         raise InvalidInput("Say what to forget by exactly one of memory, conversation, source, speaker or everything.")
     return chosen[0]
-
-
-def _hash(kind: str, value: str) -> str:
-    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _mentions(payload: str, words: Set[str]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from afterturn.base.errors import Conflict
 from afterturn.base.types import Admitted, Entry, Operation, Scope
-from afterturn.stores.sql.conditions import Conditions
+from afterturn.stores.sql.conditions import OWNED, Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
 
@@ -17,17 +17,19 @@ class SqlRecords:
     def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]:
         return [self._add(operation, item) for item in admitted]
 
-    def of_conversation(self, scope: Scope, conversation: str, *, limit: int) -> list[Entry]:
+    def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
         where = Conditions(self._session, scope)
         where.add("e.conversation = ? AND e.kind = 'record' AND e.status = 'active'", conversation)
+        if owner is not None:
+            where.add(OWNED, owner)
         sql = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
         return read_entries(self._session, self._session.rows(sql, [*where.values, limit])[::-1])
 
-    def next_position(self, tenant: str, space: str, conversation: str) -> int:
+    def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
         row = self._session.row(
             "SELECT max(position) FROM entry WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
-            "AND conversation = ? AND kind = 'record'",
-            (tenant, space, conversation),
+            "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'",
+            (tenant, space, conversation, "" if owner is None or owner == space else owner),
         )
         return 0 if row is None or row[0] is None else row[0] + 1
 

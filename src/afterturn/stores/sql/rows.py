@@ -8,7 +8,7 @@ from afterturn.stores.sql.session import Row, Session, Value
 
 _COLUMNS = (
     "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
-    "turn position speaker valid_from valid_to expires_at pinned metadata reason"
+    "owner turn position speaker valid_from valid_to expires_at pinned metadata reason"
 ).split()
 
 SELECTED = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
@@ -46,6 +46,7 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
         agent=draft.agent,
         project=draft.project,
         conversation=draft.conversation,
+        owner=None if draft.owner == space else draft.owner,
         turn=draft.turn,
         position=draft.position,
         speaker=draft.speaker,
@@ -78,6 +79,7 @@ def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
         entry.agent,
         entry.project,
         entry.conversation,
+        entry.owner,
         entry.turn,
         entry.position,
         entry.speaker,
@@ -124,16 +126,17 @@ def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
         agent=row[14],
         project=row[15],
         conversation=row[16],
-        turn=row[17],
-        position=row[18],
-        speaker=row[19],
-        valid_from=row[20],
-        valid_to=row[21],
-        expires_at=row[22],
-        pinned=bool(row[23]),
-        metadata=decode_metadata(row[24]),
+        owner=row[17],
+        turn=row[18],
+        position=row[19],
+        speaker=row[20],
+        valid_from=row[21],
+        valid_to=row[22],
+        expires_at=row[23],
+        pinned=bool(row[24]),
+        metadata=decode_metadata(row[25]),
         sources=sources,
-        reason=row[25],
+        reason=row[26],
     )
 
 

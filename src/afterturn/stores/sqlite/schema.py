@@ -35,6 +35,7 @@ _ENTRIES = (
         agent TEXT,
         project TEXT,
         conversation TEXT,
+        owner TEXT,
         turn TEXT,
         position INTEGER,
         speaker TEXT,
@@ -54,7 +55,8 @@ _ENTRIES = (
         ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
         WHERE kind = 'statement' AND status = 'active'""",
     "CREATE INDEX entry_active ON entry (space_key) WHERE status = 'active'",
-    "CREATE INDEX entry_conversation ON entry (space_key, conversation, position) WHERE conversation IS NOT NULL",
+    """CREATE INDEX entry_conversation
+        ON entry (space_key, conversation, coalesce(owner, ''), position) WHERE conversation IS NOT NULL""",
     "CREATE INDEX entry_recorded ON entry (recorded_at) WHERE kind = 'record'",
     """CREATE TABLE source (
         entry_key INTEGER NOT NULL,
@@ -121,6 +123,13 @@ _CONVERSATIONS = (
         PRIMARY KEY (conversation_key, hash, ordinal)
     ) WITHOUT ROWID""",
     "CREATE INDEX block_ref_name ON block_ref (ref)",
+    # Blocks of conversations that were forgotten: a host may still show them, and a hash is not text.
+    """CREATE TABLE spent_block (
+        space_key INTEGER NOT NULL,
+        hash TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        PRIMARY KEY (space_key, hash)
+    ) WITHOUT ROWID""",
     """CREATE TABLE job (
         id TEXT NOT NULL PRIMARY KEY,
         space_key INTEGER NOT NULL,
@@ -149,6 +158,7 @@ _CONVERSATIONS = (
         space_key INTEGER NOT NULL,
         kind TEXT NOT NULL,
         hash TEXT NOT NULL,
+        seq INTEGER NOT NULL UNIQUE,
         at REAL NOT NULL,
         PRIMARY KEY (space_key, kind, hash)
     ) WITHOUT ROWID""",

@@ -5,13 +5,16 @@ Register the package for assertion rewriting first: `pytest.register_assert_rewr
 
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
 from afterturn.testing.conformance.figures import TestFigures
-from afterturn.testing.conformance.forgetting import TestForgetting, TestTombstones
+from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
 from afterturn.testing.conformance.index import TestChanges, TestSearch, TestVectors
 from afterturn.testing.conformance.jobs import TestJobs
 from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestStates
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
+from afterturn.testing.conformance.owners import TestOwners
+from afterturn.testing.conformance.reach import TestReach
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
+from afterturn.testing.conformance.tombstones import TestTombstones
 from afterturn.testing.conformance.units import TestUnits
 
 __all__ = [
@@ -25,6 +28,8 @@ __all__ = [
     "TestKnownAt",
     "TestLanes",
     "TestMemories",
+    "TestOwners",
+    "TestReach",
     "TestRecords",
     "TestScopes",
     "TestSearch",

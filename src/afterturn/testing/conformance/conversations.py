@@ -56,10 +56,16 @@ class TestTurns:
     async def test_turns_that_nobody_came_back_to_are_abandoned(self, store: Store) -> None:
         await self._start(store)
         await self._start(store, TurnRow("turn-2", TurnStatus.OPEN, 50.0, "hash"))
-        abandoned = await store.write(lambda unit: unit.conversations.abandon_turns(started_before=50.0, at=60.0))
+        abandoned = await self._abandon(store, TENANT)
         found = await self._find(store)
         assert found is not None
         assert (abandoned, found.status, found.ended_at) == (1, TurnStatus.ABANDONED, 60.0)
+
+    async def test_another_tenant_s_turns_are_not_abandoned(self, store: Store) -> None:
+        """L2: each tenant has its own idle timeout."""
+        await self._start(store)
+        assert await self._abandon(store, "acme") == 0
+        assert await self._find(store) == _TURN
 
     async def test_conversations_are_listed_by_their_last_activity(self, store: Store) -> None:
         for at, name in ((1.0, "talk"), (2.0, "second"), (3.0, "third")):
@@ -78,6 +84,9 @@ class TestTurns:
 
     async def _find(self, store: Store) -> TurnRow | None:
         return await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"))
+
+    async def _abandon(self, store: Store, tenant: str) -> int:
+        return await store.write(lambda unit: unit.conversations.abandon_turns(tenant, started_before=50.0, at=60.0))
 
     async def _end(self, store: Store, *, at: float, recorded: bool, status: TurnStatus = TurnStatus.COMPLETED) -> bool:
         return await store.write(

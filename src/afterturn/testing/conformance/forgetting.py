@@ -76,18 +76,15 @@ class TestForgetting:
         assert len(await store.read(lambda unit: unit.operations.page(ADA, limit=10))) == 1
 
     async def test_a_conversation_goes_whole(self, store: Store) -> None:
-        """M2: records, turns and blocks of it."""
+        """M2: records and turns of it."""
         await record(store, "hello bees", conversation="talk")
         await record(store, "other bees", conversation="other")
         turn = TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash")
-        block = BlockRow("block-hash", "turn-1", ("m1",), 10, 1.0)
         await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
-        await store.write(lambda unit: unit.conversations.add_block(TALK, block))
         await forget(store, Selector(conversation="talk"))
         assert await texts(store, "bees") == ["other bees"]
         assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
         assert await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1")) is None
-        assert await store.read(lambda unit: unit.conversations.blocks(TALK)) == []
 
     async def test_a_speaker_s_records_go_and_others_stay(self, store: Store) -> None:
         """M2: by speaker."""
@@ -217,43 +214,3 @@ class TestForgetting:
 
 async def _add_job(store: Store, job: Job) -> None:
     await store.write(lambda unit: unit.jobs.add(job))
-
-
-class TestTombstones:
-    async def test_a_forgotten_conversation_is_remembered_as_forgotten(self, store: Store) -> None:
-        """M2: a turn that began before can't bring it back."""
-        await forget(store, Selector(conversation="talk"), at=50.0)
-        assert await self._forgotten(store, conversation="talk", since=50.0)
-        assert not await self._forgotten(store, conversation="talk", since=50.1)
-        assert not await self._forgotten(store, conversation="other", since=1.0)
-
-    async def test_a_forgotten_speaker_is_remembered_as_forgotten(self, store: Store) -> None:
-        """M2: in whatever conversation that speaker is heard."""
-        await forget(store, Selector(speaker="bob"), at=50.0)
-        assert await self._forgotten(store, speakers=("ada", "bob"), since=1.0)
-        assert not await self._forgotten(store, speakers=("ada",), since=1.0)
-
-    async def test_a_forgotten_space_covers_all_of_it(self, store: Store) -> None:
-        """M2: whatever was under way in it."""
-        await forget(store, Selector(everything=True), at=50.0)
-        assert await self._forgotten(store, conversation="anything", since=1.0)
-        assert not await self._forgotten(store, conversation="anything", since=60.0)
-
-    async def test_another_space_is_not_covered(self, store: Store) -> None:
-        """L2: the same conversation id under another owner is another conversation."""
-        await forget(store, Selector(conversation="talk"), space="user:bob", at=50.0)
-        assert not await self._forgotten(store, conversation="talk", since=1.0)
-
-    async def test_the_latest_forgetting_counts(self, store: Store) -> None:
-        for at in (50.0, 90.0, 70.0):
-            await forget(store, Selector(conversation="talk"), at=at)
-        assert await self._forgotten(store, conversation="talk", since=90.0)
-
-    async def _forgotten(
-        self, store: Store, *, conversation: str = "talk", speakers: tuple[str, ...] = (), since: float
-    ) -> bool:
-        return await store.read(
-            lambda unit: unit.operations.is_forgotten(
-                TENANT, SPACE, conversation=conversation, speakers=speakers, since=since
-            )
-        )

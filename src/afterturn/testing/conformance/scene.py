@@ -102,6 +102,7 @@ def draft_fields() -> Draft:
         agent="helper",
         project="garden",
         conversation="talk-1",
+        owner="user:bob",
         turn="turn-1",
         position=3,
         speaker="ada",

@@ -1,0 +1,77 @@
+"""What was forgotten stays forgotten for turns that were under way, whatever the clocks say."""
+
+from afterturn.base.ports import Store
+from afterturn.base.types import Selector
+from afterturn.testing.conformance.scene import SPACE, TENANT, forget
+
+
+class TestTombstones:
+    async def test_a_forgotten_conversation_is_remembered_as_forgotten(self, store: Store) -> None:
+        """M2: a turn that began before can't bring it back; one that begins afterwards is recorded."""
+        before = await _epoch(store)
+        await forget(store, Selector(conversation="talk"))
+        assert await _forgotten(store, conversation="talk", since=before)
+        assert not await _forgotten(store, conversation="talk", since=await _epoch(store))
+        assert not await _forgotten(store, conversation="other", since=before)
+
+    async def test_a_forgotten_speaker_is_remembered_as_forgotten(self, store: Store) -> None:
+        """M2: in whatever conversation that speaker is heard."""
+        await forget(store, Selector(speaker="bob"))
+        assert await _forgotten(store, speakers=("ada", "bob"), since=0)
+        assert not await _forgotten(store, speakers=("ada",), since=0)
+
+    async def test_a_forgotten_space_covers_all_of_it(self, store: Store) -> None:
+        """M2: whatever was under way in it."""
+        await forget(store, Selector(everything=True))
+        assert await _forgotten(store, conversation="anything", since=0)
+        assert not await _forgotten(store, conversation="anything", since=await _epoch(store))
+
+    async def test_another_space_is_not_covered(self, store: Store) -> None:
+        """L2: the same conversation id under another owner is another conversation."""
+        await forget(store, Selector(conversation="talk"), space="user:bob")
+        assert not await _forgotten(store, conversation="talk", since=0)
+
+    async def test_a_clock_that_ran_ahead_refuses_nothing_afterwards(self, store: Store) -> None:
+        """M2: forgets are counted, so a turn that starts after one is free of it, however the clock was put right."""
+        await forget(store, Selector(conversation="talk"), at=9e9)
+        assert not await _forgotten(store, conversation="talk", since=await _epoch(store))
+
+    async def test_a_clock_that_was_put_back_lets_nothing_through(self, store: Store) -> None:
+        """M2: a turn that was under way is refused, though the forget seems to lie before its start."""
+        await forget(store, Selector(conversation="talk"), at=50.0)
+        under_way = await _epoch(store)
+        await forget(store, Selector(conversation="talk"), at=10.0)
+        assert await _forgotten(store, conversation="talk", since=under_way)
+
+    async def test_the_first_epoch_is_zero_and_looking_makes_no_space(self, store: Store) -> None:
+        assert await _epoch(store) == 0
+
+    async def test_each_forget_of_a_conversation_speaker_or_space_begins_an_epoch(self, store: Store) -> None:
+        """M2: the count only grows."""
+        seen = [await _epoch(store)]
+        for selector in (Selector(conversation="talk"), Selector(speaker="bob"), Selector(everything=True)):
+            await forget(store, selector)
+            seen.append(await _epoch(store))
+        assert seen == sorted(set(seen))
+
+    async def test_one_epoch_can_be_compared_in_every_space_of_the_tenant(self, store: Store) -> None:
+        """M2: a turn notes one number, though its conversation's owner and its records are in two spaces."""
+        await forget(store, Selector(everything=True), space="team:bees")
+        under_way = await _epoch(store)
+        assert under_way == await _epoch(store, space="team:bees")
+        await forget(store, Selector(everything=True), space="team:bees")
+        assert await _forgotten(store, space="team:bees", since=under_way)
+
+
+async def _epoch(store: Store, *, space: str = SPACE) -> int:
+    return await store.read(lambda unit: unit.operations.epoch(TENANT, space))
+
+
+async def _forgotten(
+    store: Store, *, conversation: str = "talk", speakers: tuple[str, ...] = (), since: int, space: str = SPACE
+) -> bool:
+    return await store.read(
+        lambda unit: unit.operations.is_forgotten(
+            TENANT, space, conversation=conversation, speakers=speakers, since=since
+        )
+    )
