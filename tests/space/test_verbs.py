@@ -248,3 +248,17 @@ async def test_imported_records_are_recalled_and_stored_once(ada: afterturn.Spac
     first, again = await ada.add_many([said]), await ada.add_many([said])
     assert (first.created, again.created, again.existing) == (1, 0, 1)
     assert await texts(ada, "What is the cat called?") == ["Ada said her cat is called Miso"]
+
+
+async def test_an_update_keeps_when_it_is_true_and_says_when_it_was_said(
+    ada: afterturn.Space, clock: ManualClock
+) -> None:
+    """M1: new words for the same fact; only the telling is new."""
+    start, end = clock.now() - 60, clock.now() + 3600
+    added = await ada.add("Ada is on leave", valid_from=start, valid_to=end, occurred_at=1e9, pinned=True)
+    clock.advance(60)
+    changed = (await ada.update(added.entry.id, "Ada is on leave in Lyon")).entry
+    assert (changed.valid_from, changed.valid_to, changed.pinned) == (start, end, True)
+    assert changed.occurred_at == clock.now()
+    clock.advance(3600)
+    assert await texts(ada, "Is Ada on leave?") == []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TypedDict
 
 from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_metadata
 from afterturn.base.types import Draft, Metadata, Origin, Target
+from afterturn.guard.fields import SECONDS_MAX
 
-_OLDER_NAMES = {"memory": Target.ENVIRONMENT}
+_OLDER_NAME = "memory"
 
 
 class DraftFields(TypedDict, total=False):
@@ -42,19 +44,30 @@ def draft_of(text: str, fields: DraftFields) -> Draft:
         agent=fields.get("agent"),
         project=fields.get("project"),
         speaker=fields.get("speaker"),
-        metadata=fields.get("metadata") or {},
-        pinned=bool(fields.get("pinned", False)),
+        metadata=_metadata(fields.get("metadata")),
+        pinned=fields.get("pinned", False),
         occurred_at=moment(fields.get("occurred_at")),
         valid_from=moment(fields.get("valid_from")),
         valid_to=moment(fields.get("valid_to")),
         expires_at=moment(fields.get("expires_at")),
-        sources=tuple(fields.get("sources", ())),
+        sources=_sources(fields.get("sources", ())),
     )
+
+
+def _metadata(given: Metadata | None) -> Metadata:
+    """A copy: what a caller does to its own mapping meanwhile must not reach the store."""
+    return {} if given is None else dict(check_metadata(given))
+
+
+def _sources(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInput(f"`sources` is a list of ids, not {type(given).__name__}. Pass a list.")
+    return tuple(given)
 
 
 def target_of(value: str) -> Target:
     try:
-        return _OLDER_NAMES.get(value) or Target(value)
+        return Target.ENVIRONMENT if value == _OLDER_NAME else Target(value)
     except ValueError:
         raise InvalidInput(f"{value!r} is no target. Use one of: {', '.join(Target)}.") from None
 
@@ -73,9 +86,9 @@ def moment(value: float | datetime | None) -> float | None:
 def seconds(value: float | datetime) -> float:
     """Unix seconds. A datetime without a time zone is an error: it could mean any of a day's hours."""
     if isinstance(value, datetime):
-        if value.tzinfo is None:
+        if value.utcoffset() is None:
             raise InvalidInput(f"{value.isoformat()} has no time zone. Use datetime.now(timezone.utc) or add one.")
-        return value.astimezone(UTC).timestamp()
-    if not isinstance(value, int | float) or not abs(value) < 1e11:
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < SECONDS_MAX:
         raise InvalidInput(f"{value!r} is no time. Pass Unix seconds or a datetime with a time zone.")
     return float(value)

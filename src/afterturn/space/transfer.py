@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
-from afterturn.base.errors import NotFound
+from afterturn.base.errors import InvalidInput, NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.types import Admitted, Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Verb
-from afterturn.guard.gate import Gate
 from afterturn.learn.recording import embed_job
 from afterturn.space.parts import SpaceParts
 
@@ -38,6 +37,8 @@ async def import_drafts(
     parts: SpaceParts, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
 ) -> Imported:
     """The guard checks one chunk while the store writes the one before it."""
+    if not isinstance(drafts, Iterable):
+        raise InvalidInput(f"A {type(drafts).__name__} is no list of drafts. Pass afterturn.Draft objects.")
     source = iter(drafts)
     created = total = 0
     chunk = await _admitted(parts, source)
@@ -62,14 +63,10 @@ def _raised(outcome: R | BaseException) -> R:
 async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
     chunk: list[Admitted] = []
     while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
-        chunk.extend(admitted for draft in drafts if (admitted := _admit(parts.gate, draft)) is not None)
+        chunk.extend(parts.gate.admit_import(draft) for draft in drafts)
         # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
         await asyncio.sleep(0)
     return chunk
-
-
-def _admit(gate: Gate, draft: Draft) -> Admitted | None:
-    return gate.admit_record(draft) if draft.kind is Kind.RECORD else gate.admit(draft)
 
 
 async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], group: str) -> int:

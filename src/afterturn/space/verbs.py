@@ -34,11 +34,18 @@ from afterturn.base.types import (
 from afterturn.guard.gate import check_text
 from afterturn.learn.recording import embed_job
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.fields import DraftFields, draft_of, seconds
+from afterturn.space.fields import DraftFields, draft_of, moment
 from afterturn.space.parts import SpaceParts
+from afterturn.space.questions import (
+    check_conversation,
+    check_filter,
+    check_lanes,
+    check_limit,
+    check_selector,
+    check_version,
+)
 from afterturn.space.transfer import Imported, Progress, export_lines, import_drafts
 
-LIMIT_MAX = 10_000
 QUERY_CHARS_MAX = 10_000
 
 
@@ -63,14 +70,18 @@ class SpaceCore:
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """
-        imported = await import_drafts(
-            self._parts, self.name, drafts, group=group or self._parts.ids.new(), progress=progress
-        )
+        named = self._parts.ids.new() if group is None else check_name(group, "group")
+        imported = await import_drafts(self._parts, self.name, drafts, group=named, progress=progress)
         self._parts.on_write()
         return imported
 
     async def update(self, entry_id: str, text: str, *, expected_version: int | None = None) -> Changed:
-        """Supersedes a statement. With `expected_version`, only if nobody changed it meanwhile; else Conflict."""
+        """Supersedes a statement. With `expected_version`, only if nobody changed it meanwhile; else Conflict.
+
+        New words for the same fact: everything else stays, also from when to when it is true and when it expires.
+        Only `occurred_at` is the time of the update: that is when it was said so.
+        """
+        check_version(expected_version)
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
@@ -94,13 +105,18 @@ class SpaceCore:
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
         check_id(entry_id)
+        check_version(version)
         return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
 
     async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = Filter()) -> list[Entry]:
-        """Newest first, statements and records; `before` is the last id of the previous page."""
-        count = _limit(limit)
+        """Newest first, statements and records; `before` is the last id of the previous page.
+
+        A filter's numbers are equal as numbers are: 1 finds 1.0, but not True.
+        """
+        count, narrowed = check_limit(limit), check_filter(filter)
+        last = None if before is None else check_id(before)
         return await self._parts.store.read(
-            lambda unit: unit.memories.page(self._scope, filter, limit=count, before=before)
+            lambda unit: unit.memories.page(self._scope, narrowed, limit=count, before=last)
         )
 
     async def history(self, entry_id: str) -> History:
@@ -114,7 +130,7 @@ class SpaceCore:
 
     async def operations(self, *, limit: int = 50) -> Sequence[Operation]:
         """What was done in this space, newest first."""
-        count = _limit(limit)
+        count = check_limit(limit)
         return await self._parts.store.read(lambda unit: unit.operations.page(self._scope, limit=count))
 
     async def undo(self, target: str) -> Undone:
@@ -141,15 +157,7 @@ class SpaceCore:
         everything: bool = False,
     ) -> Forgotten:
         """Erases for good, with every version, vector, index entry, job and waiting recording. Name exactly one."""
-        selector = Selector(memory, conversation, source, speaker, everything)
-        if (
-            sum(
-                (value is not None and value is not False)
-                for value in (memory, conversation, source, speaker, everything)
-            )
-            != 1
-        ):
-            raise InvalidInput("Say what to forget: exactly one of memory, conversation, source, speaker, everything.")
+        selector = check_selector(Selector(memory, conversation, source, speaker, everything))
         if memory is not None:
             await self.get(memory)
         return await self._forget(selector)
@@ -165,35 +173,34 @@ class SpaceCore:
         filter: Filter = Filter(),
     ) -> Recollection:
         """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
-        text = check_text(query, "query")[:QUERY_CHARS_MAX]
+        text, at = check_text(query, "query")[:QUERY_CHARS_MAX], moment(as_of)
         embedding = self._parts.embedding
         request = RecallRequest(
             text=text,
             query_vector=await embedding.query_vector(text) if embedding and as_of is None else None,
             scope=self._scope,
-            conversation=conversation,
-            lanes=tuple(lanes) if lanes is not None else tuple(Lane),
-            limit=_limit(limit),
+            conversation=check_conversation(conversation),
+            lanes=check_lanes(lanes),
+            limit=check_limit(limit),
             score_min=self._parts.config.recall_score_min,
-            filter=filter,
+            filter=check_filter(filter),
             now=self._parts.clock.now(),
             correlation=self._parts.ids.new(),
         )
-        if as_of is not None:
-            at = seconds(as_of)
+        if at is not None:
             return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
         vectors = embedding.index if embedding else None
         return await self._parts.store.read(lambda unit: recall(unit, request, vectors))
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""
-        count = _limit(limit)
+        count, named = check_limit(limit), check_conversation(conversation)
         return await self._parts.store.read(
-            lambda unit: unit.timeline.page(self._scope, conversation=conversation, limit=count)
+            lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
         )
 
     async def conversations(self, *, limit: int = 50) -> Sequence[str]:
-        count = _limit(limit)
+        count = check_limit(limit)
         return await self._parts.store.read(
             lambda unit: unit.conversations.page(self._parts.tenant, self.name, limit=count)
         )
@@ -264,17 +271,14 @@ def _successor(current: Entry, text: str) -> Draft:
         agent=current.agent,
         project=current.project,
         conversation=current.conversation,
+        owner=current.owner,
         turn=current.turn,
         speaker=current.speaker,
+        valid_from=current.valid_from,
+        valid_to=current.valid_to,
         expires_at=current.expires_at,
         pinned=current.pinned,
         metadata=current.metadata,
         sources=current.sources,
         id=current.id,
     )
-
-
-def _limit(limit: int) -> int:
-    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
-        raise InvalidInput(f"The limit is {limit!r}. Use a whole number from 1 to {LIMIT_MAX}.")
-    return limit

@@ -1,0 +1,133 @@
+"""What a caller asks by: limits, versions, lanes, filters, selectors. Checked once, where they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
+
+from afterturn.base.errors import InvalidInput
+from afterturn.base.names import check_member, check_name
+from afterturn.base.types import Filter, Kind, Lane, Scalar, Selector, Status, Target
+
+LIMIT_MAX = 10_000
+# What a 64-bit column can hold; no memory comes near it.
+VERSION_MAX = 2**63 - 1
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def check_limit(limit: object) -> int:
+    if not _is_whole(limit, LIMIT_MAX):
+        raise InvalidInput(f"The limit is {_shown(limit)}. Use a whole number from 1 to {LIMIT_MAX}.")
+    assert isinstance(limit, int)
+    return limit
+
+
+def check_version(version: object) -> int | None:
+    if version is None:
+        return None
+    if not _is_whole(version, VERSION_MAX):
+        raise InvalidInput(f"The version is {_shown(version)}. Use a whole number from 1 on.")
+    assert isinstance(version, int)
+    return version
+
+
+def check_conversation(conversation: object) -> str | None:
+    return None if conversation is None else check_name(conversation, "conversation")
+
+
+def check_lanes(lanes: object) -> tuple[Lane, ...]:
+    """All of them for None."""
+    return tuple(Lane) if lanes is None else _members(lanes, Lane, "lane")
+
+
+def check_filter(wanted: object) -> Filter:
+    """The same filter as a store takes it: lists as tuples, a whole number in both of its spellings."""
+    if not isinstance(wanted, Filter):
+        raise InvalidInput(f"The filter is a {type(wanted).__name__}. Pass afterturn.Filter(...).")
+    for value, what in (
+        (wanted.agent, "agent"),
+        (wanted.project, "project"),
+        (wanted.conversation, "conversation"),
+    ):
+        if value is not None:
+            check_name(value, what)
+    if wanted.pinned is not None and not isinstance(wanted.pinned, bool):
+        raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
+    return replace(
+        wanted,
+        kind=None if wanted.kind is None else _member(wanted.kind, Kind, "kind"),
+        target=None if wanted.target is None else _member(wanted.target, Target, "target"),
+        statuses=_members(wanted.statuses, Status, "status"),
+        metadata=_alternatives(wanted.metadata),
+    )
+
+
+def check_selector(selector: Selector) -> Selector:
+    """Exactly one thing to forget. A memory's id is left to whoever looks it up."""
+    if not isinstance(selector.everything, bool):
+        raise InvalidInput(f"`everything` is {_shown(selector.everything)}. Erasing a space takes a plain True.")
+    named = [
+        (value, what)
+        for what in ("memory", "conversation", "source", "speaker")
+        if (value := getattr(selector, what)) is not None
+    ]
+    if len(named) + selector.everything != 1:
+        raise InvalidInput("Say what to forget: exactly one of memory, conversation, source, speaker, everything.")
+    for value, what in named:
+        if what != "memory":
+            check_name(value, what)
+    return selector
+
+
+def _alternatives(metadata: object) -> dict[str, tuple[Scalar, ...]]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"The filter's metadata is a {type(metadata).__name__}. Pass a mapping of keys to values.")
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for key, wanted in metadata.items():
+        options = wanted if isinstance(wanted, tuple | list) else (wanted,)
+        for option in options:
+            check_member(key, option)
+        found[key] = tuple(spelling for option in options for spelling in _spellings(key, option))
+    return found
+
+
+def _spellings(key: str, value: Scalar) -> Iterator[Scalar]:
+    """1 and 1.0 are one number, though not one text. True is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        yield value
+        return
+    if value != value or value in (float("inf"), float("-inf")):
+        raise InvalidInput(f"The filter's {key[:60]!r} is {value!r}, which no memory can have. Use a finite number.")
+    if value == 0:
+        yield from (0, 0.0, -0.0)
+        return
+    yield value
+    try:
+        other = float(value) if isinstance(value, int) else int(value)
+    except OverflowError:
+        return
+    if other == value:
+        yield other
+
+
+def _members(values: object, kind: type[E], what: str) -> tuple[E, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{_shown(values)} is no list. Pass one, such as [{str(next(iter(kind)))!r}].")
+    return tuple(_member(value, kind, what) for value in values)
+
+
+def _member(value: object, kind: type[E], what: str) -> E:
+    if not isinstance(value, str) or value not in list(kind):
+        raise InvalidInput(f"{_shown(value)} is no {what}. Use one of: {', '.join(kind)}.")
+    return kind(value)
+
+
+def _is_whole(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]
