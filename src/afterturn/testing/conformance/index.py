@@ -47,6 +47,17 @@ class TestSearch:
         assert sorted(match.terms) == sorted(terms(text))
 
     @pytest.mark.parametrize(
+        "terms_max, sizes", [(63, [20, 2, 40, 1]), (62, [20, 2, 1]), (3, [2, 1]), (2, [1]), (0, [1])]
+    )
+    async def test_the_longest_matches_give_way(self, store: Store, terms_max: int, sizes: list[int]) -> None:
+        """L6: what a recall has to read is bounded; the newest stay first."""
+        for text in ("bees", "bees " * 40, "bees and honey", "bees " * 20):
+            await add(store, text)
+        query = LaneQuery(ADA, NOW)
+        hits = await store.read(lambda unit: unit.index.matches(query, ["bee"], limit=9, terms_max=terms_max))
+        assert [len(match.terms) for match in hits] == sizes
+
+    @pytest.mark.parametrize(
         "text", ["養蜂場の蜂蜜", "пчёлы и мёд", "नमस्ते दुनिया", "mücken im Café", "نحل وعسل", "ผึ้งและน้ำผึ้ง", "𝐁𝐞𝐞𝐬 𝟜𝟚"]
     )
     async def test_every_script_is_found_by_each_of_its_terms(self, store: Store, text: str) -> None:

@@ -1,9 +1,11 @@
 """A unit of work succeeds or fails whole, alone, and may be run again."""
 
 import asyncio
+import threading
 
 import pytest
 
+from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Filter, Job
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT, add, frequencies, texts
@@ -58,6 +60,29 @@ class TestUnits:
         counts = await store.read(work)
         await writes
         assert len(set(counts)) == 1
+
+    async def test_a_cancelled_read_stops_where_it_checks(self, store: Store) -> None:
+        """L1: work in Python between two calls of the store ends as well."""
+        begun, stopped = threading.Event(), threading.Event()
+
+        def work(unit: Unit) -> None:
+            begun.set()
+            try:
+                while True:
+                    unit.check()
+            except DeadlineExceeded:
+                stopped.set()
+                raise
+
+        async def read() -> None:
+            await store.read(work)
+
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(read())
+                await asyncio.to_thread(begun.wait, 10)
+                raise _Broken
+        assert await asyncio.to_thread(stopped.wait, 10)
 
     async def test_a_value_comes_back_from_both_kinds_of_work(self, store: Store) -> None:
         assert await store.write(lambda unit: "written") == "written"
