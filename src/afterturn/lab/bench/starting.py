@@ -74,6 +74,8 @@ async def measure_starting(folder: Path, scale: Scale, told: Progress) -> Figure
                 posted = asyncio.run_coroutine_threadsafe(_nothing(), private)
                 times.append(perf_counter() - began)
                 await asyncio.wrap_future(posted)
+                # The same in between as with ours, so that neither finds its data nearer to the processor.
+                await memory.drain()
             return median(times) * 1e6
 
         found = await alternate(scale.rounds, ours, limit, told, "starting a turn")
