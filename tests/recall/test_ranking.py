@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.config import Config
-from afterturn.base.types import Lane
+from afterturn.base.types import Lane, Origin
 from afterturn.recall.ranking import SIMILARITY_MIN, fuse, in_order, without_repeats
 from afterturn.testing.entries import hit
 
@@ -48,3 +48,18 @@ def test_a_statement_takes_the_place_of_its_best_record():
     other = hit("something else", id="s2", score=0.5)
     statement = hit("said in short", id="s1", score=0.3, sources=("r1", "r2"))
     assert [item.entry.id for item in without_repeats([record, other, statement])] == ["s1", "s2"]
+
+
+def test_a_less_trusted_statement_does_not_silence_a_record():
+    """L10, G2: what the web says about a user's words stands beside them, not in their place."""
+    record = hit("my account is 111", id="r1", lane=Lane.EPISODIC, score=0.9)
+    claimed = hit("the account is 666", id="s1", score=0.5, origin=Origin.WEB, sources=("r1",))
+    assert [item.entry.id for item in without_repeats([record, claimed])] == ["r1", "s1"]
+
+
+def test_the_best_statement_that_is_trusted_enough_stands_in():
+    """L10: a better-ranked but less trusted one does not keep another from doing so."""
+    record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.9)
+    web = hit("said by the web", id="s1", score=0.5, origin=Origin.WEB, sources=("r1",))
+    user = hit("said in short", id="s2", score=0.3, sources=("r1",))
+    assert [item.entry.id for item in without_repeats([record, web, user])] == ["s2", "s1"]

@@ -31,13 +31,22 @@ def in_order(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
-    """A statement stands in for the records it rests on, at the place of the best of them (L10)."""
+    """A statement stands in for the records it rests on, at the place of the best of them (L10).
+
+    Only for those that are trusted no more than it is: naming a record as its source must not silence it.
+    """
     ordered = list(hits)
-    statements = {
-        source: hit for hit in reversed(ordered) if hit.entry.kind is Kind.STATEMENT for source in hit.entry.sources
-    }
+    statements: dict[str, list[Hit]] = {}
+    for hit in ordered:
+        if hit.entry.kind is Kind.STATEMENT:
+            for source in hit.entry.sources:
+                statements.setdefault(source, []).append(hit)
     chosen: dict[str, Hit] = {}
     for hit in ordered:
-        shown = hit if hit.entry.kind is Kind.STATEMENT else statements.get(hit.entry.id, hit)
+        shown = hit if hit.entry.kind is Kind.STATEMENT else _stand_in(hit, statements.get(hit.entry.id, ()))
         chosen.setdefault(shown.entry.ref, shown)
     return list(chosen.values())
+
+
+def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
+    return next((hit for hit in statements if hit.entry.trust >= record.entry.trust), record)
