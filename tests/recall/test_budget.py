@@ -100,6 +100,21 @@ def test_what_does_not_fit_makes_way_for_what_does():
     assert [e.hit.entry.id for e in chosen(hits, Budget(8, 512, size, 1000))] == ["s1"]
 
 
+def test_windows_of_long_memories_are_not_searched_for_without_end():
+    """H9: eight long ones that do not fit are enough; short ones behind them still get in."""
+    long = [hit("long " * 5000, id=f"l{number:03}") for number in range(100)]
+    tried: list[str] = []
+
+    def noted(excerpt: Excerpt) -> str:
+        tried.append(excerpt.hit.entry.id)
+        return line(excerpt)
+
+    size = len(FRAME) + 64
+    excerpts = choose([*long, hit("short", id="s1")], Budget(8, 512, size, 1000), frame=FRAME, line=noted)
+    assert [excerpt.hit.entry.id for excerpt in excerpts] == ["s1"]
+    assert len(set(tried)) == 10
+
+
 def test_visible_blocks_use_up_the_conversation():
     """H9: 60 KiB visible a conversation."""
     config = Config()

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.terms import terms
+from afterturn.recall import window
 from afterturn.recall.window import best_window
 
 pieces = st.text(max_size=40) | st.text(st.sampled_from("ab cé猫👍🏽\u0301\u200d\n"), max_size=40)
@@ -76,3 +77,23 @@ def test_a_long_chinese_text_shows_the_matching_part():
     """H9: scripts without spaces have windows too."""
     text = "今天天气很好。" * 100 + "我的猫叫味噌。" + "明天也许会下雨。" * 100
     assert "味噌" in best_window(text, terms("味噌"), 120)
+
+
+def test_a_window_of_one_word_lies_where_it_is_said_most():
+    """H9: a passing mention at the beginning is not what a record is about."""
+    text = "The oven is off. " + "filler words go here. " * 100 + "oven, oven and oven again: the oven must be cleaned."
+    assert "must be cleaned" in best_window(text, ("oven",), 120)
+
+
+def test_words_of_a_giant_text_are_looked_at_twice_at_most(monkeypatch):
+    """H9: once in passing, and once more where they are worth it, however often they match."""
+    looked = 0
+
+    def counted(text: str) -> tuple[str, ...]:
+        nonlocal looked
+        looked += len(text)
+        return terms(text)
+
+    monkeypatch.setattr(window, "terms", counted)
+    best_window("tea oolong " * 100_000, ("tea", "oolong"), 512)
+    assert 0 < looked <= 2 * 16_384

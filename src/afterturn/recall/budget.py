@@ -14,6 +14,8 @@ from afterturn.recall.window import best_window
 _LANE_SHARE_MIN = 1 / 8
 _LANE_SHARE_MAX = 5 / 8
 _WINDOW_BYTES_MIN = 64
+# Long memories that did not fit, each after a search for its best window; behind them only short ones are tried.
+_MISFITS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def choose(hits: Sequence[Hit], budget: Budget, *, frame: str, line: Callable[[E
 
     `frame` is the block without a line, `line` the text of one excerpt's line. Each lane with a hit gets its floor
     before any gets more, cut shorter when need be; a lane at its ceiling gets more only when nothing of the others is
-    left. What does not fit is passed over for smaller ones behind it.
+    left. What does not fit is passed over for smaller ones behind it, and so are long ones once eight did not fit.
     """
     purse = _Purse(budget, frame, line)
     sure, others = _by_turns(hits, budget)
@@ -67,6 +69,7 @@ class _Purse:
         self._entry_bytes_max = budget.entry_bytes_max
         self._line = line
         self._entries = budget.entries_max
+        self._misfits = 0
         self._bytes = budget.bytes_max - len(frame.encode())
         self._tokens = budget.tokens_max - estimate_tokens(frame)
 
@@ -77,7 +80,11 @@ class _Purse:
             size //= 2
 
     def take(self, hit: Hit) -> None:
-        self._take(hit, self._entry_bytes_max)
+        is_long = len(hit.entry.text) > self._entry_bytes_max
+        if is_long and self._misfits >= _MISFITS_MAX:
+            return
+        if not self._take(hit, self._entry_bytes_max):
+            self._misfits += is_long
 
     def _take(self, hit: Hit, entry_bytes: int) -> bool:
         if self._entries <= 0:

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection
+from heapq import nlargest
+from itertools import pairwise
 
 from afterturn.base.terms import terms
 
@@ -12,7 +14,10 @@ CUT = "…"
 _CUT_BYTES = len(CUT.encode())
 # Longer texts are searched this far only: a record may hold a megabyte, and a block has milliseconds.
 _SEARCHED_CHARS_MAX = 16_384
+_PART_CHARS_MIN = 256
+_PAIRS_SEARCHED = 3
 _PIECE = re.compile(r"\S{1,32}")
+_GAP = re.compile(r"\s")
 _LEAD_SHARE = 1 / 4
 _WORD_CHARS_MAX = 24
 _SEQUENCE_CHARS_MAX = 16
@@ -35,31 +40,69 @@ def best_window(text: str, wanted: Collection[str], bytes_max: int) -> str:
 
 
 def _densest(text: str, wanted: frozenset[str], room: int) -> tuple[int, int]:
-    """The stretch of at most `room` bytes with the most different words, then the most words, then the earliest."""
-    found = _occurrences(text[:_SEARCHED_CHARS_MAX], wanted)
+    """The stretch of at most `room` bytes with the most different words, then the most words, then the earliest.
+
+    Looked for word by word only where a rough look finds most; a stretch lies in two neighbouring parts at the most.
+    """
     best, best_rank = (0, 0), (0, 0)
-    inside: Counter[str] = Counter()
-    left = 0
-    for right, (term, _, end) in enumerate(found):
-        inside[term] += 1
-        while left < right and _size(text[found[left][1] : end]) > room:
-            inside[found[left][0]] -= 1
-            left += 1
-        rank = (sum(1 for count in inside.values() if count > 0), right - left + 1)
+    for start, end in _promising(text, wanted, room):
+        stretch, rank = _densest_of(text, _occurrences(text, start, end, wanted), room)
         if rank > best_rank:
-            best, best_rank = (found[left][1], end), rank
+            best, best_rank = stretch, rank
     return best
 
 
-def _occurrences(text: str, wanted: frozenset[str]) -> list[tuple[str, int, int]]:
-    """(term, start, end), a long run without spaces taken in pieces."""
+def _promising(text: str, wanted: frozenset[str], room: int) -> list[tuple[int, int]]:
+    """Pairs of neighbouring parts with the most different words, then the most, in the order of the text."""
     if not wanted:
         return []
-    return [
-        (term, piece.start(), piece.end())
-        for piece in _PIECE.finditer(text)
-        for term in sorted(set(terms(piece.group())) & wanted)
-    ]
+    parts = _parts(text[:_SEARCHED_CHARS_MAX], max(room, _PART_CHARS_MIN))
+    found = [Counter(filter(wanted.__contains__, terms(text[start:end]))) for start, end in parts]
+    pairs = [here + there for here, there in pairwise([*found, Counter[str]()])]
+    ranks = [(len(pair), pair.total(), -at) for at, pair in enumerate(pairs) if pair]
+    best = sorted(-at for _, _, at in nlargest(_PAIRS_SEARCHED, ranks))
+    return [(parts[at][0], parts[min(at + 1, len(parts) - 1)][1]) for at in best]
+
+
+def _parts(text: str, size: int) -> list[tuple[int, int]]:
+    """Of about `size` characters, cut between words where one ends nearby."""
+    parts: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):
+        gap = _GAP.search(text, start + size, start + size + _WORD_CHARS_MAX)
+        end = gap.end() if gap else min(len(text), start + size)
+        parts.append((start, end))
+        start = end
+    return parts
+
+
+def _densest_of(text: str, found: list[tuple[str, int, int]], room: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The best stretch of these occurrences, and its rank: different words, words."""
+    best, best_rank = (0, 0), (0, 0)
+    inside: Counter[str] = Counter()
+    left = different = 0
+    for right, (term, _, end) in enumerate(found):
+        inside[term] += 1
+        different += inside[term] == 1
+        while left < right and _size(text[found[left][1] : end]) > room:
+            inside[found[left][0]] -= 1
+            different -= inside[found[left][0]] == 0
+            left += 1
+        if (different, right - left + 1) > best_rank:
+            best, best_rank = (found[left][1], end), (different, right - left + 1)
+    return best, best_rank
+
+
+def _occurrences(text: str, start: int, end: int, wanted: frozenset[str]) -> list[tuple[str, int, int]]:
+    """(term, start, end), a long run without spaces taken in pieces."""
+    known: dict[str, list[str]] = {}
+    found: list[tuple[str, int, int]] = []
+    for piece in _PIECE.finditer(text, start, end):
+        word = piece.group()
+        if word not in known:
+            known[word] = sorted(wanted.intersection(terms(word)))
+        found.extend((term, piece.start(), piece.end()) for term in known[word])
+    return found
 
 
 def _size(text: str) -> int:

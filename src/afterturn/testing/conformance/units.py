@@ -74,14 +74,17 @@ class TestUnits:
                 stopped.set()
                 raise
 
+        async def give_up() -> None:
+            await asyncio.to_thread(begun.wait, 10)
+            raise _Broken
+
         async def read() -> None:
-            await store.read(work)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(give_up())
+                await store.read(work)
 
         with pytest.raises(ExceptionGroup):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(read())
-                await asyncio.to_thread(begun.wait, 10)
-                raise _Broken
+            await read()
         assert await asyncio.to_thread(stopped.wait, 10)
 
     async def test_a_value_comes_back_from_both_kinds_of_work(self, store: Store) -> None:
