@@ -73,6 +73,7 @@ def write_sentinels(unit: Unit) -> str:
     unit.conversations.add_block(key, BlockRow("hash", TURN, (record.id,), 9, 1.0))
     payload = json.dumps({"conversation": CONVERSATION, "turn": TURN})
     unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
+    unit.jobs.add(Job("failed", "embed", "default", SPACE, "{}", 1.0, error=f"can not embed {TEXT!r}"))
     unit.timeline.add([Event("recorded", 1.0, "default", SPACE, CONVERSATION, TURN)], entries_max=100)
     return statement.id
 

@@ -164,7 +164,8 @@ class Operations(Protocol):
     def epoch(self, tenant: str, space: str) -> int:
         """The number of the newest forget, 0 before the first: what a turn notes when it starts.
 
-        Forgets are counted, not timed, so that no step of a clock counts. One count serves all spaces of a tenant.
+        Forgets are counted, not timed: a clock may step. One count serves all spaces of a tenant, and a restore does
+        not take it back.
         """
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:

@@ -87,6 +87,7 @@ def copy_into(writer: apsw.Connection, place: Place, prepared: Path, progress: P
     """Replaces the content of the live store in one transaction; the writer's lock must be held by the caller."""
     try:
         with closing(connect(replace(place, path=prepared))) as source:
+            _keep_count(writer, source)
             _copy_pages(writer, source, progress, never)
     except apsw.Error as error:
         raise translate(error, str(place.path)) from error
@@ -167,6 +168,17 @@ def _copy_to_file(source: apsw.Connection, target: Place, progress: Progress, st
     except apsw.Error as error:
         raise translate(error, str(target.path)) from error
     _sync_file(target.path)
+
+
+def _keep_count(live: apsw.Connection, prepared: apsw.Connection) -> None:
+    """Forgets after a restore have higher numbers than those before it, which turns under way have noted."""
+    counted = run(live, "SELECT value FROM meta WHERE key = 'forgets'")
+    for (value,) in counted:
+        run(
+            prepared,
+            "UPDATE meta SET value = ? WHERE key = 'forgets' AND CAST(value AS INTEGER) < CAST(? AS INTEGER)",
+            [str(value), str(value)],
+        )
 
 
 def _copy_pages(

@@ -154,11 +154,13 @@ _CONVERSATIONS = (
         data TEXT NOT NULL,
         PRIMARY KEY (space_key, seq)
     ) WITHOUT ROWID""",
+    # Apart from the tombstones, so that a restore can carry the count over.
+    "INSERT INTO meta (key, value) VALUES ('forgets', '0')",
     """CREATE TABLE tombstone (
         space_key INTEGER NOT NULL,
         kind TEXT NOT NULL,
         hash TEXT NOT NULL,
-        seq INTEGER NOT NULL UNIQUE,
+        seq INTEGER NOT NULL,
         at REAL NOT NULL,
         PRIMARY KEY (space_key, kind, hash)
     ) WITHOUT ROWID""",
