@@ -5,13 +5,34 @@ import unicodedata
 
 TAG = "afterturn-memory"
 
-_TAG_LETTERS = "afterturnmemory"
-# NFKC gives the full-width and small forms; the rest look alike to a reader and to a tokeniser.
-_ANGLE = re.compile(r"[<\uff1c\ufe64\u2039\u3008\u276e\u27e8]")
+# What looks like "<": full-width, small and mathematical forms, quotation marks, modifiers, a syllabic, a rune.
+_ANGLES = (
+    "<\u00ab\u02c2\u02f1\u1438\u16b2\u2039\u226a\u2329\u276c\u276e\u2770\u27e8\u27ea\u29fc\u3008\u300a"
+    "\ufe3d\ufe3f\ufe64\uff1c\U0001d236"
+)
+# Up to the first letter, so that a row of brackets is looked at once.
+_OPENING = re.compile(rf"[{_ANGLES}][\W\d_{_ANGLES}]*")
+_DISARMED = str.maketrans(dict.fromkeys(_ANGLES, "("))
+# Letters that are drawn like one of the tag's: Cyrillic, Greek, Armenian, Latin with a hook, small capitals.
+_LOOK_ALIKES = {
+    "a": "\u0430\u03b1\u0251\u1d00",
+    "e": "\u0435\u03b5\u1d07",
+    "f": "\u03dd\u0192\ua730",
+    "m": "\u043c\u03bc\u1d0d",
+    "n": "\u043f\u03b7\u03bd\u0578\u0274",
+    "o": "\u043e\u03bf\u0585\u1d0f",
+    "r": "\u0433\u0280",
+    "t": "\u0442\u03c4\u1d1b",
+    # Greek has one letter that is drawn like both, so they are taken for one here.
+    "u": "y\u0438\u03c5\u057d\u1d1c\u0443\u04af\u03b3\u028f",
+}
+_PLAIN = str.maketrans({drawn: letter for letter, alike in _LOOK_ALIKES.items() for drawn in alike})
 _NOT_LETTER = re.compile(r"[^a-z]+")
+_TAG_LETTERS = _NOT_LETTER.sub("", TAG.translate(_PLAIN))
+# Most of what follows a bracket differs from the tag at once; marks and blanks may draw a tag out this far.
+_LOOKED_AT_CHARS = (24, 512)
 _JOINERS = "\u200c\u200d"
 _EMOJI_STYLES = "\ufe0e\ufe0f"
-_TAG_CHARS_MAX = 120
 
 
 def neutralise(text: str) -> str:
@@ -19,7 +40,7 @@ def neutralise(text: str) -> str:
     line = " ".join(text.split())
     if not (line.isascii() and line.isprintable()):
         line = " ".join("".join(_visible(line)).split())
-    return _ANGLE.sub(_disarm, line)
+    return _OPENING.sub(_disarm, line)
 
 
 def neutralise_quote(text: str) -> str:
@@ -54,6 +75,16 @@ def _joins_letters(line: str, at: int) -> bool:
 
 
 def _disarm(found: re.Match[str]) -> str:
-    following = found.string[found.end() : found.end() + _TAG_CHARS_MAX]
-    letters = _NOT_LETTER.sub("", unicodedata.normalize("NFKC", following).casefold())
-    return "(" if letters.startswith(_TAG_LETTERS) else found.group()
+    return found.group().translate(_DISARMED) if _is_tag(found.string, found.end()) else found.group()
+
+
+def _is_tag(line: str, start: int) -> bool:
+    """Whether the letters from `start` on are those of our tag, however they are drawn and whatever is between them."""
+    for size in _LOOKED_AT_CHARS:
+        decomposed = unicodedata.normalize("NFKD", line[start : start + size])
+        letters = _NOT_LETTER.sub("", decomposed.casefold().translate(_PLAIN))
+        if letters.startswith(_TAG_LETTERS):
+            return True
+        if not _TAG_LETTERS.startswith(letters):
+            return False
+    return False
