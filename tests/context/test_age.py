@@ -34,3 +34,9 @@ def test_an_age_is_told_as_a_person_would(seconds, words):
     """H4: "3 days ago"; a clock that runs a little fast does not make the past the future."""
     now = 1_800_000_000.0
     assert describe_age(now - seconds, now) == words
+
+
+@pytest.mark.parametrize("then", [float("inf"), float("-inf"), float("nan"), 1e300, -1e300])
+def test_an_absurd_time_is_not_told(then):
+    """H4: an imported entry's impossible date costs its age, not the block."""
+    assert describe_age(then, 1_800_000_000.0) == "at an unknown time"

@@ -5,11 +5,15 @@ _HOUR = 3600.0
 _DAY = 86400.0
 _MONTH = 30.44 * _DAY
 _YEAR = 365.25 * _DAY
+# Further away than anything that is written down: whoever gave the time made a mistake.
+_TOLD_MAX = 10_000 * _YEAR
 
 
 def describe_age(then: float, now: float) -> str:
     """Both in Unix seconds. Up to a day ahead is taken for a clock that runs fast: "just now"."""
     seconds = now - then
+    if not abs(seconds) < _TOLD_MAX:
+        return "at an unknown time"
     if seconds < -_DAY:
         return f"in {_count(-seconds, _DAY, 'day')}"
     if seconds < _MINUTE:
