@@ -15,6 +15,8 @@ from afterturn.base.types import EmbedderIdentity, LaneQuery, Match, Scope
 
 _FIRST_PAGE = 64
 _PAGE_GROWTH = 4
+# What is resolved comes with its text and its terms, and hundreds of long records take long to read.
+_PAGE_MAX = 256
 # Resolving stops here: an entry that this many others resemble the query more than is no answer to it.
 _RESOLVED_MAX = 10_000
 _ROWS_MIN = 64
@@ -98,7 +100,7 @@ class Similarities:
             cosines = {int(self._keys[row]): float(self._cosines[row]) for row in page}
             admitted = self._index.resolve(query, list(cosines))
             found.extend(sorted(((match, cosines[match.key]) for match in admitted), key=_rank))
-            start, size = start + size, size * _PAGE_GROWTH
+            start, size = start + size, max(size, min(_PAGE_MAX, size * _PAGE_GROWTH))
         return found[:limit]
 
     def _candidates(self, cosine_min: float) -> NDArray[np.intp]:
