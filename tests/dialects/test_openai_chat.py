@@ -1,6 +1,9 @@
 """OpenAI chat messages, as dictionaries and as a client library's objects."""
 
+import asyncio
 import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -218,6 +221,101 @@ def test_what_can_not_be_read_is_left_out_and_counted(caplog):
     assert [message.text for message in exchange.messages] == ["question", "answer"]
     assert exchange.unknown == 3
     assert "no role for you" in caplog.text
+
+
+def hostile_with(error: BaseException):
+    class Message:
+        role = "user"
+
+        @property
+        def content(self):
+            raise error
+
+    return Message()
+
+
+def on_another_thread(work):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(10)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), asyncio.CancelledError(), GeneratorExit()])
+def test_an_object_can_not_end_memorys_thread(error, caplog):
+    """C1: what a property raises is the object's doing, whatever it raises."""
+    read = on_another_thread(lambda: CHAT.read(hostile_with(error)))
+    assert (read.role, read.text) == ("user", "")
+    assert "could not be read" in caplog.text
+
+
+def test_a_persons_interrupt_passes_through():
+    """H1: on the main thread nobody can tell Ctrl-C from what an object raises."""
+    with pytest.raises(KeyboardInterrupt):
+        CHAT.read(hostile_with(KeyboardInterrupt()))
+
+
+def test_text_of_a_subclass_becomes_plain():
+    """C1: later uses of it run no code of the host's."""
+
+    class Loud(str):
+        def strip(self, characters=None):
+            raise RuntimeError("touched")
+
+    read = CHAT.read({"role": "user", "content": [{"type": "text", "text": Loud("quiet")}], "name": Loud("ada")})
+    assert read is not None
+    assert [type(read.text), type(read.speaker)] == [str, str]
+    read = CHAT.read({"role": "user", "content": Loud("quiet")})
+    assert read is not None
+    assert type(read.text) is str
+
+
+class Counted(Sequence[object]):
+    """A list that counts how many of its elements are touched."""
+
+    def __init__(self, messages: list[object]) -> None:
+        self.messages = messages
+        self.touched = 0
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __getitem__(self, at):
+        found = self.messages[at]
+        self.touched += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+LONG = 100_000
+
+
+@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
+def test_a_hand_over_looks_at_the_tail_only(filling):
+    """R2: a host's step costs the same in a list of a hundred thousand messages."""
+    messages = Counted([filling] * LONG + [user("question")])
+    CHAT.is_point(messages)
+    find_dialect(messages[-1:])
+    assert messages.touched <= 1100
+
+
+@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
+def test_a_turn_reads_no_more_than_its_own_tail(filling):
+    """C4: recording a turn does not read the conversation before it."""
+    messages = Counted([filling] * LONG + [user("question"), assistant("answer")])
+    assert CHAT.latest_user(messages, keep) == (LONG, "question")
+    assert len(CHAT.exchange(messages, content_hash("question"), keep).messages) == 2
+    assert messages.touched < 20
+
+
+@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
+def test_a_message_that_is_gone_is_not_looked_for_without_end(filling):
+    """C1: a rewritten list is searched as far back as a turn may reach."""
+    messages = Counted([filling] * LONG)
+    assert CHAT.exchange(messages, content_hash("question"), keep).messages == ()
+    assert messages.touched <= 10_000
+
+
+def test_results_of_a_call_that_is_out_of_sight_are_no_place_for_a_block():
+    """H1: rather no block than one between a call and its responses."""
+    assert not CHAT.is_point([assistant(None, "a"), *[tool("b")] * 600])
 
 
 def test_the_hosts_objects_are_never_edited():

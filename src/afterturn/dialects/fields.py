@@ -1,28 +1,48 @@
 """Reads a field of a mapping or of a client library's object, whatever that object does when it is touched."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
 def field(source: object, name: str) -> object:
     """None when there is no such field, or when reading it fails (which is logged)."""
-    try:
-        if isinstance(source, Mapping):
-            return source.get(name)
-        return getattr(source, name, None)
-    except Exception:  # the boundary: a host's object may run any code, and a turn must survive it
-        logger.exception("A %s could not be read for %r; it is treated as unknown", type(source).__name__, name)
-        return None
+    return _read(source, name, lambda value: value)
 
 
 def text_field(source: object, name: str) -> str | None:
-    value = field(source, name)
-    return value if isinstance(value, str) else None
+    return _read(source, name, _as_text)
 
 
 def list_field(source: object, name: str) -> Sequence[object]:
     """Empty when the field is missing or no list."""
-    value = field(source, name)
-    return value if isinstance(value, list | tuple) else ()
+    return _read(source, name, _as_list) or ()
+
+
+def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
+    try:
+        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        return take(value)
+    except BaseException as error:  # the boundary: a host's object may run any code, and a turn must survive it
+        if isinstance(error, KeyboardInterrupt | SystemExit) and _may_be_a_signal():
+            raise
+        logger.exception("A %s could not be read for %r; it is treated as unknown", type(source).__name__, name)
+        return None
+
+
+def _may_be_a_signal() -> bool:
+    """Handlers of signals run on the main thread only; on memory's own thread it is the object that raises these."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _as_text(value: object) -> str | None:
+    # An exact string: a subclass could run its own code at each later use.
+    return str.__str__(value) if isinstance(value, str) else None
+
+
+def _as_list(value: object) -> list[object] | None:
+    return list(value) if isinstance(value, list | tuple) else None

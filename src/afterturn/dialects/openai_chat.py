@@ -1,6 +1,7 @@
 """OpenAI's chat completions format, which many providers and frameworks share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from afterturn.base.terms import content_hash
@@ -13,6 +14,11 @@ _RESPONSE_ROLES = frozenset(["tool", "function"])
 _ROLES = _INSTRUCTION_ROLES | _RESPONSE_ROLES | {"user", "assistant"}
 # Anthropic's and OpenAI Responses' parts. Providers add types of their own to chat, so only these speak against it.
 _FOREIGN_PARTS = frozenset(["tool_use", "tool_result", "input_text", "input_image", "output_text"])
+# How far back things are looked for, from the end: hosts' lists may be endless, and these run beside their turns.
+_RESPONSES_LOOKED_AT = 512
+_TURN_MESSAGES_MAX = 10_000
+_USERS_COMPARED = 256
+_PARTS_LOOKED_AT = 64
 
 
 class OpenAIChat:
@@ -22,7 +28,7 @@ class OpenAIChat:
         """True for a message of this format, False for one of another's, None when it could be anything."""
         if text_field(message, "role") not in _ROLES:
             return False if _has_foreign_fields(message) else None
-        return not any(text_field(part, "type") in _FOREIGN_PARTS for part in _parts(message))
+        return not any(text_field(part, "type") in _FOREIGN_PARTS for part in _parts(message)[:_PARTS_LOOKED_AT])
 
     def read(self, message: object) -> Message | None:
         role = text_field(message, "role")
@@ -34,26 +40,26 @@ class OpenAIChat:
         return Message(role=role, text=text, speaker=named or role, hash=content_hash(text))
 
     def latest_user(self, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
-        for at in range(len(messages) - 1, -1, -1):
-            if text_field(messages[at], "role") == "user":
-                said = strip(_text(messages[at]))
-                if said.strip():
-                    return at, said
+        for at in _users(messages):
+            said = strip(_text(messages[at]))
+            if said.strip():
+                return at, said
         return None
 
     def has_open_call(self, messages: Sequence[object]) -> bool:
+        """Responses whose call is out of sight are taken for those of one that still waits."""
         responses: list[object] = []
-        for message in reversed(messages):
+        for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
             role = text_field(message, "role")
             if role == "assistant":
                 return _is_waiting(message, responses)
             if role in _RESPONSE_ROLES:
                 responses.append(message)
-        return False
+        return bool(responses) and len(messages) > _RESPONSES_LOOKED_AT
 
     def is_point(self, messages: Sequence[object]) -> bool:
         """System and developer messages at the end are looked past; an unknown element there could be anything."""
-        for message in reversed(messages):
+        for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
             role = text_field(message, "role")
             if role in _INSTRUCTION_ROLES:
                 continue
@@ -78,13 +84,20 @@ class OpenAIChat:
         )
 
     def _find_user(self, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:
-        for at in range(len(messages) - 1, -1, -1):
-            if text_field(messages[at], "role") == "user" and content_hash(strip(_text(messages[at]))) == user_hash:
+        for at in islice(_users(messages), _USERS_COMPARED):
+            if content_hash(strip(_text(messages[at]))) == user_hash:
                 return at
         return None
 
     def _ends_complete(self, messages: Sequence[object]) -> bool:
         return text_field(messages[-1], "role") == "assistant" and not self.has_open_call(messages)
+
+
+def _users(messages: Sequence[object]) -> Iterator[int]:
+    """Where the users' messages are, the latest first, as far back as a turn may reach."""
+    for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
+        if text_field(messages[at], "role") == "user":
+            yield at
 
 
 def _without_blocks(message: Message, strip: Strip) -> Message:
@@ -96,8 +109,8 @@ def _without_blocks(message: Message, strip: Strip) -> Message:
 
 def _text(message: object) -> str:
     """What a person would read: the text parts, one a line; a refusal when that is all there is."""
-    content = field(message, "content")
-    if isinstance(content, str):
+    content = text_field(message, "content")
+    if content is not None:
         return content
     texts = [text_field(part, "text") or text_field(part, "refusal") or "" for part in _parts(message)]
     return "\n".join(text for text in texts if text) or text_field(message, "refusal") or ""
