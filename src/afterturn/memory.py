@@ -226,15 +226,22 @@ def resolve_target(target: Target, config: Config) -> Path | None:
         target = config.store or default_store()
     if target is None:
         return None
-    text = os.fspath(target)
+    text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
     if not isinstance(text, str) or not text or "\x00" in text:
         raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return Path(text).expanduser()
+        return _at_home(Path(text))
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
     raise StoreUnavailable(f"{text!r} is no store that this version can open. Pass a path, or sqlite:///path.")
+
+
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise StoreUnavailable(f"{str(path)!r} names a home folder that is not known. Write the path out.") from error
 
 
 def begin(core: ConversationCore, messages: Sequence[object], id: str | None, speaker: str | None) -> TurnState | None:

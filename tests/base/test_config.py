@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.base.config import KEYS, Config, config_schema, load_config
+from afterturn.base.config import KEYS, Config, config_origins, config_schema, load_config
 from afterturn.base.errors import ConfigError
 
 
@@ -70,3 +70,13 @@ def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
 def test_the_defaults_are_valid_settings(file: Path) -> None:
     given = {name: item.default for name, item in KEYS.items()}
     assert load_config(given, environment={}, path=file) == Config()
+
+
+def test_a_settings_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    """A name in the environment is meant; only the usual place may be empty."""
+    missing = {"AFTERTURN_CONFIG": str(tmp_path / "missing.toml")}
+    with pytest.raises(ConfigError, match="AFTERTURN_CONFIG"):
+        load_config(environment=missing)
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        config_origins(environment=missing)
+    assert load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}) == Config()

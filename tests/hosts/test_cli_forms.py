@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput
-from afterturn.base.types import Entry, Event, Hit, Kind, Lane, Origin, Status, Target
+from afterturn.base.types import Entry, Event, Hit, Kind, Lane, Operation, Origin, Status, Target, Verb
+from afterturn.hosts.cli.commands.history import _operation_row
 from afterturn.hosts.cli.commands.search import explain
 from afterturn.hosts.cli.console import count, one_line, safe
 from afterturn.hosts.cli.document import jsonable
@@ -104,7 +105,7 @@ def test_counts_are_said_in_singular_and_plural() -> None:
 def test_a_hit_says_why_it_was_found() -> None:
     hit = Hit(an_entry(speaker="bob"), Lane.LONG_TERM, 0.625, 0.5, 0.75, ("tea", "prefer"))
     assert explain(hit).startswith("score 0.62 · lexical 0.50 (tea, prefer) · similarity 0.75 · long_term · ")
-    assert explain(hit).endswith("years ago · from bob")
+    assert explain(hit).endswith("years ago · from user bob")
 
 
 def test_a_hit_without_vectors_says_so() -> None:
@@ -122,7 +123,7 @@ def test_a_plain_line_becomes_a_draft_of_origin_import() -> None:
     reading = read({"text": "tea", "origin": "user", "occurred_at": "1970-01-02", "metadata": {"a": 1}, "pinned": True})
     (draft,) = reading.drafts
     assert (draft.text, draft.origin, draft.occurred_at) == ("tea", Origin.IMPORT, 86_400.0)
-    assert (draft.metadata, draft.pinned) == ({"a": 1}, True)
+    assert (draft.metadata, draft.pinned) == ({"a": 1}, False)
 
 
 def test_the_origin_is_kept_only_with_consent() -> None:
@@ -172,7 +173,7 @@ def test_of_an_export_the_current_statements_and_records_are_taken() -> None:
         {"afterturn_export": 1, "space": "user:ada"},
         {"entry": current},
         {"entry": current | {"status": "superseded"}},
-        {"entry": current | {"kind": "record"}},
+        {"entry": current | {"kind": "record", "id": "0k3w"}},
         {"operation": {"id": "x"}},
     ]
     reading = read(*lines)
@@ -182,3 +183,8 @@ def test_of_an_export_the_current_statements_and_records_are_taken() -> None:
 
 def test_blank_lines_and_a_byte_order_mark_are_no_fault() -> None:
     assert read(b"\n", b'\xef\xbb\xbf{"text": "tea"}').bad == []
+
+
+def test_a_group_can_not_steer_the_terminal() -> None:
+    row = _operation_row(Operation("0k3v", "default", "user:ada", Verb.IMPORT, Origin.IMPORT, 0.0, "g\x1b[31m\u202e"))
+    assert row[-1] == "g\\x1b[31m\\u202e"

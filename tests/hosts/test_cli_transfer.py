@@ -158,7 +158,8 @@ def test_a_backup_can_be_restored_into_a_new_store(cli: CommandLine) -> None:
     copy = cli.folder / "copy.db"
     assert cli("backup", str(copy), "--json").json == {"file": str(copy), "size_bytes": copy.stat().st_size}
     cli.store = cli.folder / "fresh.db"
-    assert cli("restore", "--yes", str(copy), "--json").json == {"file": str(copy), "restored": True}
+    restored = {"file": str(copy), "restored": True, "damaged": None}
+    assert cli("restore", "--yes", str(copy), "--json").json == restored
     assert texts(cli) == {"tea"}
 
 

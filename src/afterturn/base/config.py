@@ -82,7 +82,7 @@ def load_config(
 ) -> Config:
     """Merges the sources. ConfigError names the key, the value, where it stands and what would do."""
     environ = os.environ if environment is None else environment
-    values = dict(_from_file(path or config_path(environ)))
+    values = dict(_from_file(path or _existing_path(environ)))
     values.update(_from_environment(environ))
     for name, value in (overrides or {}).items():
         values[name] = _checked(name, value, "the argument")
@@ -97,7 +97,7 @@ def config_origins(
 ) -> dict[str, str]:
     """Where each setting's value comes from: "argument", a variable's name, the settings file's path or "default"."""
     environ = os.environ if environment is None else environment
-    file = path or config_path(environ)
+    file = path or _existing_path(environ)
     origins = dict.fromkeys(KEYS, "default")
     origins.update(dict.fromkeys(_from_file(file), str(file)))
     origins.update({name: ENVIRONMENT_PREFIX + name.upper() for name in _from_environment(environ)})
@@ -111,6 +111,14 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
     if explicit:
         return Path(explicit)
     return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "afterturn" / "config.toml"
+
+
+def _existing_path(environ: Mapping[str, str]) -> Path:
+    """A file that is named must be there; in the usual place there may be none."""
+    path = config_path(environ)
+    if environ.get(ENVIRONMENT_PREFIX + "CONFIG") and not path.exists():
+        raise ConfigError(f"{ENVIRONMENT_PREFIX}CONFIG names {path}, which is not there. Mend the name, or unset it.")
+    return path
 
 
 def default_store(environment: Mapping[str, str] | None = None) -> Path:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
-# Control characters and direction overrides: memory text must not steer the terminal it is shown on.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters and changes of direction: memory text must not steer the terminal it is shown on.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _WIDTH_OF_A_PIPE = 65_536
 _GAP = "  "
 _LEAST_WIDTH = 16
@@ -29,6 +29,11 @@ _LEVELS = {"ok": "green", "warning": "yellow", "error": "bold red"}
 def safe(text: str) -> str:
     """Line breaks and tabs stay; everything else that a terminal would act on is shown as an escape."""
     return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def safe_json(text: str) -> str:
+    """The same JSON, with what a terminal would act on as escapes; other scripts stay readable."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def one_line(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 
 import click
 
+from afterturn.hosts.cli.console import safe_json
 from afterturn.hosts.cli.times import iso
 
 _TIMES = frozenset(["at", "run_at", "valid_from", "valid_to"])
@@ -34,7 +35,7 @@ def print_line(value: object) -> None:
 
 
 def dump_line(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _field(name: str, value: object) -> object:
@@ -46,4 +47,4 @@ def _field(name: str, value: object) -> object:
 def _dump(value: object, *, indent: int | None) -> str:
     # A stream in another encoding than UTF-8 would turn some characters into escapes that JSON does not know.
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    return json.dumps(value, ensure_ascii=plain, indent=indent)
+    return safe_json(json.dumps(value, ensure_ascii=plain, indent=indent))

@@ -18,7 +18,7 @@ _TEXTS = ("agent", "project", "conversation", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
 _KEYS = frozenset(["text", "origin", "target", "pinned", "metadata", "sources", *_TEXTS, *_TIMES])
 # What an export tells of a recorded message beside that.
-_RECORD_KEYS = frozenset(["kind", "id", "turn", "position"])
+_RECORD_KEYS = frozenset(["kind", "id", "owner", "turn", "position"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +63,39 @@ class LineReader:
         if held is None:
             reading.passed_over += 1
             return
-        draft = self._record(held) if held.get("kind") == Kind.RECORD else self._statement(held)
+        draft = self._record(held) if held.get("kind") == Kind.RECORD else self._draft(held)
+        self._gate.admit_import(draft)
         reading.drafts.append(draft)
 
     def _begin_export(self, header: Mapping[str, object]) -> None:
-        if header["afterturn_export"] != 1:
+        version = header["afterturn_export"]
+        if version != 1:
             raise InvalidInput(
-                f"The export has version {header['afterturn_export']!r}; this afterturn reads version 1. Update it."
+                f"The export has version {_shown(version)}; this afterturn reads version 1. Update afterturn."
             )
         self._is_export = True
-
-    def _statement(self, line: Mapping[str, object]) -> Draft:
-        draft = self._draft(line)
-        self._gate.admit(draft)
-        return draft
 
     def _record(self, line: Mapping[str, object]) -> Draft:
         """What was said is taken as it was said, under its own id, so that no message is there twice."""
         draft = self._draft({key: value for key, value in line.items() if key not in _RECORD_KEYS})
-        position = line.get("position")
         return replace(
             draft,
             kind=Kind.RECORD,
             id=check_id(line.get("id")),
+            owner=_text(line, "owner"),
             turn=_text(line, "turn"),
-            position=position if isinstance(position, int) else None,
+            position=_position(line),
         )
 
     def _draft(self, line: Mapping[str, object]) -> Draft:
         unknown = sorted(set(line) - _KEYS)
         if unknown:
-            raise InvalidInput(f'{unknown[0]!r} is no known key. Put it into "metadata", or remove it.')
+            raise InvalidInput(f'{_shown(unknown[0])} is no known key. Put it into "metadata", or remove it.')
         return Draft(
             text=_required_text(line),
             origin=_origin(line) if self._keep_origin else Origin.IMPORT,
             target=as_target(_choice(line, "target", TARGETS, "user")),
-            pinned=_flag(line, "pinned"),
+            pinned=_flag(line, "pinned") and self._keep_origin,
             metadata=_metadata(line),
             sources=_sources(line),
             agent=_text(line, "agent"),
@@ -143,7 +140,7 @@ def _required_text(line: Mapping[str, object]) -> str:
 def _text(line: Mapping[str, object], key: str) -> str | None:
     value = line.get(key)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f'"{key}" is {value!r}, which is no text.')
+        raise InvalidInput(f'"{key}" is {_shown(value)}, which is no text.')
     return value
 
 
@@ -155,13 +152,20 @@ def _time(line: Mapping[str, object], key: str) -> float | None:
         return parse_time(value, zone=UTC)
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e11:
         return float(value)
-    raise InvalidInput(f'"{key}" is {value!r}, which is neither an ISO-8601 time nor Unix seconds.')
+    raise InvalidInput(f'"{key}" is {_shown(value)}, which is neither an ISO-8601 time nor Unix seconds.')
+
+
+def _position(line: Mapping[str, object]) -> int | None:
+    value = line.get("position")
+    if value is not None and not isinstance(value, int):
+        raise InvalidInput(f'"position" is {_shown(value)}, which is no whole number.')
+    return value
 
 
 def _choice(line: Mapping[str, object], key: str, choices: Sequence[str], default: str) -> str:
     value = line.get(key, default)
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(f'"{key}" is {value!r}. It must be one of: {", ".join(choices)}.')
+        raise InvalidInput(f'"{key}" is {_shown(value)}. It must be one of: {", ".join(choices)}.')
     return value
 
 
@@ -172,19 +176,23 @@ def _origin(line: Mapping[str, object]) -> Origin:
 def _flag(line: Mapping[str, object], key: str) -> bool:
     value = line.get(key, False)
     if not isinstance(value, bool):
-        raise InvalidInput(f'"{key}" is {value!r}. It must be true or false.')
+        raise InvalidInput(f'"{key}" is {_shown(value)}. It must be true or false.')
     return value
 
 
 def _metadata(line: Mapping[str, object]) -> dict[str, str | int | float | bool | None]:
     value = line.get("metadata", {})
     if not isinstance(value, dict):
-        raise InvalidInput(f'"metadata" is {value!r}. It must be an object.')
+        raise InvalidInput(f'"metadata" is {_shown(value)}. It must be an object.')
     return value
 
 
 def _sources(line: Mapping[str, object]) -> tuple[str, ...]:
     value = line.get("sources", [])
     if not isinstance(value, list) or not all(isinstance(source, str) for source in value):
-        raise InvalidInput(f'"sources" is {value!r}. It must be a list of texts.')
+        raise InvalidInput(f'"sources" is {_shown(value)}. It must be a list of texts.')
     return tuple(value)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]

@@ -7,6 +7,7 @@ import traceback
 import click
 
 from afterturn.base.errors import AfterturnError
+from afterturn.hosts.cli.console import one_line
 from afterturn.hosts.cli.streams import abandon_stdout
 
 EXIT_BAD_INPUT = 2
@@ -66,7 +67,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _say(kind: str, message: str, *, as_json: bool) -> None:
-    line = " ".join(message.split())
+    line = one_line(message)
     line = json.dumps({"error": {"type": kind, "message": line}}) if as_json else f"afterturn: {line}"
     try:
         sys.stderr.write(line + "\n")

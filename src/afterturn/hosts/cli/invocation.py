@@ -48,7 +48,7 @@ class Invocation:
         from afterturn import blocking
 
         config, path = self.config(), self.path()
-        if not create and path is not None and not path.exists():
+        if not create and path is not None and not _is_there(path):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` makes one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
         with blocking.open(path, chosen, background=background) as memory:
@@ -75,6 +75,14 @@ class Invocation:
                 f"into {config_path()}."
             )
         return check_space(name)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it can not be written as bytes"
+        raise StoreUnavailable(f"{str(path)[:60]!r} is no path of a store: {reason}. Name another.") from error
 
 
 class SharedOption(click.Option):

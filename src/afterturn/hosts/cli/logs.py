@@ -2,12 +2,14 @@
 
 import logging
 
+from afterturn.hosts.cli.console import one_line
+
 _logger = logging.getLogger("afterturn")
 
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"afterturn: {record.levelname.lower()}: {' '.join(record.getMessage().split())}"
+        return f"afterturn: {record.levelname.lower()}: {one_line(record.getMessage())}"
 
 
 def keep_quiet() -> None:

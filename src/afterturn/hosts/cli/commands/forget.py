@@ -13,6 +13,7 @@ from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import confirm, count, one_line, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
+from afterturn.space.questions import check_selector
 
 if TYPE_CHECKING:
     from afterturn import blocking
@@ -69,7 +70,7 @@ def _selector(choice: dict[str, Any]) -> Selector:
         raise InvalidInput("Say what to forget: one of ID, --conversation, --source, --speaker or --everything.")
     if choice["memory"] is not None:
         check_id(choice["memory"])
-    return Selector(**choice)
+    return check_selector(Selector(**choice))
 
 
 def _count(space: blocking.Space, selector: Selector) -> int:

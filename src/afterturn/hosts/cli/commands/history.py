@@ -52,7 +52,7 @@ def _print_operations(invocation: Invocation, limit: int) -> None:
 
 
 def _operation_row(operation: Operation) -> tuple[str, ...]:
-    return (operation.id, age(operation.at), operation.verb, operation.actor, operation.group or "")
+    return (operation.id, age(operation.at), operation.verb, operation.actor, one_line(operation.group or ""))
 
 
 def _print_history(found: History) -> None:

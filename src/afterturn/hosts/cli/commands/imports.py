@@ -29,14 +29,16 @@ _STEP = 100
 )
 @click.argument("file", metavar="FILE|-")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines and list the others.")
-@click.option("--keep-origin", is_flag=True, help='Trust the "origin" in the file. Only for a file you vouch for.')
+@click.option(
+    "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Only for one you vouch for.'
+)
 def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
     """Read memories from a file or stdin.
 
     Takes an export, or lines such as {"text": "..."}. Optional keys: target, speaker, agent, project, conversation,
     pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at (ISO-8601, UTC unless they name an
     offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, current
-    statements and recorded messages are taken.
+    statements and recorded messages are taken. Nothing is pinned without --keep-origin.
     """
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))

@@ -6,6 +6,7 @@ import click
 
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, Kind, Status
+from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import note, one_line, print_pairs, print_table, safe
 from afterturn.hosts.cli.document import print_document, print_line
@@ -88,7 +89,7 @@ def _about(entry: Entry) -> str:
 
 
 def _who(entry: Entry) -> str:
-    return one_line(entry.speaker) if entry.kind is Kind.RECORD and entry.speaker else str(entry.origin)
+    return one_line(describe_author(entry))
 
 
 @command(

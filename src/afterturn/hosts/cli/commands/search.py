@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from afterturn.base.types import Hit, Lane, Recollection
+from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import dim, one_line
 from afterturn.hosts.cli.document import print_document
@@ -77,13 +78,12 @@ def explain(hit: Hit) -> str:
     """One line: the score and its parts, the lane, the age and who said it."""
     matched = f" ({', '.join(one_line(term) for term in hit.terms)})" if hit.terms else ""
     similarity = "none" if hit.similarity is None else f"{hit.similarity:.2f}"
-    who = one_line(hit.entry.speaker) if hit.entry.speaker else str(hit.entry.origin)
     parts = (
         f"score {hit.score:.2f}",
         f"lexical {hit.lexical:.2f}{matched}",
         f"similarity {similarity}",
         str(hit.lane),
         age(hit.entry.occurred_at),
-        f"from {who}",
+        f"from {one_line(describe_author(hit.entry))}",
     )
     return " · ".join(parts)
