@@ -6,6 +6,7 @@ from afterturn.base.types import Entry, Origin
 from afterturn.context.neutral import neutralise
 
 _NAME_CHARS_MAX = 40
+_NAME_CHARS_READ = 400
 _ROLES = {Origin.AGENT: "assistant"}
 # What ends an author, opens an id or a quotation, or forms a tag; look-alikes are found by what they fold to.
 _SYNTAX = frozenset('[](){}<>:"')
@@ -22,7 +23,7 @@ def describe_author(entry: Entry) -> str:
 
 
 def _plain(speaker: str) -> str:
-    kept = (character for character in speaker if not _is_syntax(character))
+    kept = (character for character in speaker[:_NAME_CHARS_READ] if not _is_syntax(character))
     # Disarming a tag leaves a parenthesis.
     return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
 
