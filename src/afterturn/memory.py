@@ -234,7 +234,8 @@ def resolve_target(target: Target, config: Config) -> Path | None:
         return _at_home(Path(text))
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
-    raise StoreUnavailable(f"{text!r} is no store that this version can open. Pass a path, or sqlite:///path.")
+    # Not the URL itself: it may hold a password.
+    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
 
 
 def _at_home(path: Path) -> Path:

@@ -101,6 +101,11 @@ def test_a_place_that_can_not_be_is_no_store(cli: CommandLine, store: str) -> No
     assert (answer.code, answer.err.count("\n")) == (2, 1)
 
 
+def test_a_url_that_is_not_understood_keeps_its_password_to_itself(cli: CommandLine) -> None:
+    answer = cli("--store", "postgres://ada:secret@host/db", "list")
+    assert (answer.code, "postgres" in answer.err, "secret" in answer.err) == (2, True, False)
+
+
 def test_a_named_settings_file_that_is_not_there_is_an_error(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERTURN_CONFIG", str(cli.folder / "nowhere.toml"))
     answer = cli("config", "show")
