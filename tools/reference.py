@@ -1,11 +1,17 @@
 """Writes the pages of docs/ that repeat what the code says: settings, errors, events and commands."""
 
+import dataclasses
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from afterturn.base import config, errors, events
+from afterturn import memory
+from afterturn.base import config, errors, events, types
+from afterturn.space.fields import DraftFields
+from afterturn.turn import turn
+from afterturn.turn.place import Whereabouts
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -76,7 +82,86 @@ def cli_page() -> str:
     return subprocess.run(command, check=True, capture_output=True, encoding="utf-8", timeout=60).stdout
 
 
+def python_page() -> str:
+    """Public objects with their verbs, as their own docstrings tell it."""
+    objects = "\n".join(_class(kind) for kind in (memory.Memory, memory.Conversation, turn.Turn, memory.Space))
+    values = "\n".join(_value(kind) for kind in SHOWN_VALUES)
+    return f"""# The Python API
+
+Written by `make docs` from the docstrings. `afterturn.blocking` has the same objects with the same verbs, to be called
+without `await`. Times are Unix seconds, or datetimes with a time zone where they are passed in.
+
+## `afterturn.open{_signature(memory.open)}`
+
+{_text(memory.open)}
+
+{objects}
+## Values
+
+{values}"""
+
+
+SHOWN_VALUES = (
+    types.Entry,
+    types.Added,
+    types.Changed,
+    types.Undone,
+    types.History,
+    types.Recollection,
+    types.Hit,
+    types.Forgotten,
+    types.Filter,
+    types.Draft,
+    types.Event,
+)
+
+
+def _class(kind: type) -> str:
+    verbs = [
+        (name, verb)
+        for name in dir(kind)
+        if not name.startswith("_") and callable(verb := inspect.getattr_static(kind, name)) and inspect.getdoc(verb)
+    ]
+    shown = "".join(
+        f"- {'await ' if inspect.iscoroutinefunction(verb) else ''}`{name}{_signature(verb)}`  \n  {_text(verb)}\n"
+        for name, verb in verbs
+    )
+    return f"## `{kind.__name__}`\n\n{_text(kind)}\n\n{shown}"
+
+
+def _value(kind: type) -> str:
+    names = ", ".join(f"`{item.name}`" for item in dataclasses.fields(kind))
+    return f"- **{kind.__name__}**: {names}.  \n  {_text(kind)}\n"
+
+
+def _text(thing: object) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split())
+
+
+def _signature(verb: Callable[..., object]) -> str:
+    """Names and defaults; what `**fields` stands for is spelt out."""
+    parameters = []
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if name == "self":
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parameters += [f"{key}=…" for key in EXPANDED[name].__annotations__]
+        elif parameter.default is parameter.empty:
+            parameters.append(name)
+        else:
+            parameters.append(f"{name}={_default(parameter.default)}")
+    return f"({', '.join(parameters)})"
+
+
+EXPANDED = {"fields": DraftFields, "where": Whereabouts}
+
+
+def _default(value: object) -> str:
+    return repr(value) if value is None or isinstance(value, str | int | float | bool) else "…"
+
+
 PAGES = {
+    "python.md": python_page,
     "configuration.md": configuration_page,
     "errors.md": errors_page,
     "events.md": events_page,

@@ -7,7 +7,6 @@ import functools
 import logging
 
 from afterturn.base.config import Config
-from afterturn.base.errors import StoreError
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
 from afterturn.base.types import Event, Selector
@@ -48,8 +47,8 @@ class TimelineWriter:
     async def _write(self, events: list[Event]) -> None:
         try:
             await self._store.write(lambda unit: unit.timeline.add(events, entries_max=self._entries_max))
-        except StoreError as error:
-            logger.warning("%d events are missing from the timeline: %s", len(events), error)
+        except Exception as error:  # the boundary of one batch: the next one may fare better
+            logger.warning("%d events are missing from the timeline", len(events), exc_info=error)
 
 
 class Housekeeping:
@@ -64,21 +63,20 @@ class Housekeeping:
 
     async def run(self) -> None:
         while True:
-            try:
-                await self.once()
-            except StoreError as error:
-                logger.warning("housekeeping waits, the store can not be written: %s", error)
+            for step in (self._recorder.recover, self._abandon_turns, self._end_retention):
+                try:
+                    await step()
+                except Exception as error:  # the boundary of one chore: the others are done all the same
+                    logger.warning("%s waits for the next hour", step.__name__, exc_info=error)
             await asyncio.sleep(HOUSEKEEPING_EVERY)
-
-    async def once(self) -> None:
-        await self._recorder.recover()
-        await self._abandon_turns()
-        await self._end_retention()
 
     async def _abandon_turns(self) -> None:
         now = self._clock.now()
         before = now - self._config.turn_idle_timeout
-        count = await self._store.write(lambda unit: unit.conversations.abandon_turns(started_before=before, at=now))
+        tenant = self._config.tenant
+        count = await self._store.write(
+            lambda unit: unit.conversations.abandon_turns(tenant, started_before=before, at=now)
+        )
         if count:
             self._events.emit("turns_abandoned", turns=count)
 

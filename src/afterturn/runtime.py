@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import weakref
@@ -131,6 +132,7 @@ class MemoryCore:
             self.tenant,
             self._jobs.wake,
             self._on_forget,
+            self._out_of_reach,
         )
         self._connected = store is not None
 
@@ -303,7 +305,18 @@ class MemoryCore:
         for core in list(self._conversations.values()):
             if space in core.place.reads:
                 core.drop_recalls()
+        self._events.drop(functools.partial(_is_about, space=space, selector=selector))
         return await self._recorder.forget(self.tenant, space, selector)
+
+    def _out_of_reach(self) -> list[str]:
+        """What may still hold the text of something that was forgotten."""
+        return [str(path) for path in [*self._chosen().backups(), *self._recorder.spill.unreadable()]]
+
+
+def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
+    if selector.everything:
+        return event.space == space
+    return selector.conversation is not None and event.conversation == selector.conversation
 
 
 _OFF = "Memory is off: it was opened with no store. Pass a path to `afterturn.open(...)`."
@@ -353,8 +366,11 @@ def _countdown(within: float) -> Callable[[], float]:
 async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) -> list[str]:
     """Nothing, or what is to be said when the work did not end in time or failed."""
     try:
-        await asyncio.wait_for(work, seconds)
-    except (TimeoutError, AfterturnError):
+        async with asyncio.timeout(seconds):
+            await work
+    except Exception as error:  # the boundary of one step of closing: those after it have to be taken all the same
+        if not isinstance(error, TimeoutError | AfterturnError):
+            logger.exception("closing met an error")
         return [undone]
     return []
 

@@ -218,12 +218,12 @@ async def test_recording_can_be_switched_off(open_memory: OpenMemory, told: Told
     assert told.named("not_recorded")[0].data["reason"] == "switched_off"
 
 
-async def test_a_recorded_turn_can_be_undone_as_a_group(memory: afterturn.Memory) -> None:
+async def test_a_recorded_turn_can_be_undone(memory: afterturn.Memory) -> None:
     """M1: everything is undoable, a recorded turn too."""
     await exchange(memory, "c", "I like tea")
     space = memory.space("user:ada")
     (operation,) = await space.operations()
-    await space.undo(str(operation.group))
+    await space.undo(operation.id)
     assert await records(memory) == []
     kept = await space.list(filter=Filter(statuses=(Status.UNDONE,)))
     assert len(kept) == 2

@@ -55,6 +55,20 @@ class Events:
         """`wake` is called when there is something to store."""
         self._wake = wake
 
+    def of(self, tenant: str) -> Events:
+        """For what is done here on behalf of another tenant: its timeline gets the event, this host does not."""
+        if tenant == self._tenant:
+            return self
+        other = Events(self._clock, tenant, None)
+        other._buffer, other._wake = self._buffer, self._wake
+        return other
+
+    def drop(self, is_forgotten: Callable[[Event], bool]) -> None:
+        """Takes back what is buffered about something that is being forgotten."""
+        kept = [event for event in self._buffer if not is_forgotten(event)]
+        self._buffer.clear()
+        self._buffer.extend(kept)
+
     def emit(self, name: str, *, space: str = "", conversation: str = "", turn: str = "", **data: Scalar) -> None:
         assert name in EVENTS, f"{name} is not in EVENTS"
         event = Event(name, self._clock.now(), self._tenant, space, conversation, turn, data)
@@ -83,5 +97,6 @@ class Events:
             return
         try:
             self._on_event(event)
-        except (Exception, SystemExit):  # the boundary: a host's handler must not break memory, nor end its thread
+        except (Exception, SystemExit, KeyboardInterrupt):
+            # The boundary: a host's handler must not break memory, nor end its thread.
             logger.exception("the event handler failed on %s", event.name)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from afterturn.base.errors import AfterturnError
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
+from afterturn.base.slot import is_set
 from afterturn.base.types import Job, JobState
 
 logger = logging.getLogger("afterturn")
@@ -61,7 +62,7 @@ class JobRunner:
         while True:
             self._wake.clear()
             await self.run_due()
-            if await _is_set(self._wake, within=POLL):
+            if await is_set(self._wake, within=POLL):
                 await self._gather()
 
     async def _gather(self) -> None:
@@ -122,17 +123,12 @@ class JobRunner:
         logger.warning("job %s (%s) failed", job.id, job.kind, exc_info=error)
         dead = job.attempts >= ATTEMPTS_MAX
         retry_at = None if dead else self._work.clock.now() + BACKOFF**job.attempts
-        reason = f"{type(error).__name__}: {error}"[:500]
+        # Another's message may quote what it was given, which is somebody's memory; ours do not.
+        reason = f"{type(error).__name__}: {error}"[:500] if isinstance(error, AfterturnError) else type(error).__name__
         await self._work.store.write(
             lambda unit: unit.jobs.fail(job.id, owner=self._work.owner, error=reason, retry_at=retry_at)
         )
         name = "job_dead" if dead else "job_failed"
-        self._work.events.emit(name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason)
-
-
-async def _is_set(event: asyncio.Event, *, within: float) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), within)
-    except TimeoutError:
-        return False
-    return True
+        self._work.events.of(job.tenant).emit(
+            name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason
+        )

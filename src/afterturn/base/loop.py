@@ -36,7 +36,8 @@ class PrivateLoop:
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
         # Whatever was accepted under this lock is on the loop before its last piece of work is.
-        self._lock = threading.Lock()
+        # A signal's handler may post while its own thread does.
+        self._lock = threading.RLock()
         self._closed = False
         self._gone: Slot[bool] = Slot()
         self._bridge = Bridge(self._loop, self.post, lambda: MemoryClosed(_CLOSED))

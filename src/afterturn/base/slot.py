@@ -84,3 +84,13 @@ class Slot(Generic[T]):
 def _finish(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
+
+
+async def is_set(event: asyncio.Event, *, within: float) -> bool:
+    """Whether the event comes in time. Not `asyncio.wait_for`: until Python 3.12 that swallows a cancellation."""
+    try:
+        async with asyncio.timeout(within):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

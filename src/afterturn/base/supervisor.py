@@ -42,6 +42,8 @@ class Supervisor:
     async def _watch(self, work: Coroutine[Any, Any, None], name: str) -> None:
         try:
             await work
-        except Exception as error:  # the boundary: one lost task must not lose the rest
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # The boundary: one lost task must not lose the rest. Ctrl-C reaches the main thread only, so even these two
+            # were raised by somebody's object here, and would end memory's thread.
             self.failures.append((name, error))
             logger.exception("%s failed", name)

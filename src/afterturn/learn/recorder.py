@@ -148,9 +148,11 @@ class Recorder:
             written = await parts.store.write(lambda unit: write_recording(unit, recording, parts.gate, parts.ids))
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return error
-        except AfterturnError as error:
-            logger.warning("turn %r can not be stored at all", recording.turn, exc_info=error)
+        except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
+            logger.exception("turn %r can not be stored at all", recording.turn)
             self._not_recorded(held, type(error).__name__)
+            if not held.spilled:
+                await self._spill(held)
             await self._leave_folder(held, self.spill.set_aside)
             return None
         self._settle(held, written)
@@ -224,6 +226,6 @@ class Recorder:
 
     def _emit(self, name: str, held: Held, **data: str | int | bool) -> None:
         recording = held.recording
-        self._parts.events.emit(
-            name, space=recording.space, conversation=recording.conversation, turn=recording.turn, **data
+        self._parts.events.of(recording.tenant).emit(
+            name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
         )

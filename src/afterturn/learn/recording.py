@@ -48,6 +48,7 @@ class Recording:
     turn: str
     owner: str
     started_at: float
+    epoch: int
     user_hash: str
     messages: tuple[Message, ...]
     agent: str | None = None
@@ -97,8 +98,11 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
     """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
     tenant, conversation = recording.tenant, recording.conversation
-    if unit.operations.is_forgotten(
-        tenant, recording.space, conversation=conversation, speakers=recording.speakers, since=recording.started_at
+    if any(
+        unit.operations.is_forgotten(
+            tenant, space, conversation=conversation, speakers=recording.speakers, since=recording.epoch
+        )
+        for space in {recording.space, recording.owner}
     ):
         return Written(Outcome.FORGOTTEN)
     key = ConversationKey(tenant, recording.owner, conversation)
@@ -114,7 +118,9 @@ def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> W
 
 
 def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
-    position = unit.records.next_position(recording.tenant, recording.space, recording.conversation)
+    position = unit.records.next_position(
+        recording.tenant, recording.space, recording.conversation, owner=recording.owner
+    )
     drafts = [_draft(recording, message, position + at) for at, message in enumerate(recording.messages)]
     admitted = [entry for draft in drafts if (entry := gate.admit_record(draft)) is not None]
     operation = unit.operations.start(
@@ -125,7 +131,6 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Wr
             Verb.RECORD,
             Origin.USER,
             recording.ended_at,
-            group=f"turn:{recording.turn}",
         )
     )
     unit.records.add(operation, admitted)
@@ -154,6 +159,7 @@ def _draft(recording: Recording, message: Message, position: int) -> Draft:
         agent=recording.agent,
         project=recording.project,
         conversation=recording.conversation,
+        owner=recording.owner if recording.owner != recording.space else None,
         turn=recording.turn,
         position=position,
         speaker=message.speaker,

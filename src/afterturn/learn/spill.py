@@ -68,17 +68,27 @@ class Spill:
     def damaged(self) -> list[Path]:
         return sorted(self.folder.glob("*.bad"))
 
+    def unreadable(self) -> list[Path]:
+        """What may hold a turn that nobody can tell whose it is: damaged, or being written by another process."""
+        return [path for path in self.damaged() if _read(path) is None] + sorted(self.folder.glob("*.tmp"))
+
     def forget(self, tenant: str, space: str, selector: Selector) -> int:
         """Erases the files that a selector covers; how many. Raises OSError."""
         self.clear_drafts()
-        covered = [recording for recording in self.waiting() if covers(recording, tenant, space, selector)]
-        for recording in covered:
-            self.remove(recording)
+        covered = [
+            path
+            for path in [*self.files(), *self.damaged()]
+            if (recording := _read(path)) is not None and covers(recording, tenant, space, selector)
+        ]
+        for path in covered:
+            _erase(path)
         return len(covered)
 
     def _path(self, recording: Recording) -> Path:
         key = "\n".join(recording.key)
-        return self.folder / (hashlib.blake2b(key.encode(), digest_size=16).hexdigest() + ".json")
+        return self.folder / (
+            hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() + ".json"
+        )
 
 
 def covers(recording: Recording, tenant: str, space: str, selector: Selector) -> bool:
@@ -90,6 +100,14 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
         or selector.conversation == recording.conversation
         or (selector.speaker is not None and selector.speaker in recording.speakers)
     )
+
+
+def _read(path: Path) -> Recording | None:
+    """None when there is no telling what it holds."""
+    try:
+        return Recording.from_json(path.read_text(encoding="utf-8"))
+    except (InvalidFile, UnicodeDecodeError, OSError):
+        return None
 
 
 def _modified(path: Path) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import weakref
@@ -14,6 +13,7 @@ from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
+from afterturn.base.slot import is_set
 from afterturn.base.types import EmbedderIdentity, Job
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class Embedding:
 
     async def warm_up(self, index_bytes_max: int, now: float) -> None:
         """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3)."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), WARM_UP_DELAY)
+        await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
             await run_on(self._worker, lambda: self._embedder.embed(["warm"]))
         except EmbedderUnavailable as error:
@@ -89,7 +88,8 @@ class Embedding:
             return None
         try:
             embedding = run_on(self._worker, lambda: self._embedder.embed([text]))
-            rows: NDArray[np.float32] = await asyncio.wait_for(embedding, QUERY_WITHIN)
+            async with asyncio.timeout(QUERY_WITHIN):
+                rows: NDArray[np.float32] = await embedding
         except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
             return None

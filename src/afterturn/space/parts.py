@@ -27,3 +27,4 @@ class SpaceParts:
     tenant: str
     on_write: Callable[[], None]
     on_forget: Callable[[str, Selector], Awaitable[int]]
+    out_of_reach: Callable[[], list[str]]

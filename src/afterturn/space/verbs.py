@@ -249,7 +249,7 @@ class SpaceCore:
         parts.on_write()
         state = "erased" if scrubbed else "pending"
         parts.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
-        return Forgotten(state, len(erased.ids) + waiting, tuple(str(path) for path in parts.store.backups()))
+        return Forgotten(state, len(erased.ids) + waiting, tuple(parts.out_of_reach()))
 
     def _erase(self, unit: Unit, selector: Selector, at: float) -> Erased:
         erased = unit.operations.forget(self._parts.tenant, self.name, selector, at=at)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, NotFound
+from afterturn.base.errors import Conflict, InvalidName, NotFound
 from afterturn.base.events import Events
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
@@ -106,18 +106,17 @@ class ConversationCore:
     # On memory's loop.
 
     async def start_turn(self, messages: list[object], turn_id: str | None, speaker: str | None) -> TurnState:
-        """Like `begin`, but returns when the turn is a stored row that another process can resume."""
+        """Like `begin`, but returns when the turn is a stored row that another process can resume.
+
+        Starting an open turn again is no fault: a host that retries gets the same one.
+        """
         if turn_id is not None:
             check_name(turn_id, "turn id")
+            self._check_open(turn_id, await self._find_turn(turn_id))
         state = self._state(turn_id, speaker)
         self._start(state, messages)
-        if not await state.read.wait(within=self._parts.config.recall_timeout) or self._parts.store is None:
-            return state
-        if not await state.stored.wait(within=self._parts.config.busy_timeout + 1.0):
-            raise Conflict(
-                f"Turn {state.id!r} could not be started in conversation {self.place.id!r}: it is there already or the "
-                "store did not take it. Resume it with `resume_turn`, or use another id."
-            )
+        if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.store is not None:
+            await state.stored.wait(within=self._parts.config.busy_timeout + 1.0)
         return state
 
     async def resume_turn(self, turn_id: str) -> TurnState:
@@ -126,26 +125,28 @@ class ConversationCore:
         row = await self._find_turn(turn_id)
         if row is None:
             raise NotFound(f"Conversation {self.place.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
-        if row.status is not TurnStatus.OPEN:
-            raise Conflict(f"Turn {turn_id!r} is {row.status}. Start a new one with `start_turn`.")
+        self._check_open(turn_id, row)
         state = TurnState(turn_id, Prefetch(""), row.started_at, user_hash=row.user_hash)
         state.prefetch.discard()
-        await self._load_blocks()
+        state.epoch = await self._load_blocks()
         state.stored.settle(True)
         state.read.settle(True)
         return state
+
+    def _check_open(self, turn_id: str, row: TurnRow | None) -> None:
+        if row is not None and row.status is not TurnStatus.OPEN:
+            raise Conflict(f"Turn {turn_id!r} is {row.status} already. Start a new one, with another id.")
 
     def drop_recalls(self) -> None:
         """What was recalled before something was forgotten is not handed over any more (M2)."""
         if self._current is not None:
             self._parts.recaller.end(self._current, Outcome.CANCELLED, "forgotten")
             self._current.prefetch.discard()
-        self._blocks.clear()
 
     def _state(self, turn_id: str | None, speaker: str | None) -> TurnState:
-        ids, now = self._parts.ids, self._parts.clock.now()
-        fresh = ids.new()
-        return TurnState(turn_id or fresh, Prefetch(fresh), now, speaker)
+        fresh, now = self._parts.ids.new(), self._parts.clock.now()
+        named = _usable(turn_id, "turn id") or fresh
+        return TurnState(named, Prefetch(fresh), now, _usable(speaker, "speaker"))
 
     def _start(self, state: TurnState, messages: list[object]) -> None:
         self._parts.recaller.begin_turn(state)
@@ -159,13 +160,19 @@ class ConversationCore:
         assert state.prefetch.task is not None
         if state.prefetch.task.cancelled():
             self._parts.recaller.end(state, Outcome.CANCELLED, "shutdown")
+        if not state.read.peek():
+            state.stored.settle(False)
         state.read.settle(False)
         state.prefetch.settle(None, at=self._parts.clock.now())
 
     async def _open(self, state: TurnState, messages: list[object]) -> None:
         state.dialect = find_dialect(messages)
         if state.dialect is None:
-            logger.warning("conversation %r: the messages are in no known format; no memory here", self.place.id)
+            logger.warning(
+                "conversation %r: its messages are not in OpenAI's chat format (dictionaries or objects with a `role` "
+                "and `content`), so this turn goes on without memory",
+                self.place.id,
+            )
             self._emit("unknown_dialect", state)
             return
         question = await self._read(state, messages)
@@ -180,12 +187,13 @@ class ConversationCore:
     async def _read(self, state: TurnState, messages: list[object]) -> Question | None:
         """Finds what the user said; a question when it is worth a recall (R6)."""
         assert state.dialect is not None
-        await self._load_blocks()
+        state.epoch = await self._load_blocks()
         strip = functools.partial(strip_blocks, known_hashes=self._blocks)
         latest = state.dialect.latest_user(messages, strip)
         if latest is None:
             return None
         state.user_hash = content_hash(latest[1])
+        state.user_element, state.user_index = messages[latest[0]], latest[0]
         config = self._parts.config
         if not config.recall or config.recall_entries_max == 0 or is_acknowledgement(latest[1]):
             return None
@@ -196,15 +204,22 @@ class ConversationCore:
             scope=Scope(place.tenant, place.reads),
             space=place.owner,
             conversation=place.id,
+            owner=place.owner,
             ledger=read_ledger(seen, self._blocks.values()),
         )
 
-    async def _load_blocks(self) -> None:
+    async def _load_blocks(self) -> int:
+        """What we injected so far, by any process; and how many forgets there have been, for `is_forgotten`."""
         place, store = self.place, self._parts.store
         if store is None:
-            return
-        rows = await store.read(lambda unit: unit.conversations.blocks(place.key))
+            return 0
+
+        def work(unit: Unit) -> tuple[list[BlockRow], int]:
+            return unit.conversations.blocks(place.key), unit.operations.epoch(place.tenant, place.writes)
+
+        rows, epoch = await store.read(work)
         self._blocks.update({row.hash: row for row in rows})
+        return epoch
 
     async def _store_turn(self, state: TurnState) -> None:
         place, at = self.place, self._parts.clock.now()
@@ -231,7 +246,8 @@ class ConversationCore:
         self._emit("handed_over", state, point=point, memories=len(row.refs), bytes=row.size_bytes, tokens=tokens)
         self._parts.recaller.end(state, Outcome.DELIVERED, point)
         self._parts.recaller.rest()
-        self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}")
+        # Closing waits for it: whoever resumes the turn elsewhere must know our own words from the user's.
+        self._parts.recorder.expect(self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}"))
 
     async def _store_block(self, row: BlockRow) -> None:
         place, at = self.place, self._parts.clock.now()
@@ -267,9 +283,11 @@ class ConversationCore:
             return
         try:
             await state.read.wait(within=self._parts.config.recall_timeout)
+            await self._load_blocks()
             recording, reason = self._recording(state, messages, completed=completed)
-        except Exception:
+        except Exception as error:
             state.recorded.settle(False)
+            self._emit("not_recorded", state, reason=type(error).__name__)
             raise
         if recording is not None:
             self._parts.recorder.enqueue(recording, state.recorded)
@@ -301,6 +319,7 @@ class ConversationCore:
                 turn=state.id,
                 owner=place.owner,
                 started_at=state.started_at,
+                epoch=state.epoch,
                 user_hash=state.user_hash,
                 messages=tuple(_spoken_by(message, state.speaker) for message in exchange.messages),
                 agent=place.agent,
@@ -329,10 +348,10 @@ class ConversationCore:
     async def _end_turn(self, state: TurnState, status: TurnStatus) -> None:
         place, at = self.place, self._parts.clock.now()
         assert self._parts.store is not None
-        await state.stored.wait(within=self._parts.config.busy_timeout)
-        await self._parts.store.write(
-            lambda unit: unit.conversations.end_turn(place.key, state.id, status=status, at=at, recorded=False)
-        )
+        if await state.stored.wait(within=self._parts.config.busy_timeout):
+            await self._parts.store.write(
+                lambda unit: unit.conversations.end_turn(place.key, state.id, status=status, at=at, recorded=False)
+            )
 
     def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
         """Cancels a recall and drops what it found. The turn itself is still recorded if it completes (R3, R4)."""
@@ -347,3 +366,14 @@ class ConversationCore:
 
 def _spoken_by(message: Message, speaker: str | None) -> Message:
     return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message
+
+
+def _usable(name: object, what: str) -> str | None:
+    """A host's name for something, if it is one: a turn goes on without a name that could not be stored."""
+    if name is None:
+        return None
+    try:
+        return check_name(name, what)
+    except InvalidName as error:
+        logger.warning("%s The turn goes on without it.", error)
+        return None

@@ -60,6 +60,8 @@ def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
 def _owner(user: str | None, owner: str | None) -> str:
     if (user is None) == (owner is None):
         raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
+    if user is not None and str(user).startswith("user:"):
+        raise InvalidInput(f'user={user!r} names a space. Pass user="{user[5:]}", or owner={user!r}.')
     return check_space(owner if user is None else f"user:{check_name(user, 'user')}")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Sequence
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
-from afterturn.base.ports import Clock, Store
-from afterturn.base.types import Lane, Recollection
+from afterturn.base.ports import Clock, Store, Unit
+from afterturn.base.types import Hit, Lane, Recollection
 from afterturn.context.block import FRAME, Block, bullet, render
 from afterturn.recall.budget import Budget, choose
 from afterturn.recall.embedding import Embedding
@@ -41,23 +42,25 @@ class Recaller:
         self._emit("recall_started", state, question, correlation=prefetch.correlation)
         try:
             async with asyncio.timeout(self._config.recall_timeout):
-                recollection = await self._recall(prefetch, question)
+                found, block = await self._recall(prefetch, question)
         except TimeoutError:
-            self._degrade(state, question, "timeout")
+            self._degrade(state, "timeout")
             return
         except Exception as error:  # the boundary: memory's fault must not fail the host's turn
             logger.warning("a recall failed; the turn goes on without it", exc_info=error)
-            self._degrade(state, question, type(error).__name__)
+            self._degrade(state, type(error).__name__)
             return
-        self._settle(state, question, recollection, elapsed=self._clock.monotonic() - started)
+        self._tell(state, question, found, block, elapsed=self._clock.monotonic() - started)
+        self._settle(state, found, block)
 
-    async def _recall(self, prefetch: Prefetch, question: Question) -> Recollection:
+    async def _recall(self, prefetch: Prefetch, question: Question) -> tuple[Recollection, Block | None]:
         config, embedding = self._config, self._embedding
         request = RecallRequest(
             text=question.text,
             query_vector=await embedding.query_vector(question.text) if embedding else None,
             scope=question.scope,
             conversation=question.conversation,
+            owner=question.owner,
             lanes=tuple(Lane),
             limit=config.recall_entries_max * CANDIDATES,
             score_min=config.recall_score_min,
@@ -67,10 +70,30 @@ class Recaller:
             correlation=prefetch.correlation,
         )
         vectors = embedding.index if embedding else None
-        return await self._store.read(lambda unit: recall(unit, request, vectors))
 
-    def _settle(self, state: TurnState, question: Question, found: Recollection, *, elapsed: float) -> None:
-        block = self._render(found, question.ledger)
+        def work(unit: Unit) -> tuple[Recollection, Block | None]:
+            # Rendered here, on a reader's thread: long memories would hold up every other conversation's loop.
+            found = recall(unit, request, vectors)
+            return found, self._render(found, question.ledger, request.now)
+
+        return await self._store.read(work)
+
+    def _render(self, found: Recollection, ledger: Ledger, now: float) -> Block | None:
+        budget = Budget.of(self._config, visible_bytes=ledger.size_bytes)
+        line = functools.partial(bullet, now=now)
+        excerpts = choose(stated_once(found.hits), budget, frame=FRAME, line=line)
+        return render(excerpts, now=now) if excerpts else None
+
+    def _settle(self, state: TurnState, found: Recollection, block: Block | None) -> None:
+        if block is None:
+            broken = set(found.missing) & set(Lane)
+            self.end(state, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
+        assert state.dialect is not None
+        state.prefetch.settle(Prepared(state.dialect, block), at=self._clock.now())
+
+    def _tell(
+        self, state: TurnState, question: Question, found: Recollection, block: Block | None, *, elapsed: float
+    ) -> None:
         lanes = {str(lane): sum(hit.lane is lane for hit in found.hits) for lane in Lane}
         self._emit(
             "recall_settled",
@@ -82,24 +105,6 @@ class Recaller:
             memories=len(block.refs) if block else 0,
             **lanes,
         )
-        if block is None:
-            broken = set(found.missing) & set(Lane)
-            self.end(state, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
-        assert state.dialect is not None
-        state.prefetch.settle(Prepared(state.dialect, block), at=self._clock.now())
-
-    def _render(self, found: Recollection, ledger: Ledger) -> Block | None:
-        config, now = self._config, self._clock.now()
-        room = min(config.block_bytes_max, config.visible_bytes_max - ledger.size_bytes)
-        budget = Budget(
-            entries_max=config.recall_entries_max,
-            entry_bytes_max=config.entry_bytes_max,
-            bytes_max=room,
-            tokens_max=config.block_tokens_max,
-        )
-        line = functools.partial(bullet, now=now)
-        excerpts = choose(found.hits, budget, frame=FRAME, line=line)
-        return render(excerpts, now=now) if excerpts else None
 
     def begin_turn(self, state: TurnState) -> None:
         """Background work keeps out of this turn's way until `end_turn`."""
@@ -122,9 +127,19 @@ class Recaller:
             state.prefetch.outcome = outcome
             self._emit("recall_ended", state, question, outcome=outcome, reason=reason)
 
-    def _degrade(self, state: TurnState, question: Question, reason: str) -> None:
+    def _degrade(self, state: TurnState, reason: str) -> None:
         self.end(state, Outcome.DEGRADED, reason)
         state.prefetch.settle(None, at=self._clock.now())
 
     def _emit(self, name: str, state: TurnState, question: Question, **data: str | int | float) -> None:
         self._events.emit(name, space=question.space, conversation=question.conversation, turn=state.id, **data)
+
+
+def stated_once(hits: Sequence[Hit]) -> list[Hit]:
+    """Of hits that say the same word for word, the newest of the most trusted, in the place of the best."""
+    chosen: dict[str, Hit] = {}
+    for hit in hits:
+        known = chosen.setdefault(hit.entry.content_hash, hit)
+        if (hit.entry.trust, hit.entry.occurred_at) > (known.entry.trust, known.entry.occurred_at):
+            chosen[hit.entry.content_hash] = hit
+    return list(chosen.values())

@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 from types import TracebackType
 from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
-from afterturn.base.errors import ForkedProcess, MemoryClosed
+from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.dialects.detection import find_dialect
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.state import TurnState, snapshot
@@ -20,6 +20,7 @@ R = TypeVar("R")
 
 Phase: TypeAlias = Literal["fast", "refined"]
 REFINED_WITHIN = 30.0
+WITHIN_MAX = 86_400.0
 
 
 def _contained(
@@ -64,6 +65,8 @@ class TurnVerbs:
         """Adds the block if it is there and this is a place for it; never waits. Gives the new element."""
         if self._state is None or self._left:
             return None
+        if not isinstance(messages, MutableSequence):
+            raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
         prefetch = self._state.prefetch
         prepared = prefetch.peek()
@@ -81,46 +84,51 @@ class TurnVerbs:
     @_contained
     def complete(self, messages: Sequence[object] | None = None) -> None:
         """The agent has answered. `messages` may be left out when it is the list that `turn` was given."""
-        if messages is not None:
-            self._messages = messages
-        self._completed = snapshot(self._messages or ())
+        self._complete(messages)
 
     @_contained
     def abort(self, reason: str = "aborted") -> None:
         """The host gives up: nothing is handed over any more and nothing recorded."""
         if self._state is not None and not self._left:
             self._left = True
-            self._core.abort(self._state, str(reason)[:200])
+            self._core.abort(self._state, str(reason)[:200].encode("utf-8", "replace").decode())
 
     @_contained
     def finish(self, messages: Sequence[object] | None = None) -> None:
         """`complete` and leave, for a turn that does not live in one block of code."""
+        self._complete(messages)
+        self._leave(failed=False)
+
+    def _complete(self, messages: Sequence[object] | None) -> None:
         if messages is not None:
             self._messages = messages
-        self._completed = snapshot(self._messages or ())
-        self._leave(failed=False)
+        if self._state is not None:
+            self._completed = snapshot(self._messages or (), self._state)
 
     @_contained
     def _leave(self, *, failed: bool) -> None:
         if self._state is None or self._left:
             return
         self._left = True
-        completed = self._completed is not None
-        messages = self._completed if self._completed is not None else snapshot(self._messages or ())
-        self._core.leave(self._state, messages, completed=completed, failed=failed)
+        try:
+            messages = self._completed if self._completed is not None else snapshot(self._messages or (), self._state)
+        except Exception:
+            self._core.abort(self._state, "unreadable_messages")
+            raise
+        self._core.leave(self._state, messages, completed=self._completed is not None, failed=failed)
 
     @_contained
     def _wait_for(self, messages: Sequence[object], within: float | None, phase: Phase) -> float:
         """How long this hand-over may wait: the grace once per turn, at its first point."""
         if self._state is None or self._left or self._state.prefetch.settled or self._state.prefetch.consumed:
             return 0.0
-        if phase == "refined" and within is None:
-            return REFINED_WITHIN
         if within is not None:
-            return within
-        if self._graced:
+            return _bounded(within)
+        if phase == "refined":
+            return REFINED_WITHIN
+        if self._graced or not messages:
             return 0.0
-        dialect = find_dialect(messages[-1:])
+        dialect = find_dialect([messages[-1]])
         if dialect is None or not dialect.is_point(messages):
             return 0.0
         self._graced = True
@@ -130,7 +138,11 @@ class TurnVerbs:
         """How long there is something to wait for; None when nothing will ever be known here."""
         if self._state is None or not self._left or self._core.forked:
             return None
-        return 0.0 if self._core.closed else within
+        try:
+            return 0.0 if self._core.closed else _bounded(within)
+        except (TypeError, ValueError):
+            logger.warning("wait_recorded(%r): pass a number of seconds", within)
+            return 0.0
 
 
 class Turn(TurnVerbs):
@@ -162,6 +174,11 @@ class Turn(TurnVerbs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave(failed=kind is not None)
+
+
+def _bounded(within: float) -> float:
+    """What a thread can wait for; infinity it can not."""
+    return min(max(float(within), 0.0), WITHIN_MAX)
 
 
 def _point(messages: Sequence[object]) -> str:
