@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections import defaultdict
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
@@ -97,5 +98,8 @@ class Housekeeping:
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> None:
+    by_space: defaultdict[str, list[str]] = defaultdict(list)
     for space, entry_id in entries:
-        unit.operations.forget(tenant, space, Selector(memory=entry_id), at=at)
+        by_space[space].append(entry_id)
+    for space, ids in by_space.items():
+        unit.operations.forget(tenant, space, Selector(memories=tuple(ids)), at=at)

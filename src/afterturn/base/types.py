@@ -298,13 +298,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What to forget; exactly one is set. `everything` is the whole space."""
+    """What to forget; exactly one is set. `everything` is the whole space.
+
+    `memories` are several at once: forgetting looks through the space's jobs and timeline, and once is enough.
+    """
 
     memory: str | None = None
     conversation: str | None = None
     source: str | None = None
     speaker: str | None = None
     everything: bool = False
+    memories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

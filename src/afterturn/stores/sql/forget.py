@@ -1,7 +1,7 @@
 """Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables."""
 
 import json
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 from afterturn.base.errors import InvalidInput
@@ -22,28 +22,26 @@ class Eraser:
         self._tombstones = Tombstones(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
-        kind, selected = _selected(selector)
+        kind, chosen = _selected(selector)
         space_key = self._entries.spaces.key(tenant, space)
         self._entries.settle()
-        doomed = self._doomed(space_key, kind, selected)
+        doomed = self._doomed(space_key, kind, chosen)
         names = self._names(space_key, doomed)
-        owners = self._owners(tenant, space_key, selected) if kind == "conversation" else []
+        # Before the entries go, which tell whose conversation it was.
+        owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         self._erase_entries(space_key, list(doomed))
         self._erase_names(space_key, names)
-        self._erase_conversations(space_key, kind, selected)
-        words = names | ({selected} if selected else set())
-        self._erase_jobs(space_key, kind, words)
-        self._erase_timeline(space_key, kind, words)
+        self._erase_traces(space_key, kind, chosen, names)
         self._session.run_many(
-            "DELETE FROM timeline WHERE space_key = ? AND conversation = ?", [(owner, selected) for owner in owners]
+            "DELETE FROM timeline WHERE space_key = ? AND conversation = ?", [(owner, *chosen) for owner in owners]
         )
         if kind in ("conversation", "speaker", "everything"):
-            self._tombstones.leave(space_key, kind, selected, at=at)
+            self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
         return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
 
-    def _doomed(self, space_key: int, kind: str, selected: str) -> dict[int, tuple[str, int]]:
+    def _doomed(self, space_key: int, kind: str, chosen: Sequence[str]) -> dict[int, tuple[str, int]]:
         """(id, version) by key: every version of what was selected, then whatever rests on nothing else."""
-        condition, values = _CONDITIONS[kind], (selected,) * _CONDITIONS[kind].count("?")
+        condition, values = self._condition(kind, chosen)
         doomed = self._versions(
             space_key, f"id IN (SELECT id FROM entry WHERE space_key = ? AND {condition})", space_key, *values
         )
@@ -56,6 +54,15 @@ class Eraser:
             }
             doomed = doomed | fresh
         return doomed
+
+    def _condition(self, kind: str, chosen: Sequence[str]) -> tuple[str, list[Value]]:
+        if kind == "everything":
+            return "1 = 1", []
+        named, value = self._session.among("id" if kind in ("memory", "source") else kind, chosen)
+        if kind != "source":
+            return named, [value]
+        resting, _ = self._session.among("source", chosen)
+        return f"({named} OR key IN (SELECT entry_key FROM source WHERE {resting}))", [value, value]
 
     def _versions(self, space_key: int, condition: str, *values: Value) -> dict[int, tuple[str, int]]:
         rows = self._session.rows(
@@ -121,12 +128,19 @@ class Eraser:
             within = f"EXISTS (SELECT 1 FROM {parent} AS p WHERE p.key = {table}.{parent_key} AND p.space_key = ?)"
             self._session.run(f"DELETE FROM {table} WHERE {condition} AND {within}", (value, space_key))
 
-    def _erase_conversations(self, space_key: int, kind: str, selected: str) -> None:
-        if kind not in ("conversation", "everything"):
-            return
+    def _erase_traces(self, space_key: int, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
+        """One look through the space's jobs and timeline, however many were chosen: each row has to be parsed."""
+        if kind in ("conversation", "everything"):
+            self._erase_conversations(space_key, kind, chosen)
+        words = names | set(chosen)
+        self._erase_jobs(space_key, kind, words)
+        self._erase_timeline(space_key, kind, words)
+
+    def _erase_conversations(self, space_key: int, kind: str, chosen: Sequence[str]) -> None:
+        named, value = self._session.among("id", chosen)
         keys = self._session.rows(
-            "SELECT key FROM conversation WHERE space_key = ? AND (id = ? OR ? = 'everything')",
-            (space_key, selected, kind),
+            f"SELECT key FROM conversation WHERE space_key = ? AND ({named} OR ? = 'everything')",
+            (space_key, value, kind),
         )
         self._session.run_many(_KEEP_HASHES, [(space_key, key) for (key,) in keys])
         for table in ("turn", "block", "block_ref"):
@@ -155,27 +169,20 @@ _KEEP_HASHES = (
     "INSERT INTO spent_block (space_key, hash, size_bytes) "
     "SELECT ?, hash, size_bytes FROM block WHERE conversation_key = ? ON CONFLICT (space_key, hash) DO NOTHING"
 )
-_CONDITIONS = {
-    "memory": "id = ?",
-    "conversation": "conversation = ?",
-    "source": "(id = ? OR key IN (SELECT entry_key FROM source WHERE source = ?))",
-    "speaker": "speaker = ?",
-    "everything": "1 = 1",
-}
 
 
-def _selected(selector: Selector) -> tuple[str, str]:
-    options = {
-        "memory": selector.memory,
-        "conversation": selector.conversation,
-        "source": selector.source,
-        "speaker": selector.speaker,
-        "everything": "" if selector.everything else None,
-    }
-    chosen = [(kind, value) for kind, value in options.items() if value is not None]
-    if len(chosen) != 1:
+def _selected(selector: Selector) -> tuple[str, tuple[str, ...]]:
+    """What kind of thing, and which of them; several only of memories, none of everything."""
+    options: list[tuple[str, tuple[str, ...]]] = [
+        (kind, (value,))
+        for kind in ("memory", "conversation", "source", "speaker")
+        if (value := getattr(selector, kind)) is not None
+    ]
+    options += [("memory", selector.memories)] if selector.memories else []
+    options += [("everything", ())] if selector.everything else []
+    if len(options) != 1:
         raise InvalidInput("Say what to forget by exactly one of memory, conversation, source, speaker or everything.")
-    return chosen[0]
+    return options[0]
 
 
 def _mentions(payload: str, words: Set[str]) -> bool:

@@ -194,7 +194,22 @@ class TestForgetting:
         assert (await forget(store, Selector(memory="nowhere"))).versions == 0
         assert len(await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10))) == 1
 
-    @pytest.mark.parametrize("selector", [Selector(), Selector(memory="m1", speaker="ada")], ids=["none", "two"])
+    async def test_several_memories_go_together(self, store: Store) -> None:
+        """M2: what rests on two of them goes with both, though it would stay without one."""
+        first, second = await add(store, "Ada keeps bees"), await add(store, "Bees sting")
+        both = await add(store, "Ada gets stung", sources=(first.entry.id, second.entry.id))
+        kept = await add(store, "Ada likes tea")
+        erased = await forget(store, Selector(memories=(first.entry.id, second.entry.id)))
+        assert set(erased.ids) == {first.entry.id, second.entry.id, both.entry.id}
+        assert [entry.id for entry in await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=9))] == [
+            kept.entry.id
+        ]
+
+    @pytest.mark.parametrize(
+        "selector",
+        [Selector(), Selector(memory="m1", speaker="ada"), Selector(memory="m1", memories=("m2",))],
+        ids=["none", "two", "one and several"],
+    )
     async def test_exactly_one_thing_is_selected(self, store: Store, selector: Selector) -> None:
         """M2: nothing is forgotten by mistake."""
         with pytest.raises(InvalidInput):

@@ -1,0 +1,67 @@
+"""What forgetting costs: rows looked at, counted and not timed."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import apsw
+import pytest
+
+from afterturn.base.types import Event, Job, Kind, Selector, Verb
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.forget import Eraser
+from afterturn.stores.sql.jobs import SqlJobs
+from afterturn.stores.sql.records import SqlRecords
+from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.timeline import SqlTimeline
+from afterturn.stores.sqlite.schema import MIGRATIONS
+from afterturn.stores.sqlite.session import ApswSession
+from afterturn.stores.sqlite.text import FtsText
+from afterturn.testing.drafts import admit, operation
+
+TENANT, SPACE = "default", "user:ada"
+EVENTS, JOBS, RECORDS = 300, 20, 60
+
+
+class CountingSession(ApswSession):
+    """Counts the rows that it read from the tables whose rows have to be parsed."""
+
+    parsed = 0
+
+    def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
+        found = super().rows(sql, values)
+        if "FROM timeline" in sql or "FROM job" in sql:
+            self.parsed += len(found)
+        return found
+
+
+@pytest.fixture
+def session() -> Iterator[CountingSession]:
+    connection = apsw.Connection(":memory:")
+    for migration in MIGRATIONS:
+        for statement in migration:
+            connection.execute(statement)
+    yield CountingSession(connection)
+    connection.close()
+
+
+@pytest.fixture
+def forget(session: CountingSession) -> Callable[[Selector], int]:
+    """Forgets in a space with a busy history; how many entries went."""
+    entries = Entries(session, FtsText(session))
+    said = [admit(f"hello number{at}", id=f"r{at:03d}", kind=Kind.RECORD, conversation="talk") for at in range(RECORDS)]
+    SqlRecords(entries).add(operation(Verb.RECORD), said)
+    events = [Event("delivered", float(at), TENANT, SPACE, data={"refs": f"x{at}"}) for at in range(EVENTS)]
+    SqlTimeline(entries).add(events, entries_max=EVENTS)
+    for at in range(JOBS):
+        SqlJobs(entries).add(Job(f"j{at}", "embed", TENANT, SPACE, "{}", 1.0))
+    entries.settle()
+    session.parsed = 0
+    return lambda selector: len(Eraser(entries).forget(TENANT, SPACE, selector, at=9.0).ids)
+
+
+@pytest.mark.parametrize("count", [1, RECORDS])
+def test_forgetting_many_looks_through_the_space_once(
+    session: CountingSession, forget: Callable[[Selector], int], count: int
+):
+    """M2, M4: a day's retention is one look through jobs and timeline, not one for each record."""
+    erased = forget(Selector(memories=tuple(f"r{at:03d}" for at in range(count))))
+    assert (erased, session.parsed) == (count, EVENTS + JOBS)
