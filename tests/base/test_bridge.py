@@ -34,9 +34,14 @@ class Shore:
         self.loop.call_soon_threadsafe(work, *values)
 
     def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._quiet(), self.loop).result(5)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+    async def _quiet(self) -> None:
+        """Waits for calls whose caller has left: a task that is freed before it has run is a warning."""
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
 
 
 @pytest.fixture
