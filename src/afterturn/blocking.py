@@ -26,7 +26,7 @@ from afterturn.runtime import MemoryCore, Parts
 from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
-from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.place import Place, Whereabouts, make_place
 from afterturn.turn.turn import M, Phase, TurnVerbs
 
 WORK_POLL = 0.2
@@ -63,7 +63,8 @@ class Memory(MemoryHandle):
 
     def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
-        return Conversation(self._core.conversation(make_place(self._config.tenant, id, where)), self._loop)
+        place = make_place(self._config.tenant, id, where)
+        return Conversation(self._core.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
         return Space(self._core.space(name), self._loop)
@@ -110,26 +111,31 @@ class Turn(TurnVerbs):
 
 
 class Conversation:
-    def __init__(self, core: ConversationCore, loop: PrivateLoop) -> None:
+    """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
+
+    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
         self._core = core
+        self._place = place
         self._loop = loop
 
     @property
     def id(self) -> str:
-        return self._core.place.id
+        return self._place.id
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
         """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
-        return Turn(self._core, begin(self._core, messages, id, speaker), messages)
+        return Turn(self._core, begin(self._core, self._place, messages, id=id, speaker=speaker), messages)
 
     def start_turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
         """The same without `with`: end it with `turn.finish(messages)`, here or in another process."""
         check_messages(messages)
-        return Turn(self._core, self._loop.wait(self._core.start_turn(list(messages), id, speaker)), messages)
+        return Turn(
+            self._core, self._loop.wait(self._core.start_turn(self._place, list(messages), id, speaker)), messages
+        )
 
     def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
-        return Turn(self._core, self._loop.wait(self._core.resume_turn(id)), None)
+        return Turn(self._core, self._loop.wait(self._core.resume_turn(self._place, id)), None)
 
 
 class Space:

@@ -21,7 +21,7 @@ from afterturn.base.types import Event
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
-from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.place import Place, Whereabouts, make_place
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
 
@@ -126,7 +126,8 @@ class Memory(MemoryHandle):
 
     def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
-        return Conversation(self._core.conversation(make_place(self._config.tenant, id, where)), self._loop)
+        place = make_place(self._config.tenant, id, where)
+        return Conversation(self._core.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
         """One space, spoken to directly."""
@@ -142,28 +143,33 @@ class Memory(MemoryHandle):
 
 
 class Conversation:
-    def __init__(self, core: ConversationCore, loop: PrivateLoop) -> None:
+    """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
+
+    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
         self._core = core
+        self._place = place
         self._loop = loop
 
     @property
     def id(self) -> str:
-        return self._core.place.id
+        return self._place.id
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
         """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
-        return Turn(self._core, begin(self._core, messages, id, speaker), messages)
+        return Turn(self._core, begin(self._core, self._place, messages, id=id, speaker=speaker), messages)
 
     async def start_turn(
         self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None
     ) -> Turn:
         """The same without `async with`: end it with `turn.finish(messages)`, here or in another process."""
         check_messages(messages)
-        return Turn(self._core, await self._loop.run(self._core.start_turn(list(messages), id, speaker)), messages)
+        return Turn(
+            self._core, await self._loop.run(self._core.start_turn(self._place, list(messages), id, speaker)), messages
+        )
 
     async def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
-        return Turn(self._core, await self._loop.run(self._core.resume_turn(id)), None)
+        return Turn(self._core, await self._loop.run(self._core.resume_turn(self._place, id)), None)
 
 
 class Space:
@@ -245,12 +251,17 @@ def _at_home(path: Path) -> Path:
         raise StoreUnavailable(f"{str(path)!r} names a home folder that is not known. Write the path out.") from error
 
 
-def begin(core: ConversationCore, messages: Sequence[object], id: str | None, speaker: str | None) -> TurnState | None:
+def begin(
+    core: ConversationCore, place: Place, messages: Sequence[object], *, id: str | None, speaker: str | None
+) -> TurnState | None:
     """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
     check_messages(messages)
     try:
-        return core.begin(messages, id, speaker)
+        return core.begin(place, messages, id, speaker)
     except AfterturnError:
+        return None
+    except Exception:  # the boundary to the host's own list, which may raise whatever it likes
+        logger.exception("the messages can not be read; the turn goes on without memory")
         return None
 
 

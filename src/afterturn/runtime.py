@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from afterturn.base.jobs import Commit, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.types import Event, Finding, Job, JobState, Selector
+from afterturn.base.types import ConversationKey, Event, Finding, Job, JobState, Selector
 from afterturn.base.worker import ThreadWorker
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder, RecorderParts
@@ -30,7 +31,6 @@ from afterturn.recall.embedding import Embedding
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore, ConversationParts
-from afterturn.turn.place import Place
 from afterturn.turn.recaller import Recaller
 
 logger = logging.getLogger("afterturn")
@@ -66,7 +66,10 @@ class MemoryCore:
         self._worker = ThreadWorker("afterturn-embed")
         self._files = ThreadWorker("afterturn-files")
         self._gate = Gate(config, parts.clock, parts.ids)
-        self._conversations: weakref.WeakValueDictionary[Place, ConversationCore] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
+            weakref.WeakValueDictionary()
+        )
         self._store: Store | None = None
         self._embedding: Embedding | None = None
         self._connected = False
@@ -161,12 +164,13 @@ class MemoryCore:
 
     # From any thread.
 
-    def conversation(self, place: Place) -> ConversationCore:
-        """The same core for the same place, so that one conversation has one recall under way (R3)."""
-        core = self._conversations.get(place)
-        if core is None:
-            core = self._conversations.setdefault(place, ConversationCore(self._conversation_parts, place))
-        return core
+    def conversation(self, key: ConversationKey) -> ConversationCore:
+        """The same core for the same key, so that one conversation has one recall under way (R3)."""
+        with self._lock:
+            core = self._conversations.get(key)
+            if core is None:
+                core = self._conversations[key] = ConversationCore(self._conversation_parts, key)
+            return core
 
     def space(self, name: str) -> SpaceCore:
         return SpaceCore(self._space_parts, name)
@@ -302,9 +306,10 @@ class MemoryCore:
         return lambda unit: unit.jobs.add(later)
 
     async def _on_forget(self, space: str, selector: Selector) -> int:
-        for core in list(self._conversations.values()):
-            if space in core.place.reads:
-                core.drop_recalls()
+        with self._lock:
+            cores = list(self._conversations.values())
+        for core in cores:
+            core.drop_recalls(space)
         self._events.drop(functools.partial(_is_about, space=space, selector=selector))
         return await self._recorder.forget(self.tenant, space, selector)
 

@@ -49,6 +49,12 @@ def test_a_wrong_setting_says_which_and_what_would_do(file: Path, values: dict[s
         load_config(values, environment={}, path=file)
 
 
+def test_a_config_made_by_hand_is_checked_too() -> None:
+    with pytest.raises(ConfigError, match="synchronous"):
+        Config(synchronous="bogus")
+    assert Config(grace=1).grace == 1.0
+
+
 def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
     with pytest.raises(ConfigError, match="AFTERTURN_GRACE"):
         load_config(environment={"AFTERTURN_GRACE": "soon"}, path=file)

@@ -105,8 +105,14 @@ def test_a_block_has_the_users_role():
 
 def test_the_latest_user_message_is_not_one_of_our_blocks():
     """R1: an epoch begins with what a person said."""
-    messages = [user("first"), assistant("yes"), user("second"), user("BLOCK"), user("   "), SYSTEM]
+    messages = [user("first"), assistant("yes"), user("second"), user("BLOCK"), SYSTEM]
     assert CHAT.latest_user(messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
+
+
+@pytest.mark.parametrize("content", ["   ", None, [{"type": "image_url", "image_url": {"url": "x"}}]])
+def test_a_user_message_without_text_is_not_looked_past(content):
+    """R6: what was said before it is no new input."""
+    assert CHAT.latest_user([user("first"), assistant("yes"), user(content)], keep) is None
 
 
 def test_a_list_without_a_user_has_no_latest_one():

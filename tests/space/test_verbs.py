@@ -68,6 +68,15 @@ async def test_an_update_supersedes_and_keeps_the_history(ada: afterturn.Space, 
     ]
 
 
+async def test_an_update_is_whose_call_it_was(ada: afterturn.Space) -> None:
+    """G2: origin is stamped by the call: a tool's report that the user puts right is the user's."""
+    reported = await ada.add("Ada lives in Turin", origin="tool")
+    corrected = await ada.update(reported.entry.id, "Ada lives in Bergen")
+    assert (corrected.entry.origin, corrected.entry.trust) == ("user", 100)
+    (step, *_) = [step for step in (await ada.history(reported.entry.id)).steps if step.operation.verb == "update"]
+    assert step.operation.actor == "user"
+
+
 async def test_an_update_of_a_version_that_moved_on_is_a_conflict(ada: afterturn.Space) -> None:
     """M1: nobody overwrites what they have not seen."""
     added = await ada.add("Ada lives in Turin")

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from spoken import OpenMemory, Told, assistant, exchange, user
+from spoken import OpenMemory, Told, assistant, call, exchange, user
 
 import afterturn
 from afterturn.base.types import Filter, Kind, Selector
@@ -170,6 +170,32 @@ async def test_a_name_of_a_space_is_not_taken_for_a_users(memory: afterturn.Memo
     """L2: `user="user:ada"` would be another space than Ada's; it is an error that says so."""
     with pytest.raises(afterturn.AfterturnError, match='user="ada"'):
         memory.conversation("c", user="user:ada")
+
+
+async def test_a_message_without_text_is_not_taken_for_the_one_before(memory: afterturn.Memory, told: Told) -> None:
+    """R6, C1: an image alone asks nothing that could be recalled, and what was said before is not said again."""
+    messages: list[object] = [user("My cat is called Miso"), assistant("Noted.")]
+    messages.append({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]})
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        messages.append(assistant("A fine cat."))
+    assert not await turn.wait_recorded()
+    assert told.named("recall_started") == []
+    assert told.wait("not_recorded").data["reason"] == "no_exchange"
+
+
+async def test_the_same_conversation_with_other_grants_has_one_recall(memory: afterturn.Memory) -> None:
+    """R3: what a conversation may read changes from turn to turn; which conversation it is does not."""
+    one, other = memory.conversation("c", user="ada"), memory.conversation("c", user="ada", reads=["project:api"])
+    assert one._core is other._core
+
+
+async def test_waiting_for_a_block_does_nothing_while_a_call_is_open(memory: afterturn.Memory) -> None:
+    """H1: with a call open `inject` does nothing, however long it might wait."""
+    messages = [user("What is my cat called?"), call("one")]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        assert turn._wait_for(messages, 5.0, "fast") == 0.0
+        assert turn._wait_for(messages, None, "refined") == 0.0
+        turn.abort()
 
 
 async def test_a_block_says_the_same_sentence_once(memory: afterturn.Memory) -> None:

@@ -70,6 +70,10 @@ class Config:
     )
     backups_max: int = _key(3, "files", "Automatic backups kept beside the store.", least=1)
 
+    def __post_init__(self) -> None:
+        for name in KEYS:
+            object.__setattr__(self, name, _checked(name, getattr(self, name), "Config"))
+
 
 KEYS = {item.name: item for item in fields(Config)}
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from afterturn.base.bridge import Bridge
-from afterturn.base.errors import CalledFromHandler, ForkedProcess, MemoryClosed
+from afterturn.base.errors import AfterturnError, CalledFromHandler, ForkedProcess, MemoryClosed
 from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
 
@@ -87,12 +87,14 @@ class PrivateLoop:
         """Runs a coroutine on the loop. Cancelling the future cancels it there."""
         try:
             self.check()
-            with self._lock:
-                self.check()
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except BaseException:
+        except AfterturnError:
             work.close()
             raise
+        with self._lock:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise MemoryClosed(_CLOSED)
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
         """The bridge for hosts with a loop of their own."""

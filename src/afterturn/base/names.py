@@ -12,6 +12,8 @@ METADATA_BYTES_MAX = 4096
 
 _SPACE = re.compile(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
 _ID = re.compile(r"[0-9a-z]{4,40}")
+# Persian names and composed emoji hold joiners, Japanese names a wide space; Python calls them unprintable.
+_JOINERS = re.compile("[\u200c\u200d\u00a0\u3000]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -19,7 +21,7 @@ def check_name(value: object, what: str) -> str:
     """A tenant, conversation, agent, project, speaker or turn id: printable, not blank, at most 200 characters."""
     if not isinstance(value, str):
         raise InvalidName(f"The {what} must be text, not {type(value).__name__}. Pass a string.")
-    if not value.strip() or len(value) > NAME_CHARS_MAX or not value.isprintable():
+    if not value.strip() or len(value) > NAME_CHARS_MAX or not _JOINERS.sub("", value).isprintable():
         raise InvalidName(
             f"{value[:60]!r} is no valid {what}. Use 1 to {NAME_CHARS_MAX} printable characters that are not all blank."
         )

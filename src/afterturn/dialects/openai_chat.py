@@ -41,9 +41,12 @@ class OpenAIChat:
 
     def latest_user(self, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
         for at in _users(messages):
-            said = strip(_text(messages[at]))
+            text = _text(messages[at])
+            said = strip(text)
             if said.strip():
                 return at, said
+            if said == text:
+                return None  # the user's own message, with nothing in it to read: an image, or blank
         return None
 
     def has_open_call(self, messages: Sequence[object]) -> bool:

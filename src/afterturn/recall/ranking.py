@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from afterturn.base.types import Hit, Kind
+from afterturn.base.types import Hit, Kind, Origin
 
 # A memory that holds every word of the query once, and is about the same thing, comes out near 1.
 _LEXICAL_SCALE = 4 / 3
@@ -49,4 +49,6 @@ def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
-    return next((hit for hit in statements if hit.entry.trust >= record.entry.trust), record)
+    # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
+    least = min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust)
+    return next((hit for hit in statements if hit.entry.trust >= least), record)

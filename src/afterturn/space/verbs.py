@@ -34,7 +34,7 @@ from afterturn.base.types import (
 from afterturn.guard.gate import check_text
 from afterturn.learn.recording import embed_job
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.fields import DraftFields, draft_of, moment
+from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
     check_conversation,
@@ -75,17 +75,19 @@ class SpaceCore:
         self._parts.on_write()
         return imported
 
-    async def update(self, entry_id: str, text: str, *, expected_version: int | None = None) -> Changed:
+    async def update(
+        self, entry_id: str, text: str, *, expected_version: int | None = None, origin: str = Origin.USER
+    ) -> Changed:
         """Supersedes a statement. With `expected_version`, only if nobody changed it meanwhile; else Conflict.
 
         New words for the same fact: everything else stays, also from when to when it is true and when it expires.
-        Only `occurred_at` is the time of the update: that is when it was said so.
+        But `origin` is whose words they are now, and `occurred_at` the time of the update.
         """
         check_version(expected_version)
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
-        admitted = self._parts.gate.admit(_successor(current, text))
+        admitted = self._parts.gate.admit(replace(_successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._parts.store.write(
             lambda unit: self._update(unit, operation, admitted, expected_version=expected_version)

@@ -17,18 +17,18 @@ from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
 from afterturn.base.ports import Clock, Ids, Store, Unit
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.terms import content_hash, is_acknowledgement
-from afterturn.base.types import BlockRow, Message, Scope, TurnRow, TurnStatus
+from afterturn.base.terms import content_hash
+from afterturn.base.types import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
 from afterturn.context.block import Block, strip_blocks
 from afterturn.dialects.detection import find_dialect
-from afterturn.dialects.dialect import Dialect, Strip
+from afterturn.dialects.dialect import Dialect, Exchange, Strip
 from afterturn.learn.recorder import Recorder
 from afterturn.learn.recording import Recording, is_exchange
-from afterturn.turn.ledger import read_ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Outcome, Prefetch
-from afterturn.turn.recaller import QUESTION_CHARS_MAX, Recaller
-from afterturn.turn.state import Question, TurnState
+from afterturn.turn.preparing import Question, Shown, read_turn
+from afterturn.turn.recaller import Recaller
+from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
 
@@ -49,17 +49,19 @@ class ConversationParts:
 
 
 class ConversationCore:
-    def __init__(self, parts: ConversationParts, place: Place) -> None:
+    """One per conversation and memory, whatever its hosts were granted: that comes with each turn's `Place`."""
+
+    def __init__(self, parts: ConversationParts, key: ConversationKey) -> None:
         self._parts = parts
-        self.place = place
+        self.key = key
         self._blocks: dict[str, BlockRow] = {}
         self._current: TurnState | None = None
 
     # From any thread: one shallow copy, one post.
 
-    def begin(self, messages: Sequence[object], turn_id: str | None, speaker: str | None) -> TurnState:
+    def begin(self, place: Place, messages: Sequence[object], turn_id: str | None, speaker: str | None) -> TurnState:
         """Starts a turn and its recall. Does no I/O and parses nothing on the caller's path (R2)."""
-        state = self._state(turn_id, speaker)
+        state = self._state(place, turn_id, speaker)
         self._parts.loop.post(self._start, state, list(messages))
         return state
 
@@ -83,8 +85,8 @@ class ConversationCore:
 
     def misused(self, event: str, how: str) -> None:
         """Tells the host, without memory's loop and once per memory, that turns get nothing."""
-        if self._parts.events.tell_once(event, conversation=self.place.id):
-            logger.warning("conversation %r: a turn was used %s; it goes on without memory", self.place.id, how)
+        if self._parts.events.tell_once(event, conversation=self.key.id):
+            logger.warning("conversation %r: a turn was used %s; it goes on without memory", self.key.id, how)
 
     @property
     def closed(self) -> bool:
@@ -105,7 +107,9 @@ class ConversationCore:
 
     # On memory's loop.
 
-    async def start_turn(self, messages: list[object], turn_id: str | None, speaker: str | None) -> TurnState:
+    async def start_turn(
+        self, place: Place, messages: list[object], turn_id: str | None, speaker: str | None
+    ) -> TurnState:
         """Like `begin`, but returns when the turn is a stored row that another process can resume.
 
         Starting an open turn again is no fault: a host that retries gets the same one.
@@ -113,22 +117,22 @@ class ConversationCore:
         if turn_id is not None:
             check_name(turn_id, "turn id")
             self._check_open(turn_id, await self._find_turn(turn_id))
-        state = self._state(turn_id, speaker)
+        state = self._state(place, turn_id, speaker)
         self._start(state, messages)
         if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.store is not None:
             await state.stored.wait(within=self._parts.config.busy_timeout + 1.0)
         return state
 
-    async def resume_turn(self, turn_id: str) -> TurnState:
+    async def resume_turn(self, place: Place, turn_id: str) -> TurnState:
         """An open turn that this or another process started. It starts no recall: nothing new was said."""
         check_name(turn_id, "turn id")
         row = await self._find_turn(turn_id)
         if row is None:
-            raise NotFound(f"Conversation {self.place.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
+            raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
         self._check_open(turn_id, row)
-        state = TurnState(turn_id, Prefetch(""), row.started_at, user_hash=row.user_hash)
+        state = TurnState(turn_id, place, Prefetch(""), row.started_at, user_hash=row.user_hash)
         state.prefetch.discard()
-        state.epoch = await self._load_blocks()
+        state.epoch = await self._load_blocks(place)
         state.stored.settle(True)
         state.read.settle(True)
         return state
@@ -137,16 +141,17 @@ class ConversationCore:
         if row is not None and row.status is not TurnStatus.OPEN:
             raise Conflict(f"Turn {turn_id!r} is {row.status} already. Start a new one, with another id.")
 
-    def drop_recalls(self) -> None:
-        """What was recalled before something was forgotten is not handed over any more (M2)."""
-        if self._current is not None:
-            self._parts.recaller.end(self._current, Outcome.CANCELLED, "forgotten")
-            self._current.prefetch.discard()
+    def drop_recalls(self, space: str) -> None:
+        """What was recalled from a space before something was forgotten there is not handed over any more (M2)."""
+        current = self._current
+        if current is not None and space in current.place.reads:
+            self._parts.recaller.end(current, Outcome.CANCELLED, "forgotten")
+            current.prefetch.discard()
 
-    def _state(self, turn_id: str | None, speaker: str | None) -> TurnState:
+    def _state(self, place: Place, turn_id: str | None, speaker: str | None) -> TurnState:
         fresh, now = self._parts.ids.new(), self._parts.clock.now()
         named = _usable(turn_id, "turn id") or fresh
-        return TurnState(named, Prefetch(fresh), now, _usable(speaker, "speaker"))
+        return TurnState(named, place, Prefetch(fresh), now, _usable(speaker, "speaker"))
 
     def _start(self, state: TurnState, messages: list[object]) -> None:
         self._parts.recaller.begin_turn(state)
@@ -171,63 +176,51 @@ class ConversationCore:
             logger.warning(
                 "conversation %r: its messages are not in OpenAI's chat format (dictionaries or objects with a `role` "
                 "and `content`), so this turn goes on without memory",
-                self.place.id,
+                self.key.id,
             )
             self._emit("unknown_dialect", state)
             return
-        question = await self._read(state, messages)
-        state.read.settle(True)
         if self._parts.store is None:
+            state.read.settle(True)
             return
+        question = await self._read(state, state.dialect, messages)
+        state.read.settle(True)
         self._emit("turn_started", state)
         self._parts.supervisor.start(self._store_turn(state), f"store turn {state.id}")
         if question is not None and not state.prefetch.consumed:
             await self._parts.recaller.run(state, question)
 
-    async def _read(self, state: TurnState, messages: list[object]) -> Question | None:
-        """Finds what the user said; a question when it is worth a recall (R6)."""
-        assert state.dialect is not None
-        state.epoch = await self._load_blocks()
-        strip = functools.partial(strip_blocks, known_hashes=self._blocks)
-        latest = state.dialect.latest_user(messages, strip)
-        if latest is None:
-            return None
-        state.user_hash = content_hash(latest[1])
-        state.user_element, state.user_index = messages[latest[0]], latest[0]
-        config = self._parts.config
-        if not config.recall or config.recall_entries_max == 0 or is_acknowledgement(latest[1]):
-            return None
-        seen = [message for element in messages if (message := state.dialect.read(element)) is not None]
-        place = self.place
-        return Question(
-            text=latest[1][:QUESTION_CHARS_MAX],
-            scope=Scope(place.tenant, place.reads),
-            space=place.owner,
-            conversation=place.id,
-            owner=place.owner,
-            ledger=read_ledger(seen, self._blocks.values()),
-        )
+    async def _read(self, state: TurnState, dialect: Dialect, messages: list[object]) -> Question | None:
+        """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
+        assert self._parts.store is not None
+        place, config = state.place, self._parts.config
+        shown = Shown(dialect, messages, dict(self._blocks))
+        reading = await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
+        self._blocks.update(reading.blocks)
+        state.epoch = reading.epoch
+        if reading.said is not None:
+            at, said = reading.said
+            state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
+        return reading.question
 
-    async def _load_blocks(self) -> int:
+    async def _load_blocks(self, place: Place) -> int:
         """What we injected so far, by any process; and how many forgets there have been, for `is_forgotten`."""
-        place, store = self.place, self._parts.store
-        if store is None:
-            return 0
+        assert self._parts.store is not None
 
         def work(unit: Unit) -> tuple[list[BlockRow], int]:
             return unit.conversations.blocks(place.key), unit.operations.epoch(place.tenant, place.writes)
 
-        rows, epoch = await store.read(work)
+        rows, epoch = await self._parts.store.read(work)
         self._blocks.update({row.hash: row for row in rows})
         return epoch
 
     async def _store_turn(self, state: TurnState) -> None:
-        place, at = self.place, self._parts.clock.now()
+        key, at = self.key, self._parts.clock.now()
         row = TurnRow(state.id, TurnStatus.OPEN, state.started_at, state.user_hash)
 
         def work(unit: Unit) -> bool:
-            unit.conversations.open(place.key, at=at)
-            return unit.conversations.start_turn(place.key, row)
+            unit.conversations.open(key, at=at)
+            return unit.conversations.start_turn(key, row)
 
         assert self._parts.store is not None
         try:
@@ -236,10 +229,10 @@ class ConversationCore:
             state.stored.settle(False)
 
     async def _find_turn(self, turn_id: str) -> TurnRow | None:
-        place, store = self.place, self._parts.store
+        key, store = self.key, self._parts.store
         if store is None:
             return None
-        return await store.read(lambda unit: unit.conversations.find_turn(place.key, turn_id))
+        return await store.read(lambda unit: unit.conversations.find_turn(key, turn_id))
 
     def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
         self._blocks[row.hash] = row
@@ -250,11 +243,11 @@ class ConversationCore:
         self._parts.recorder.expect(self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}"))
 
     async def _store_block(self, row: BlockRow) -> None:
-        place, at = self.place, self._parts.clock.now()
+        key, at = self.key, self._parts.clock.now()
 
         def work(unit: Unit) -> None:
-            unit.conversations.open(place.key, at=at)
-            unit.conversations.add_block(place.key, row)
+            unit.conversations.open(key, at=at)
+            unit.conversations.add_block(key, row)
 
         assert self._parts.store is not None
         await self._parts.store.write(work)
@@ -283,7 +276,7 @@ class ConversationCore:
             return
         try:
             await state.read.wait(within=self._parts.config.recall_timeout)
-            await self._load_blocks()
+            await self._load_blocks(state.place)
             recording, reason = self._recording(state, messages, completed=completed)
         except Exception as error:
             state.recorded.settle(False)
@@ -297,7 +290,7 @@ class ConversationCore:
         await self._end_turn(state, TurnStatus.ABORTED)
 
     def _recording(self, state: TurnState, messages: list[object], *, completed: bool) -> tuple[Recording | None, str]:
-        config, place = self._parts.config, self.place
+        config, place = self._parts.config, state.place
         if not config.recording:
             return None, "switched_off"
         dialect = state.dialect or find_dialect(messages)
@@ -306,7 +299,9 @@ class ConversationCore:
         strip = functools.partial(
             strip_blocks, known_hashes={**self._blocks, **{row.hash: row for row in state.blocks}}
         )
-        exchange = dialect.exchange(messages, self._user_hash(state, dialect, messages, strip), strip)
+        exchange = _exchange(dialect, messages, state.user_hash, strip)
+        if not exchange.messages:
+            return None, "no_exchange"
         if not completed and not exchange.ends_complete:
             return None, "no_final_answer"
         if not is_exchange(exchange.messages):
@@ -330,13 +325,6 @@ class ConversationCore:
             "",
         )
 
-    def _user_hash(self, state: TurnState, dialect: Dialect, messages: list[object], strip: Strip) -> str:
-        """The turn's user message; the latest one when the host has rewritten it since the turn began."""
-        if state.user_hash and dialect.exchange(messages, state.user_hash, strip).messages:
-            return state.user_hash
-        latest = dialect.latest_user(messages, strip)
-        return content_hash(latest[1]) if latest else ""
-
     def _abort(self, state: TurnState, reason: str) -> None:
         self._stop(state, Outcome.CANCELLED, "abort")
         state.recorded.settle(False)
@@ -346,11 +334,11 @@ class ConversationCore:
             self._parts.supervisor.start(self._end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
 
     async def _end_turn(self, state: TurnState, status: TurnStatus) -> None:
-        place, at = self.place, self._parts.clock.now()
+        key, at = self.key, self._parts.clock.now()
         assert self._parts.store is not None
         if await state.stored.wait(within=self._parts.config.busy_timeout):
             await self._parts.store.write(
-                lambda unit: unit.conversations.end_turn(place.key, state.id, status=status, at=at, recorded=False)
+                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False)
             )
 
     def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
@@ -361,7 +349,15 @@ class ConversationCore:
             state.prefetch.task.cancel()
 
     def _emit(self, name: str, state: TurnState, **data: str | int) -> None:
-        self._parts.events.emit(name, space=self.place.owner, conversation=self.place.id, turn=state.id, **data)
+        self._parts.events.emit(name, space=self.key.space, conversation=self.key.id, turn=state.id, **data)
+
+
+def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: Strip) -> Exchange:
+    """From the turn's user message on; from the latest one when the host has rewritten it since the turn began."""
+    if user_hash and (found := dialect.exchange(messages, user_hash, strip)).messages:
+        return found
+    latest = dialect.latest_user(messages, strip)
+    return dialect.exchange(messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
 
 
 def _spoken_by(message: Message, speaker: str | None) -> Message:

@@ -8,22 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from afterturn.base.slot import Slot
-from afterturn.base.types import BlockRow, Scope
+from afterturn.base.types import BlockRow
 from afterturn.dialects.dialect import Dialect
-from afterturn.turn.ledger import Ledger
+from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is recalled for: the user's words, where to look, and what the model sees already."""
-
-    text: str
-    scope: Scope
-    space: str
-    conversation: str
-    owner: str
-    ledger: Ledger
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -34,6 +22,7 @@ class TurnState:
     """
 
     id: str
+    place: Place
     prefetch: Prefetch
     started_at: float
     speaker: str | None = None
@@ -43,7 +32,7 @@ class TurnState:
     user_index: int | None = None
     user_element: object = None
     blocks: list[BlockRow] = field(default_factory=list)
-    question: Question | None = None
+    asked: bool = False
     read: Slot[bool] = field(default_factory=Slot)
     stored: Slot[bool] = field(default_factory=Slot)
     recorded: Slot[bool] = field(default_factory=Slot)

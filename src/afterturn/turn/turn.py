@@ -77,8 +77,9 @@ class TurnVerbs:
             return None
         point = _point(messages)
         element = cast(M, taken.dialect.element(taken.block.text))
-        messages.append(element)
+        # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
         self._core.delivered(self._state, taken.block, point)
+        messages.append(element)
         return element
 
     @_contained
@@ -122,14 +123,14 @@ class TurnVerbs:
         """How long this hand-over may wait: the grace once per turn, at its first point."""
         if self._state is None or self._left or self._state.prefetch.settled or self._state.prefetch.consumed:
             return 0.0
+        dialect = find_dialect([messages[-1]]) if messages else None
+        if dialect is None or not dialect.is_point(messages):
+            return 0.0
         if within is not None:
             return _bounded(within)
         if phase == "refined":
             return REFINED_WITHIN
-        if self._graced or not messages:
-            return 0.0
-        dialect = find_dialect([messages[-1]])
-        if dialect is None or not dialect.is_point(messages):
+        if self._graced:
             return 0.0
         self._graced = True
         return self._core.grace
