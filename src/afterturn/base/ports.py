@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from afterturn.base.types import (
     Added,
@@ -73,6 +73,28 @@ class Embedder(Protocol):
         """One row a text, of unit length, or zero for a text with nothing in it. May block; EmbedderUnavailable."""
 
 
+class Aside(Protocol):
+    """An embedder at work in another process, for one long backlog. Lives on one event loop."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone, as it is after some seconds without work."""
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors as a store takes them; one call at a time. EmbedderUnavailable when the process does not answer."""
+
+    def close(self) -> None:
+        """Ends the process at once: it has nothing to lose, and texts in its memory. Twice is harmless."""
+
+
+@runtime_checkable
+class Separable(Protocol):
+    """What an embedder may be besides."""
+
+    def start_aside(self) -> Aside | None:
+        """Returns at once. None where no process can be started."""
+
+
 class ChatModel(Protocol):
     """A chat model as hosts and reviews call it: messages in, one assistant message out."""
 
@@ -87,8 +109,10 @@ class Memories(Protocol):
     def add(self, operation: Operation, admitted: Admitted) -> Added:
         """Duplicates of an active statement (same space, agent, project, target, content hash) give the existing one.
 
-        A more trusted origin promotes it: a new version with the higher trust, `created=False`. An existing one
-        that has expired by `admitted.recorded_at` gives way. A quarantined draft is stored with that status.
+        A more trusted origin promotes it: a new version with the higher trust, `created=False`. Pinned stays pinned,
+        metadata and sources are united (the new first, within their bounds), and validity and expiry stay where the
+        draft names none. An existing one that has expired by `admitted.recorded_at` gives way. A quarantined draft is
+        stored with that status.
         """
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:

@@ -10,6 +10,7 @@ from afterturn.base.errors import InvalidName
 Scalar: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = Mapping[str, Scalar]
 NO_METADATA: Metadata = {}
+SOURCES_MAX = 1000
 
 
 class Kind(StrEnum):

@@ -16,6 +16,7 @@ from afterturn.base.types import (
 )
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries, with_status
+from afterturn.stores.sql.promotion import promoted
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
 from afterturn.stores.sql.session import Value
 
@@ -147,7 +148,7 @@ class SqlMemories:
 
     def _promote(self, operation: Operation, admitted: Admitted, key: int, existing: Entry) -> Added:
         self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
-        entry = self._insert_version(operation, admitted, existing.id)
+        entry = self._insert_version(operation, promoted(existing, admitted), existing.id)
         if operation.verb is Verb.ADD:
             self._entries.journal.rename(operation, Verb.PROMOTE)
         return Added(entry, created=False, operation=operation.id)

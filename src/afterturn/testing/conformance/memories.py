@@ -8,7 +8,7 @@ import pytest
 
 from afterturn.base.errors import Conflict, InvalidInput, NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Target, Verb, Verdict
+from afterturn.base.types import SOURCES_MAX, Entry, Filter, Kind, Origin, Status, Target, Verb, Verdict
 from afterturn.testing.conformance.scene import (
     ADA,
     SPACE,
@@ -74,6 +74,42 @@ class TestMemories:
         again = await add(store, "Ada keeps bees", origin=Origin.USER)
         assert (again.created, again.entry.id, again.entry.version) == (False, first.entry.id, 2)
         assert (await get(store, first.entry.id)).trust == Origin.USER.trust
+
+    async def test_a_promotion_keeps_what_it_does_not_say(self, store: Store) -> None:
+        """G6: saying it again takes nothing away from a memory."""
+        first = await add(
+            store,
+            "Ada keeps bees",
+            origin=Origin.AGENT,
+            pinned=True,
+            metadata={"hive": 1, "wild": True},
+            sources=("r1", "r2"),
+            valid_from=10.0,
+            valid_to=900.0,
+            expires_at=950.0,
+        )
+        await add(store, "Ada keeps bees", metadata={"hive": 2}, sources=("r3", "r1"), expires_at=800.0)
+        kept = await get(store, first.entry.id)
+        assert (kept.version, kept.trust, kept.pinned) == (2, Origin.USER.trust, True)
+        assert kept.metadata == {"hive": 2, "wild": True}
+        assert kept.sources == ("r3", "r1", "r2")
+        assert (kept.valid_from, kept.valid_to, kept.expires_at) == (10.0, 900.0, 800.0)
+
+    async def test_a_promotion_stays_within_the_bounds_of_a_draft(self, store: Store) -> None:
+        """G6: what is older gives way, or the next update would be refused for what nobody wrote."""
+        sources = [tuple(f"{name}{at}" for at in range(SOURCES_MAX - 1)) for name in ("old", "new")]
+        first = await add(store, "Ada keeps bees", origin=Origin.WEB, metadata={"old": "x" * 3000}, sources=sources[0])
+        await add(store, "Ada keeps bees", metadata={"new": "y" * 3000}, sources=sources[1])
+        kept = await get(store, first.entry.id)
+        assert kept.metadata == {"new": "y" * 3000}
+        assert kept.sources == (*sources[1], "old0")
+
+    async def test_a_promotion_never_ends_before_it_begins(self, store: Store) -> None:
+        """G6: an old end does not hold for what begins after it."""
+        first = await add(store, "Ada is away", origin=Origin.WEB, valid_from=10.0, valid_to=500.0)
+        await add(store, "Ada is away", valid_from=600.0)
+        kept = await get(store, first.entry.id)
+        assert (kept.valid_from, kept.valid_to) == (600.0, None)
 
     async def test_a_promotion_is_named_as_one(self, store: Store) -> None:
         """G6: history tells a promotion from an addition."""
