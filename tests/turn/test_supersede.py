@@ -1,0 +1,156 @@
+"""Recalls that were overtaken: by a newer turn of their conversation, or by forgetting."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from spoken import Told, user
+
+import afterturn
+from afterturn.testing.hashing import HashingEmbedder
+
+
+class Held(HashingEmbedder):
+    """Hangs over its first question until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = threading.Event()
+        self.free = threading.Event()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if texts == ["What is my dog called?"] and not self.free.is_set():
+            self.held.set()
+            self.free.wait(30)
+        return super().embed(texts)
+
+
+@pytest.fixture
+def embedder() -> Held:
+    return Held()
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, told: Told, embedder: Held) -> AsyncIterator[afterturn.Memory]:
+    """Ada's, who has a cat and a dog."""
+    parts = afterturn.Parts(embedder=embedder)
+    settings = {"grace": 5.0, "busy_timeout": 20.0}
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts) as opened:
+        await opened.ready()
+        for text in ("Ada's cat is called Miso", "Ada's dog is called Rex"):
+            await opened.space("user:ada").add(text)
+        await opened.drain()
+        yield opened
+        embedder.free.set()
+
+
+async def test_a_recall_in_flight_is_cancelled_by_the_next_turn(
+    memory: afterturn.Memory, told: Told, embedder: Held
+) -> None:
+    """R3: the earlier recall ends by cancellation, before its embedder has answered; the later one is delivered."""
+    conversation = memory.conversation("c", user="ada")
+    first, second = [user("What is my dog called?")], [user("What is my cat called?")]
+    earlier = conversation.turn(first)
+    assert await asyncio.to_thread(embedder.held.wait, 10)
+    later = conversation.turn(second)
+    task = earlier._state.prefetch.task  # type: ignore[union-attr]
+    assert task is not None
+    await memory._loop.run(_ended(task))
+    stuck = not embedder.free.is_set()
+    embedder.free.set()
+    delivered = await later.inject(second)
+    ended = told.named("recall_ended")[0]
+    assert (stuck, task.cancelled()) == (True, True)
+    assert (ended.turn, ended.data["outcome"], ended.data["reason"]) == (earlier.id, "superseded", "new_query")
+    assert delivered is not None
+    assert await earlier.inject(first) is None
+
+
+async def test_grants_do_not_make_another_conversation(memory: afterturn.Memory, told: Told, embedder: Held) -> None:
+    """R3: the same conversation, opened again with another space to read, still has one recall in flight."""
+    earlier = memory.conversation("c", user="ada").turn([user("What is my dog called?")])
+    assert await asyncio.to_thread(embedder.held.wait, 10)
+    later = memory.conversation("c", user="ada", reads=["team:pets"]).turn([user("What is my cat called?")])
+    ended = await asyncio.to_thread(told.wait, "recall_ended")
+    embedder.free.set()
+    assert (ended.turn, ended.data["outcome"]) == (earlier.id, "superseded")
+    later.abort()
+
+
+async def test_what_was_recalled_before_it_was_forgotten_is_not_handed_over(
+    memory: afterturn.Memory, told: Told
+) -> None:
+    """M2: a settled recall is dropped by a forget in the same process, and ends as cancelled."""
+    space = memory.space("user:ada")
+    messages = [user("What is my cat called?")]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        await turn._state.prefetch.ready(within=10.0)  # type: ignore[union-attr]
+        for hit in (await space.recall("cat called Miso")).hits:
+            await space.forget(memory=hit.entry.id)
+        element = await turn.inject(messages)
+        turn.abort()
+    ended = told.wait("recall_ended")
+    assert element is None
+    assert (ended.data["outcome"], ended.data["reason"]) == ("cancelled", "forgotten")
+
+
+async def test_forgetting_in_another_space_drops_no_recall(memory: afterturn.Memory) -> None:
+    """M2: only what the forgotten space could have given is dropped."""
+    added = await memory.space("user:bob").add("Bob's cat is called Tofu")
+    messages = [user("What is my cat called?")]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        await turn._state.prefetch.ready(within=10.0)  # type: ignore[union-attr]
+        await memory.space("user:bob").forget(memory=added.entry.id)
+        assert await turn.inject(messages) is not None
+        turn.abort()
+
+
+async def test_what_is_recalled_while_forgetting_waits_for_the_store_is_not_handed_over(
+    memory: afterturn.Memory, tmp_path: Path
+) -> None:
+    """M2: recalled after forgetting began and before its commit: it is dropped once the commit is there."""
+    draft = _draft_of_a_dead_process(tmp_path)
+    other = _locking(tmp_path)
+    forgetting = asyncio.ensure_future(memory.space("user:ada").forget(everything=True))
+    await _gone(draft)
+    messages = [user("What is my cat called?")]
+    turn = memory.conversation("c", user="ada").turn(messages)
+    await turn._state.prefetch.ready(within=10.0)  # type: ignore[union-attr]
+    recalled = turn._state.prefetch.peek()  # type: ignore[union-attr]
+    other.execute("ROLLBACK")
+    other.close()
+    await forgetting
+    assert recalled is not None
+    assert recalled.block is not None
+    assert await turn.inject(messages) is None
+    turn.abort()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task}, timeout=10)
+
+
+def _locking(folder: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(folder / "memory.db"))
+    connection.set_busy_timeout(10_000)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+def _draft_of_a_dead_process(folder: Path) -> Path:
+    """Forgetting erases it before it asks the store for anything, and so tells how far it has come."""
+    draft = folder / "memory.db.waiting" / "0123.999999999.tmp"
+    draft.parent.mkdir(exist_ok=True)
+    draft.write_text("half a turn")
+    return draft
+
+
+async def _gone(path: Path) -> None:
+    async with asyncio.timeout(10):
+        while path.exists():  # noqa: ASYNC110 a file that goes tells nobody
+            await asyncio.sleep(0)
