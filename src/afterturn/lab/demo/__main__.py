@@ -30,7 +30,7 @@ def main() -> int:
     try:
         _clear()
         stage.line("afterturn: told once, known ever after", "bold")
-        stage.line("Ada talks with Basil, an agent that books tables. On the right: what memory does meanwhile.")
+        stage.line("Ada talks with Basil, an agent that books tables. Beside it: what memory does.")
         cost = Cost()
         for number in range(len(DAYS)):
             cost += _play(number, fast=fast)

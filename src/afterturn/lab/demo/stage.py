@@ -14,7 +14,7 @@ from rich.text import Text
 WIDTH = 100
 _NAME = 6
 _LEFT = 52
-_RIGHT = WIDTH - _LEFT - len("│ ")
+_LEFT_NARROW = 76
 _ROW_PAUSE = 0.03
 _MOMENT_PAUSE = 0.16
 
@@ -39,8 +39,9 @@ class Stage:
             sys.stdout.reconfigure(errors="replace")
         shown = Console(highlight=False, markup=False, emoji=False)
         plain = not shown.is_terminal or shown.no_color
+        self._width = min(WIDTH, max(shown.width, _LEFT)) if shown.is_terminal else WIDTH
         self._console = Console(
-            highlight=False, markup=False, emoji=False, width=WIDTH, color_system=None if plain else "auto"
+            highlight=False, markup=False, emoji=False, width=self._width, color_system=None if plain else "auto"
         )
         self._paced = shown.is_terminal and not fast
 
@@ -48,24 +49,37 @@ class Stage:
         """A rule with a title in it, and a note at its right end."""
         self._pause(_MOMENT_PAUSE)
         self.line()
-        line = "─" * (WIDTH - len(title) - len(beside) - (8 if beside else 4))
+        title = shortened(title, self._width - 4)
+        if len(title) + len(beside) + 8 > self._width:
+            beside = ""
+        line = "─" * (self._width - len(title) - len(beside) - (8 if beside else 4))
         end = f" {beside} ──" if beside else ""
         self._print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {line}{end}", "dim")))
 
     def moment(self, said: Sequence[Said], beside: Sequence[str]) -> None:
-        """What was said, and beside it what memory did meanwhile."""
-        left = [cell for item in said for cell in _cells(item)]
+        """What was said, and beside it what memory did meanwhile; below it where there is no room beside."""
+        if self._width < WIDTH:
+            self._stacked(said, beside)
+            return
+        left = [cell for item in said for cell in _cells(item, _LEFT)]
         for cell, note in zip_longest(left, beside, fillvalue=None):
             row = cell or Text()
             row.pad_right(_LEFT - row.cell_len)
             row.append("│ ", "dim")
-            row.append(shortened(note or "", _RIGHT), _MEMORY)
+            row.append(shortened(note or "", WIDTH - _LEFT - len("│ ")), _MEMORY)
             self._print(row)
+        self._pause(_MOMENT_PAUSE)
+
+    def _stacked(self, said: Sequence[Said], beside: Sequence[str]) -> None:
+        for cell in [cell for item in said for cell in _cells(item, min(self._width, _LEFT_NARROW))]:
+            self._print(cell)
+        for note in beside:
+            self._print(Text.assemble((" " * _NAME + "│ ", "dim"), (shortened(note, self._width - _NAME - 2), _MEMORY)))
         self._pause(_MOMENT_PAUSE)
 
     def block(self, title: str, text: str) -> None:
         """What the model was given, whole, in a frame."""
-        inside = WIDTH - 4
+        inside = self._width - 4
         lines = [part for line in text.splitlines() for part in _wrapped(line, inside)]
         self._print(Text.assemble(("┌─ ", "dim"), (title, "dim"), (f" {'─' * (inside - len(title) - 1)}┐", "dim")))
         for line in lines:
@@ -74,7 +88,9 @@ class Stage:
         self._pause(2 * _MOMENT_PAUSE)
 
     def figure(self, name: str, text: str) -> None:
-        self._print(Text.assemble((name.ljust(13), "bold"), text))
+        lines = textwrap.wrap(text, self._width - 13) or [""]
+        for label, line in zip([name, *[""] * (len(lines) - 1)], lines, strict=True):
+            self._print(Text.assemble((label.ljust(13), "bold"), line))
 
     def failure(self, text: str) -> None:
         self._print(Text(f"✗ {text}", "bold red"))
@@ -96,8 +112,8 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
-def _cells(said: Said) -> list[Text]:
-    lines = _wrapped(said.text, _LEFT - _NAME - 1)
+def _cells(said: Said, width: int) -> list[Text]:
+    lines = _wrapped(said.text, width - _NAME - 1)
     if said.who not in _PEOPLE:
         return [Text(" " * _NAME + line, "dim") for line in lines]
     names = [said.who, *[""] * (len(lines) - 1)]

@@ -56,7 +56,7 @@ def add(invocation: Invocation, **given: Any) -> None:
     if invocation.json:
         print_document(added)
     elif added.created:
-        click.echo(f"{added.entry.id}  added to {added.entry.space}")
+        click.echo(f"{added.entry.id}  added to {added.entry.space}  (back: afterturn undo {added.operation})")
     else:
         click.echo(f"{added.entry.id}  {added.entry.space} holds it already")
 

@@ -31,7 +31,7 @@ _ANY = "any"
 @click.option(
     "--kind",
     type=click.Choice([*(str(kind) for kind in Kind), _ANY]),
-    default=str(Kind.STATEMENT),
+    default=_ANY,
     show_default=True,
     help="Statements, recorded messages, or both.",
 )

@@ -19,13 +19,13 @@ _WAIT = 5.0
 @command(
     "search",
     examples="""
-    $ afterturn search "what does she drink?"
+    $ afterturn search what does she drink
     $ afterturn search tea --limit 3 --lane long_term
     $ afterturn search "where does Ada work" --as-of 2026-06-01
     $ afterturn search tea --json | jq '.hits[] | {score, terms}'
     """,
 )
-@click.argument("query", metavar="QUERY|-")
+@click.argument("words", metavar="QUERY...|-", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many at most.")
 @click.option(
     "--lane",
@@ -38,14 +38,19 @@ _WAIT = 5.0
 @time_option("--as-of", help="What was known then.")
 @filter_options
 def search(
-    invocation: Invocation, query: str, limit: int, lanes: tuple[str, ...], as_of: float | None, **options: Any
+    invocation: Invocation,
+    words: tuple[str, ...],
+    limit: int,
+    lanes: tuple[str, ...],
+    as_of: float | None,
+    **options: Any,
 ) -> None:
     """Find what is relevant, best first, and say why.
 
     score is what ranks; lexical is how well the words match (the stems that do are named), similarity how close the
     meaning is; all are 0 to 1. Finding nothing is an answer too.
     """
-    text, name = read_text(query), invocation.space_name()
+    text, name = read_text(" ".join(words)), invocation.space_name()
     with invocation.memory(vectors=as_of is None) as memory:
         # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
         if as_of is None and memory.ready(within=_WAIT):
