@@ -78,6 +78,17 @@ def test_a_recall_without_vectors_says_so(library):
     assert hybrid(library, "my cat").missing == ()
 
 
+def test_a_recall_before_the_last_entry_has_its_vector_says_so(library):
+    """L1: what was just added can be found by its words alone, and the answer tells."""
+    library.add_all(FACTS)
+    library.embed(STATIC)
+    library.add("my cat sleeps all day")
+    asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
+    index = VectorIndex(STATIC.identity, 1 << 22)
+    found = library.read(lambda unit: recall(unit, asked, index))
+    assert (len(found.hits), found.missing) == (2, ("vectors",))
+
+
 def test_hits_tell_why_they_were_found(library):
     """L6: words, likeness and the score that came of them."""
     library.add_all(FACTS)

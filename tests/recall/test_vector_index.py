@@ -43,13 +43,49 @@ def test_what_was_committed_is_found_by_the_next_comparison(library):
 def test_forgotten_vectors_leave_memory(library):
     """M2: the rows of what was forgotten are blank before the next answer."""
     index = VectorIndex(EMBEDDER.identity, MEGABYTE)
-    pie = library.add("red apple pie")
+    pie, _ = library.add_all(["red apple pie", "blue sea"])
     library.embed(EMBEDDER)
     nearest(library, index, "red apple")
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     nearest(library, index, "red apple")
     [space] = index._spaces.values()
-    assert not space._matrix.any()
+    assert np.count_nonzero(space._matrix.any(axis=1)) == 1
+
+
+def test_spaces_with_nothing_in_them_are_not_held(library):
+    """M2: neither those that nobody ever wrote to, nor one that was forgotten."""
+    index = VectorIndex(EMBEDDER.identity, MEGABYTE)
+    library.add("red apple pie")
+    library.embed(EMBEDDER)
+    nearest(library, index, "red apple")
+    library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(everything=True), at=500.0))
+    assert nearest(library, index, "red apple", scope=Scope("default", ("user:ada", "user:nobody"))) == []
+    assert (len(index._spaces), index.size_bytes) == (0, 0)
+
+
+def test_spaces_without_vectors_count_too(library):
+    """L1: however many spaces wait for their vectors, memory is bounded."""
+    index = VectorIndex(EMBEDDER.identity, 8_000)
+    for number in range(20):
+        library.add("red apple pie", space=f"user:u{number}")
+        nearest(library, index, "red apple", scope=Scope("default", (f"user:u{number}",)))
+        assert index.size_bytes <= 8_000
+
+
+def test_an_entry_without_a_vector_makes_the_answer_incomplete(library):
+    """L1: until the last entry of every space has its vector, an answer says that some are missing."""
+    index = VectorIndex(EMBEDDER.identity, MEGABYTE)
+    both = Scope("default", ("user:ada", "team:a"))
+
+    def is_complete() -> bool:
+        return library.read(lambda unit: index.compare(unit, both, EMBEDDER.embed(["red apple"])[0]).complete)
+
+    library.add("red apple pie")
+    library.embed(EMBEDDER)
+    library.add("red apple tart", space="team:a")
+    before = is_complete()
+    library.embed(EMBEDDER, space="team:a")
+    assert (before, is_complete()) == (False, True)
 
 
 def test_exclusions_are_passed_over_before_the_cut(library):

@@ -6,6 +6,7 @@ import heapq
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +21,25 @@ _PAGE_MAX = 256
 # Resolving stops here: an entry that this many others resemble the query more than is no answer to it.
 _RESOLVED_MAX = 10_000
 _ROWS_MIN = 64
+# Beside its vector, a row has its key in an array (8 bytes) and in a dictionary (measured: 116 to 122).
+_ROW_BYTES = 130
+# What a space takes before its first row, so that any number of spaces without vectors is bounded too.
+_SPACE_BYTES = 2048
+
+Part: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.float32]]"
+_NOTHING: Part = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
 
 
 class VectorIndex:
     """Derived from the store and bounded by `bytes_max` over all spaces; the space unused for longest goes first.
 
-    Safe to share between threads. A space that does not fit alone keeps its newest vectors, and its answers say
-    that they are incomplete.
+    Safe to share between threads. A space that does not fit alone keeps its newest vectors. Answers say that they
+    are incomplete then, and when an entry has no vector yet.
     """
 
     def __init__(self, embedder: EmbedderIdentity, bytes_max: int) -> None:
         self._embedder = embedder
-        self._rows_max = max(1, bytes_max // (embedder.dimensions * 4))
+        self._bytes_max = bytes_max
         self._spaces: OrderedDict[tuple[str, str], _Space] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -42,44 +50,44 @@ class VectorIndex:
 
     def compare(self, unit: Unit, scope: Scope, query_vector: NDArray[np.float32]) -> Similarities:
         """Exact, on what the unit's own snapshot holds: later changes of the spaces are applied first."""
-        parts = []
+        extents = unit.index.extents(scope)
+        parts = [_NOTHING]
         complete = True
         for name in dict.fromkeys(scope.spaces):
-            space = self._space(scope.tenant, name)
-            keys, cosines, whole = space.compare(unit.index, query_vector)
+            if name not in extents:
+                self._release(scope.tenant, name)
+                continue
+            keys, cosines, whole = self._space(scope.tenant, name).compare(unit.index, query_vector)
             parts.append((keys, cosines))
-            complete = complete and whole
+            complete = complete and whole and len(keys) >= extents[name].documents
             self._shrink(keep=(scope.tenant, name))
         return Similarities(unit.index, parts, complete=complete)
-
-    def drop(self) -> None:
-        """Gives the memory back; the next comparison reads from the store."""
-        with self._lock:
-            self._spaces.clear()
 
     def _space(self, tenant: str, name: str) -> _Space:
         with self._lock:
             space = self._spaces.get((tenant, name))
             if space is None:
-                space = self._spaces[tenant, name] = _Space(tenant, name, self._embedder, self._rows_max)
+                space = self._spaces[tenant, name] = _Space(tenant, name, self._embedder, self._bytes_max)
             self._spaces.move_to_end((tenant, name))
             return space
 
+    def _release(self, tenant: str, name: str) -> None:
+        with self._lock:
+            self._spaces.pop((tenant, name), None)
+
     def _shrink(self, *, keep: tuple[str, str]) -> None:
         with self._lock:
-            rows = sum(space.capacity for space in self._spaces.values())
+            size_bytes = sum(space.size_bytes for space in self._spaces.values())
             for key in list(self._spaces):
-                if rows <= self._rows_max or key == keep:
+                if size_bytes <= self._bytes_max or key == keep:
                     break
-                rows -= self._spaces.pop(key).capacity
+                size_bytes -= self._spaces.pop(key).size_bytes
 
 
 class Similarities:
     """One query's cosines with every vector of the scope. Valid only inside the unit it was made in."""
 
-    def __init__(
-        self, index: Index, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]], *, complete: bool
-    ) -> None:
+    def __init__(self, index: Index, parts: Sequence[Part], *, complete: bool) -> None:
         self.complete = complete
         self._index = index
         self._keys = np.concatenate([keys for keys, _ in parts])
@@ -118,11 +126,12 @@ def _rank(item: tuple[Match, float]) -> tuple[float, float, str]:
 class _Space:
     """One space's vectors as a matrix whose first `count` rows are in use, in no order."""
 
-    def __init__(self, tenant: str, name: str, embedder: EmbedderIdentity, rows_max: int) -> None:
+    def __init__(self, tenant: str, name: str, embedder: EmbedderIdentity, bytes_max: int) -> None:
         self._tenant = tenant
         self._name = name
         self._embedder = embedder
-        self._rows_max = rows_max
+        self._row_bytes = embedder.dimensions * 4 + _ROW_BYTES
+        self._rows_max = max(1, (bytes_max - _SPACE_BYTES) // self._row_bytes)
         self._lock = threading.Lock()
         self._generation = ""
         self._seq = 0
@@ -134,7 +143,7 @@ class _Space:
 
     @property
     def size_bytes(self) -> int:
-        return self._matrix.nbytes
+        return _SPACE_BYTES + self.capacity * self._row_bytes
 
     def compare(
         self, index: Index, query_vector: NDArray[np.float32]
