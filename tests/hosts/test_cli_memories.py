@@ -16,7 +16,7 @@ ID = r"[0-9a-z]{16}"
 def test_add_prints_the_id_first_and_where_it_went(cli: CommandLine) -> None:
     answer = cli("add", "Ada prefers oolong tea")
     assert answer.code == 0
-    assert re.fullmatch(rf"{ID}  added to user:ada\n", answer.out)
+    assert re.fullmatch(rf"{ID}  added to user:ada  \(back: afterturn undo {ID}\)\n", answer.out)
 
 
 def test_add_takes_everything_that_can_be_said_about_a_memory(cli: CommandLine) -> None:
