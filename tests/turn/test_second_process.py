@@ -128,9 +128,7 @@ async def test_agent_and_project_are_stored_and_narrow_a_recall(memory: aftertur
     assert {hit.entry.text for hit in by_project.hits} == {"Deploy with planner api", "Deploy with coder api"}
 
 
-async def test_two_owners_of_one_id_have_lanes_and_positions_of_their_own(
-    memory: afterturn.Memory, told: Told
-) -> None:
+async def test_two_owners_of_one_id_have_lanes_and_positions_of_their_own(memory: afterturn.Memory, told: Told) -> None:
     """L2: Ada's "standup" and Bob's are two conversations, though both write what the team reads."""
     for name in ("ada", "bob"):
         standup = memory.conversation("standup", user=name, reads=["team:x"], writes="team:x")
