@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeAlias, Unpack
+from typing import Any, Final, NoReturn, TypeAlias, Unpack
 
 from afterturn.base.config import Config, default_store, load_config
 from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, StoreUnavailable
@@ -54,7 +54,10 @@ class MemoryHandle:
     @property
     def _core(self) -> MemoryCore:
         if self._started is None:
-            raise MemoryClosed("This memory is not open yet. Enter it with `async with afterturn.open(...)`.")
+            raise MemoryClosed(
+                "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
+                "`with afterturn.blocking.open(...)`."
+            )
         return self._started
 
     @property
@@ -118,6 +121,12 @@ class Memory(MemoryHandle):
 
     async def __aenter__(self) -> Memory:
         return await self.start()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("Use `async with afterturn.open(...)`, or `with afterturn.blocking.open(...)`.")
+
+    def __exit__(self, *left: object) -> None:
+        """Never reached; `with` looks for it before it enters."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
