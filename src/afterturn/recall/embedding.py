@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
@@ -14,7 +15,8 @@ from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import EmbedderIdentity, Job
+from afterturn.base.types import Job
+from afterturn.recall.backlog import Backlog
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +31,6 @@ logger = logging.getLogger("afterturn")
 SLICE = 64
 SLICE_BESIDE_TURN = 32
 PAUSE_BESIDE_TURN = 0.005
-BATCH = 512
-BATCHES_PER_JOB = 8
 # Reading the tokenizer's file holds the GIL for 60 ms and more, longer than the grace of a turn. So a process whose
 # first turn begins at once has that turn first, by words alone, and loads while the model answers.
 WARM_UP_DELAY = 0.5
@@ -50,6 +50,8 @@ class Embedding:
         self._wanted = asyncio.Event()
         self.index: VectorIndex | None = None
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
+        self._backlog = Backlog(embedder, store, self._in_slices)
+        self.importing = self._backlog.importing
 
     def want(self) -> None:
         """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
@@ -98,30 +100,25 @@ class Embedding:
 
     async def handle(self, job: Job) -> Commit:
         """Gives the job's space its missing vectors; the last of them are stored with the job's end."""
-        identity = self._embedder.identity
-        for _ in range(BATCHES_PER_JOB):
-            vectors = await self._embed_batch(job)
-            if len(vectors) < BATCH:
-                return functools.partial(_put, identity=identity, vectors=vectors)
-            await self._store.write(functools.partial(_put, identity=identity, vectors=vectors))
+        commit, is_done = await self._backlog.work_off(job)
+        if is_done:
+            return commit
         rest = Job(self._ids.new(), job.kind, job.tenant, job.space, job.payload, job.run_at)
-        return lambda unit: unit.jobs.add(rest, coalesce=True)
 
-    async def _embed_batch(self, job: Job) -> list[tuple[int, bytes]]:
-        identity = self._embedder.identity
-        rows = await self._store.read(lambda unit: unit.index.unembedded(job.tenant, job.space, identity, limit=BATCH))
+        def commit_and_go_on(unit: Unit) -> None:
+            commit(unit)
+            unit.jobs.add(rest, coalesce=True)
+
+        return commit_and_go_on
+
+    async def _in_slices(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
-        while len(vectors) < len(rows):
+        while len(vectors) < len(texts):
             size = SLICE_BESIDE_TURN if self._turns else SLICE
-            texts = [text for _, text in rows[len(vectors) : len(vectors) + size]]
-            vectors += await run_on(self._worker, functools.partial(self._packed, texts))
+            part = texts[len(vectors) : len(vectors) + size]
+            vectors += await run_on(self._worker, functools.partial(self._packed, part))
             await asyncio.sleep(PAUSE_BESIDE_TURN if self._turns else 0)
-        return [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
+        return vectors
 
-    def _packed(self, texts: list[str]) -> list[bytes]:
+    def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in self._embedder.embed(texts).astype("<f2")]
-
-
-def _put(unit: Unit, identity: EmbedderIdentity, vectors: list[tuple[int, bytes]]) -> None:
-    if vectors:
-        unit.index.put_vectors(identity, vectors)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from afterturn.base.errors import InvalidInput, NotFound
 from afterturn.base.ports import Unit
-from afterturn.base.types import Admitted, Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Verb
-from afterturn.learn.recording import embed_job
+from afterturn.base.types import (
+    Admitted,
+    Draft,
+    Entry,
+    Filter,
+    JobKind,
+    Kind,
+    Operation,
+    Origin,
+    Scope,
+    Status,
+    Verb,
+    new_job,
+)
 from afterturn.space.parts import SpaceParts
 
 EXPORT_FORMAT = 1
@@ -21,7 +34,6 @@ PAGE = 1000
 EVENTS_MAX = 100_000
 
 Progress: TypeAlias = Callable[[int], None]
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +48,40 @@ class Imported:
 async def import_drafts(
     parts: SpaceParts, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
 ) -> Imported:
-    """The guard checks one chunk while the store writes the one before it."""
+    """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is no list of drafts. Pass afterturn.Draft objects.")
     source = iter(drafts)
     created = total = 0
-    chunk = await _admitted(parts, source)
-    while chunk:
-        following, written = await asyncio.gather(
-            _admitted(parts, source), _write_chunk(parts, space, chunk, group), return_exceptions=True
-        )
-        created += _raised(written)
-        total += len(chunk)
-        if progress:
-            progress(total)
-        chunk = _raised(following)
+    with _followed(parts, space, drafts) as stored:
+        while chunk := await _admitted(parts, source):
+            created += await _write_chunk(parts, space, chunk, group)
+            total += len(chunk)
+            stored(total)
+            if progress:
+                progress(total)
     return Imported(created, total - created, group)
 
 
-def _raised(outcome: R | BaseException) -> R:
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
+@contextmanager
+def _followed(parts: SpaceParts, space: str, drafts: Iterable[Draft]) -> Iterator[Callable[[int], None]]:
+    """Has the new entries embedded: beside the import where another process can do that, else when it pauses."""
+    if parts.embedding is None or not parts.config.background:
+        yield lambda total: parts.on_write()
+        return
+    with parts.embedding.importing(parts.tenant, space) as follow:
+        follow(len(drafts) if isinstance(drafts, Sized) else 0)
+        is_following = False
+
+        def stored(total: int) -> None:
+            nonlocal is_following
+            # The jobs wait until they have not been woken for a moment.
+            if not is_following:
+                parts.on_write()
+            is_following = follow(total)
+
+        yield stored
+    parts.on_write()
 
 
 async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
@@ -72,7 +96,7 @@ async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted
 async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], group: str) -> int:
     now = parts.clock.now()
     operation = Operation(parts.ids.new(), parts.tenant, space, Verb.IMPORT, Origin.IMPORT, now, group)
-    job = embed_job(parts.tenant, space, parts.ids.new(), now)
+    job = new_job(JobKind.EMBED, parts.ids.new(), parts.tenant, space, now)
 
     def work(unit: Unit) -> int:
         unit.operations.start(operation)
@@ -80,9 +104,7 @@ async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], gro
         unit.jobs.add(job, coalesce=True)
         return created
 
-    written = await parts.store.write(work)
-    parts.on_write()
-    return written
+    return await parts.store.write(work)
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted) -> bool:
