@@ -1,19 +1,18 @@
 """A call cancelled at each of its awaits: what it writes is there whole or not at all, and memory goes on."""
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cutting import AWAITS_MAX, DELAYS, cut_at, settled
 from ears import WORDS, exchange
 
 import afterturn
 from afterturn.base.types import Added, Kind
 from afterturn.space.verbs import SpaceCore
 
-AWAITS_MAX = 60
 State = list[tuple[str, str, int]]
 Either = SpaceCore | afterturn.Space
 Call = Callable[[Either, Added], Coroutine[Any, Any, object]]
@@ -38,38 +37,7 @@ VERBS: dict[str, Call] = {
 }
 
 
-class Cut:
-    """Awaits a coroutine and has the task cancelled `delay` seconds after its `cut`th await has begun."""
-
-    def __init__(self, work: Coroutine[Any, Any, object], cut: int, delay: float) -> None:
-        self._work = work
-        self._cut = cut
-        self._delay = delay
-        self.awaits = 0
-
-    def __await__(self) -> Generator[Any, None, object]:
-        step = functools.partial(self._work.send, None)
-        while True:
-            try:
-                waited = step()
-            except StopIteration as ended:
-                return ended.value
-            self._count()
-            try:
-                yield waited
-                step = functools.partial(self._work.send, None)
-            except BaseException as error:  # noqa: BLE001 a cancellation too belongs to the coroutine
-                step = functools.partial(self._work.throw, error)
-
-    def _count(self) -> None:
-        self.awaits += 1
-        if self.awaits == self._cut:
-            task = asyncio.current_task()
-            assert task is not None
-            asyncio.get_running_loop().call_later(self._delay, task.cancel)
-
-
-@pytest.mark.parametrize("delay", [0.0, 0.0015], ids=["before it begins", "once it has begun"])
+@pytest.mark.parametrize("delay", DELAYS)
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, verb: str, delay: float) -> None:
     """M1: each await of the core in turn: the space is as before the call or as after it, never between."""
@@ -78,8 +46,8 @@ async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, v
         for cut in range(1, AWAITS_MAX):
             space, added = await _prepared(memory, f"user:cut{cut}")
             before = await _state(space)
-            awaits = await memory._loop.run(_cut(VERBS[verb](space._core, added), cut, delay))
-            await _settled(memory)
+            awaits = await memory._loop.run(cut_at(VERBS[verb](space._core, added), cut, delay))
+            await settled(memory)
             assert await _state(space) in (before, wanted)
             if awaits < cut:
                 break
@@ -106,14 +74,14 @@ async def test_a_host_that_cancels_at_any_of_its_steps_finds_memory_whole(path: 
             await asyncio.wait({calling})
             if ended:
                 break
-            await _settled(memory)
+            await settled(memory)
             assert await _state(space) in (before, wanted)
             rounds, number = rounds * 2 + 1, number + 1
         assert await _state(space) == wanted
         assert [finding for finding in await memory.check() if finding.level == "error"] == []
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.0015], ids=["before it begins", "once it has begun"])
+@pytest.mark.parametrize("delay", DELAYS)
 async def test_a_cancelled_backup_leaves_a_whole_copy_or_none(path: Path, delay: float) -> None:
     """M4: no partial file stays beside the store either."""
     async with afterturn.open(path, WORDS) as memory:
@@ -121,7 +89,7 @@ async def test_a_cancelled_backup_leaves_a_whole_copy_or_none(path: Path, delay:
         before = set(path.parent.iterdir())
         for cut in range(1, AWAITS_MAX):
             target = path.with_name(f"copy{cut}.db")
-            awaits = await memory._loop.run(_cut(memory._core.backup(target), cut, delay))
+            awaits = await memory._loop.run(cut_at(memory._core.backup(target), cut, delay))
             if awaits < cut:
                 break
         await memory.check()
@@ -137,8 +105,8 @@ async def test_a_forget_cancelled_before_the_bytes_are_gone_is_finished_by_a_job
     async with afterturn.open(path, WORDS, background=False) as memory:
         space, added = await _prepared(memory, "user:ada")
         for cut in range(1, AWAITS_MAX):
-            await memory._loop.run(_cut(space._core.forget(memory=added.entry.id), cut, 0.0015))
-            await _settled(memory)
+            await memory._loop.run(cut_at(space._core.forget(memory=added.entry.id), cut, 0.0015))
+            await settled(memory)
             if not await space.list():
                 break
         jobs = (await memory.stats())["jobs"]
@@ -157,25 +125,6 @@ async def test_a_cancelled_wait_for_recording_changes_nothing(path: Path) -> Non
         waiting.cancel()
         await asyncio.wait({waiting})
         assert await turn.wait_recorded()
-
-
-async def _cut(work: Coroutine[Any, Any, object], cut: int, delay: float) -> int:
-    """How many awaits it came to. Runs on memory's loop."""
-    cutting = Cut(work, cut, delay)
-    task = asyncio.ensure_future(_awaited(cutting))
-    await asyncio.wait({task})
-    if not task.cancelled() and task.exception() is not None:
-        raise AssertionError("a cancelled call must not fail otherwise") from task.exception()
-    return cutting.awaits
-
-
-async def _settled(memory: afterturn.Memory) -> None:
-    """A write that had begun when its caller was cancelled ends before this one begins."""
-    await memory.retry_dead()
-
-
-async def _awaited(work: Awaitable[object]) -> object:
-    return await work
 
 
 async def _prepared(memory: afterturn.Memory, name: str) -> tuple[afterturn.Space, Added]:

@@ -51,7 +51,8 @@ class JobRunner:
         self._work = work
         self._handlers = dict(handlers)
         self._wake = asyncio.Event()
-        self._claimed: set[str] = set()
+        self._running = asyncio.Lock()
+        self._is_holding = False
 
     def wake(self) -> None:
         """There may be something to do, as soon as writes pause. To be called on the loop."""
@@ -73,20 +74,21 @@ class JobRunner:
                 return
 
     async def run_due(self) -> int:
-        """Runs jobs until none is due; how many ended well."""
+        """Runs jobs until none is due; how many ended well. What a call that was cancelled had claimed runs first."""
         done = 0
-        while jobs := await self._claim():
-            self._claimed.update(job.id for job in jobs)
-            for job in jobs:
-                done += await self._run_one(job)
-                self._claimed.discard(job.id)
+        async with self._running:
+            await self.release()
+            while jobs := await self._claim():
+                for job in jobs:
+                    done += await self._run_one(job)
+                self._is_holding = False
         return done
 
     async def release(self) -> None:
         """Gives back what was claimed and not ended, so that nobody has to wait until the lease is over."""
-        if self._claimed:
+        if self._is_holding:
             await self._work.store.write(lambda unit: unit.jobs.release(owner=self._work.owner))
-            self._claimed.clear()
+            self._is_holding = False
 
     async def idle(self, tenant: str) -> bool:
         """Whether nothing is left to do for this tenant that this process could do. Dead jobs do not count."""
@@ -99,9 +101,13 @@ class JobRunner:
         # Looking first keeps an idle process from writing, which would cost a lock and a sync every time.
         if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=now)):
             return []
-        return await self._work.store.write(
+        # Before it is known: whoever is cancelled now may have claimed something and never hear of it.
+        self._is_holding = True
+        claimed = await self._work.store.write(
             lambda unit: unit.jobs.claim(kinds, owner=owner, now=now, lease=LEASE, limit=CLAIM_MAX)
         )
+        self._is_holding = bool(claimed)
+        return claimed
 
     async def _run_one(self, job: Job) -> bool:
         try:
