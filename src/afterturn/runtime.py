@@ -17,11 +17,11 @@ from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
-from afterturn.base.jobs import Commit, JobRunner, Work
+from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.types import ConversationKey, Event, Finding, Job, JobState, Selector
+from afterturn.base.types import ConversationKey, Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.base.worker import ThreadWorker
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder, RecorderParts
@@ -103,7 +103,9 @@ class MemoryCore:
         embedder = parts.embedder or (_default_embedder() if config.embedder == "static" else None)
         if embedder is not None and store is not None:
             self._embedding = Embedding(embedder, self._worker, store, events, parts.ids)
-        handlers = {"scrub": self._scrub} | ({"embed": self._embedding.handle} if self._embedding else {})
+        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub}
+        if self._embedding is not None:
+            handlers[JobKind.EMBED] = self._embedding.handle
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
             RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._files),
@@ -300,9 +302,8 @@ class MemoryCore:
         """Finishes a `forget` whose bytes a reader still held."""
         if await self._chosen().scrub():
             return lambda unit: None
-        later = Job(
-            self._parts.ids.new(), job.kind, job.tenant, job.space, job.payload, self._parts.clock.now() + SCRUB_AGAIN
-        )
+        at = self._parts.clock.now() + SCRUB_AGAIN
+        later = new_job(JobKind.SCRUB, self._parts.ids.new(), job.tenant, job.space, at)
         return lambda unit: unit.jobs.add(later)
 
     async def _on_forget(self, space: str, selector: Selector) -> int:

@@ -74,7 +74,6 @@ class Verdict(StrEnum):
     ALLOW = "allow"
     REDACT = "redact"
     QUARANTINE = "quarantine"
-    REFUSE = "refuse"
 
 
 class Verb(StrEnum):
@@ -84,7 +83,6 @@ class Verb(StrEnum):
     UPDATE = "update"
     PROMOTE = "promote"
     DELETE = "delete"
-    EXPIRE = "expire"
     RECORD = "record"
     IMPORT = "import"
     UNDO = "undo"
@@ -332,6 +330,13 @@ class Forgotten:
     out_of_reach: tuple[str, ...] = ()
 
 
+class JobKind(StrEnum):
+    """What is done behind a write. A store takes other kinds too."""
+
+    EMBED = "embed"
+    SCRUB = "scrub"
+
+
 class JobState(StrEnum):
     READY = "ready"
     LEASED = "leased"
@@ -351,6 +356,11 @@ class Job:
     attempts: int = 0
     state: JobState = JobState.READY
     error: str = ""
+
+
+def new_job(kind: JobKind, job_id: str, tenant: str, space: str, at: float) -> Job:
+    """For the whole space, so that those which wait coalesce; due at `at`."""
+    return Job(job_id, kind, tenant, space, "{}", at)
 
 
 class TurnStatus(StrEnum):
@@ -400,15 +410,6 @@ class Message:
     text: str
     speaker: str
     hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Interaction:
-    """The messages of one completed turn, as the recorder takes them (C7)."""
-
-    messages: tuple[Message, ...]
-    run_id: str
-    metadata: Metadata = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

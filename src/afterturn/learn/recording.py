@@ -14,7 +14,7 @@ from afterturn.base.types import (
     BlockRow,
     ConversationKey,
     Draft,
-    Job,
+    JobKind,
     Kind,
     Message,
     Operation,
@@ -23,6 +23,7 @@ from afterturn.base.types import (
     TurnRow,
     TurnStatus,
     Verb,
+    new_job,
 )
 from afterturn.guard.gate import Gate
 
@@ -134,13 +135,9 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Wr
         )
     )
     unit.records.add(operation, admitted)
-    unit.jobs.add(embed_job(recording.tenant, recording.space, ids.new(), recording.ended_at), coalesce=True)
+    job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
+    unit.jobs.add(job, coalesce=True)
     return Written(Outcome.STORED, len(admitted), sum("cut" in entry.reason for entry in admitted))
-
-
-def embed_job(tenant: str, space: str, job_id: str, at: float) -> Job:
-    """Whoever opens the store with an embedder gives the space's new entries their vectors."""
-    return Job(id=job_id, kind="embed", tenant=tenant, space=space, payload="{}", run_at=at)
 
 
 def _turn_row(recording: Recording) -> TurnRow:

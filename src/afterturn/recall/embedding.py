@@ -15,7 +15,7 @@ from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import Job
+from afterturn.base.types import Job, JobKind, new_job
 from afterturn.recall.backlog import Backlog
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Embedding:
 
     def _adopt(self, unit: Unit, now: float) -> None:
         for tenant, space in unit.index.adopt(self._embedder.identity):
-            unit.jobs.add(Job(self._ids.new(), "embed", tenant, space, "{}", now), coalesce=True)
+            unit.jobs.add(new_job(JobKind.EMBED, self._ids.new(), tenant, space, now), coalesce=True)
 
     async def query_vector(self, text: str) -> NDArray[np.float32] | None:
         """None while the embedder is not ready, fails or takes too long: recall then goes by words, and says so."""
@@ -103,7 +103,7 @@ class Embedding:
         commit, is_done = await self._backlog.work_off(job)
         if is_done:
             return commit
-        rest = Job(self._ids.new(), job.kind, job.tenant, job.space, job.payload, job.run_at)
+        rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 
         def commit_and_go_on(unit: Unit) -> None:
             commit(unit)

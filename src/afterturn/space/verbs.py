@@ -21,6 +21,7 @@ from afterturn.base.types import (
     Filter,
     Forgotten,
     History,
+    JobKind,
     Kind,
     Lane,
     Operation,
@@ -30,9 +31,9 @@ from afterturn.base.types import (
     Selector,
     Undone,
     Verb,
+    new_job,
 )
 from afterturn.guard.gate import check_text
-from afterturn.learn.recording import embed_job
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
@@ -239,7 +240,8 @@ class SpaceCore:
 
     def _embed_later(self, unit: Unit, operation: Operation) -> None:
         """The operation's id serves the job too: an operation leaves one."""
-        unit.jobs.add(embed_job(operation.tenant, operation.space, operation.id, operation.at), coalesce=True)
+        job = new_job(JobKind.EMBED, operation.id, operation.tenant, operation.space, operation.at)
+        unit.jobs.add(job, coalesce=True)
 
     async def _forget(self, selector: Selector) -> Forgotten:
         parts, at = self._parts, self._parts.clock.now()
@@ -256,8 +258,8 @@ class SpaceCore:
     def _erase(self, unit: Unit, selector: Selector, at: float) -> Erased:
         erased = unit.operations.forget(self._parts.tenant, self.name, selector, at=at)
         # In the same transaction: whoever is cancelled or killed before the bytes are gone leaves that to others.
-        scrub = embed_job(self._parts.tenant, self.name, self._parts.ids.new(), at)
-        unit.jobs.add(replace(scrub, kind="scrub"), coalesce=True)
+        scrub = new_job(JobKind.SCRUB, self._parts.ids.new(), self._parts.tenant, self.name, at)
+        unit.jobs.add(scrub, coalesce=True)
         return erased
 
     def _operation(self, verb: Verb, actor: Origin) -> Operation:
