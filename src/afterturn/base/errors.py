@@ -10,7 +10,6 @@ AfterturnError
 │   └── InvalidFile         a file to import or restore that cannot be read as one
 ├── NotFound                no such memory, operation, conversation or turn in the named spaces
 ├── Conflict                the state moved on: another version, a later operation, a duplicate
-├── Refused                 the guard did not admit the text (`reason`)
 ├── DeadlineExceeded        it did not end within the time that was given
 ├── MemoryClosed            used after closing
 ├── ForkedProcess           used in a forked child; open it anew there
@@ -68,12 +67,6 @@ class NotFound(AfterturnError, LookupError):
 
 class Conflict(AfterturnError):
     pass
-
-
-class Refused(AfterturnError):
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class DeadlineExceeded(AfterturnError, TimeoutError):

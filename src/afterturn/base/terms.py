@@ -6,8 +6,7 @@ import unicodedata
 
 import Stemmer
 
-# Bump when the same text would give other terms: a store then has to be indexed anew.
-ANALYSIS_VERSION = 1
+# Whatever makes the same text give other terms needs a migration that indexes every store anew.
 TERMS_MAX = 8192
 TERM_CHARS_MAX = 40
 # Beyond these a text is a document, not a statement: what follows is not indexed, and it is hashed as it stands.

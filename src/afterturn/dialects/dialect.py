@@ -14,13 +14,12 @@ Strip: TypeAlias = Callable[[str], str]
 class Exchange:
     """The messages of one turn, as they will be recorded (C1); empty when its user message is not in the list.
 
-    `ends_complete`: the list ends in an assistant's message and no call is open. `unknown` counts elements that could
-    not be read and were left out.
+    `ends_complete`: the list ends in an assistant's message and no call is open. Elements that can not be read are
+    left out.
     """
 
     messages: tuple[Message, ...]
     ends_complete: bool
-    unknown: int = 0
 
 
 class Dialect(Protocol):

@@ -83,7 +83,6 @@ class OpenAIChat:
         return Exchange(
             tuple(message for message in said if message.text.strip()),
             ends_complete=self._ends_complete(messages),
-            unknown=read.count(None),
         )
 
     def _find_user(self, messages: Sequence[object], user_hash: str, strip: Strip) -> int | None:

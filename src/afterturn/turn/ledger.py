@@ -13,7 +13,6 @@ class Ledger:
     """`refs` are shown by blocks, `message_hashes` by what was said; `size_bytes` counts every copy of a block."""
 
     refs: frozenset[str] = frozenset()
-    block_hashes: frozenset[str] = frozenset()
     message_hashes: frozenset[str] = frozenset()
     size_bytes: int = 0
 
@@ -31,7 +30,6 @@ def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledg
             hashes.add(content_hash(said) if ours else message.hash)
     return Ledger(
         refs=frozenset(ref for block in visible for ref in block.refs),
-        block_hashes=frozenset(block.hash for block in visible),
         message_hashes=frozenset(hashes),
         size_bytes=sum(block.size_bytes for block in visible),
     )
