@@ -1,5 +1,6 @@
 """Turns that the store does not take at once: they wait, in memory and in files, and are stored exactly once."""
 
+import asyncio
 import signal
 import stat
 from pathlib import Path
@@ -10,8 +11,11 @@ from ears import WAIT, WORDS, Ears, exchange
 
 import afterturn
 from afterturn.base.errors import StoreLocked
-from afterturn.base.types import Kind
+from afterturn.base.terms import content_hash
+from afterturn.base.types import Kind, Message
 from afterturn.learn import recorder
+from afterturn.learn.recording import Recording
+from afterturn.learn.spill import Spill
 
 TROUBLED = {**WORDS, "busy_timeout": 0.05, "close_timeout": 1.0}
 
@@ -195,6 +199,26 @@ async def test_forgetting_covers_what_waits(path: Path, folder: Path, start: Sta
     assert texts == ["Noted.", "Something else"]
 
 
+async def test_a_turn_that_went_into_a_file_while_forgetting_waited_is_erased_too(
+    path: Path, folder: Path, start: StartChild
+) -> None:
+    """M2: another process may put it there after forgetting looked and before its commit; it looks once more."""
+    draft = folder / "0123.999999999.tmp"
+    async with afterturn.open(path, {**TROUBLED, "busy_timeout": WAIT}, background=False) as memory:
+        folder.mkdir()
+        draft.write_text("of a process that died: forgetting erases it before it asks the store")
+        holder = _locked(start)
+        forgetting = asyncio.ensure_future(memory.space("user:ada").forget(conversation="c"))
+        async with asyncio.timeout(WAIT):
+            while draft.exists():  # noqa: ASYNC110 a file that goes tells nobody
+                await asyncio.sleep(0)
+        Spill(folder).put(_recording("My secret sentinel"))
+        _release(holder)
+        forgotten = await forgetting
+        left = list(folder.iterdir())
+    assert (forgotten.erased, left) == (1, [])
+
+
 async def test_a_turn_of_a_forgotten_conversation_that_another_process_kept_is_refused(
     path: Path, folder: Path, start: StartChild, ears: Ears
 ) -> None:
@@ -237,6 +261,11 @@ async def test_a_recording_nobody_finished_writing_is_erased(path: Path, folder:
     async with afterturn.open(path, WORDS) as memory:
         await memory.space("user:ada").forget(everything=True)
     assert not draft.exists()
+
+
+def _recording(text: str) -> Recording:
+    said = Message("user", text, "user", content_hash(text))
+    return Recording("default", "user:ada", "c", "turn-1", "user:ada", 0.0, 0, said.hash, (said,))
 
 
 def _locked(start: StartChild) -> Child:

@@ -1,0 +1,70 @@
+"""Settings that `open` is given, seen at work from outside; and what memory tells of its embedder."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from ears import WORDS, Ears, exchange
+from numpy.typing import NDArray
+
+import afterturn
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.testing.hashing import HashingEmbedder
+
+
+class Missing(HashingEmbedder):
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise EmbedderUnavailable("Its files are not there. Install them.")
+
+
+async def test_an_embedder_that_is_loaded_is_told(path: Path, ears: Ears) -> None:
+    """M3: from then on recall uses vectors, and the event names whose."""
+    async with afterturn.open(path, on_event=ears, parts=afterturn.Parts(embedder=HashingEmbedder())) as memory:
+        ready = await memory.ready()
+        told = await asyncio.to_thread(ears.wait, "vectors_ready")
+    assert ready
+    assert told.data == {"embedder": "hashing"}
+
+
+async def test_an_embedder_that_is_missing_is_told_and_words_go_on(path: Path, ears: Ears) -> None:
+    """L1: no vectors is no failure; the event says why, each recall says so, and `doctor` says what to do."""
+    async with afterturn.open(path, on_event=ears, parts=afterturn.Parts(embedder=Missing())) as memory:
+        await memory.space("user:ada").add("Ada likes green tea")
+        ready = await memory.ready()
+        told = await asyncio.to_thread(ears.wait, "embedder_unavailable")
+        found = await memory.space("user:ada").recall("Which tea does Ada like?")
+        levels = [finding.level for finding in await memory.check() if finding.subject == "embedder"]
+    assert not ready
+    assert "Install them" in str(told.data["reason"])
+    assert ([hit.entry.text for hit in found.hits], found.missing) == (["Ada likes green tea"], ("vectors",))
+    assert levels == ["warning"]
+
+
+async def test_the_timeline_keeps_as_many_events_as_it_may(path: Path, ears: Ears) -> None:
+    """The newest of a space are kept, and the rest is gone."""
+    async with afterturn.open(path, {**WORDS, "timeline_entries_max": 100}, on_event=ears) as memory:
+        for number in range(40):
+            async with memory.conversation("c", user="ada").turn(exchange(f"Message {number}")) as turn:
+                pass
+            assert await turn.wait_recorded()
+    told = [event.turn for event in ears.events if event.space]
+    async with afterturn.open(path, WORDS) as memory:
+        kept = [event.turn for event in await memory.space("user:ada").trace(limit=1000)]
+    assert len(told) > 100
+    assert kept == told[-100:]
+
+
+async def test_vectors_that_do_not_fit_are_missing_from_a_recall_which_says_so(path: Path) -> None:
+    """L1: `index_bytes_max` bounds what is held; words still find what no vector is held of."""
+    # 4096 dimensions of four bytes: 64 vectors in the least that may be configured.
+    parts = afterturn.Parts(embedder=HashingEmbedder(4096))
+    drafts = [afterturn.Draft(f"Ada likes tea number {number}") for number in range(80)]
+    async with afterturn.open(path, {"index_bytes_max": 1_048_576}, parts=parts) as memory:
+        await memory.space("user:ada").add_many(drafts)
+        await memory.drain()
+        found = await memory.space("user:ada").recall("Which tea does Ada like?", limit=100)
+    similar = [hit for hit in found.hits if hit.similarity is not None]
+    assert found.missing == ("vectors",)
+    assert len(found.hits) == 80
+    assert 0 < len(similar) <= 64
