@@ -1,24 +1,89 @@
-"""What a hook process calls must load in milliseconds."""
+"""What a hook process calls must load in milliseconds, and give what a turn would give."""
 
+import json
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
+from afterturn import blocking
+
+HEAVY = "{'asyncio', 'numpy', 'tokenizers'}"
 LIGHT = [
     "afterturn.recall.lexical",
     "afterturn.recall.ranking",
     "afterturn.recall.lanes",
     "afterturn.recall.budget",
     "afterturn.turn.ledger",
+    "afterturn.turn.preparing",
     "afterturn.context.block",
     "afterturn.dialects",
 ]
+HOOK = """
+    import json, sys
+    from pathlib import Path
+    from afterturn.base.clock import SystemClock
+    from afterturn.base.config import Config
+    from afterturn.dialects.detection import find_dialect
+    from afterturn.stores.sqlite.engine import open_engine
+    from afterturn.turn.place import make_place
+    from afterturn.turn.preparing import Asking, Shown, prepare, read_turn
+
+    def work(unit):
+        question = read_turn(unit, Shown(find_dialect(messages), messages, {}), place, config).question
+        return question and prepare(unit, question, Asking(clock.now(), "hook"), config)[1]
+
+    messages, config, clock = json.loads(sys.argv[2]), Config(), SystemClock()
+    place = make_place("default", "c", {"user": "ada"})
+    engine = open_engine(Path(sys.argv[1]), config, clock)
+    block = engine.read_now(work)
+    engine.close()
+    print(json.dumps([block.text if block else "", sorted(HEAVY & set(sys.modules))]))
+"""
+ASKED = [{"role": "user", "content": "What is my cat called?"}]
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_a_hooks_module_loads_neither_asyncio_nor_numpy(module):
+def test_a_hooks_module_loads_neither_asyncio_nor_numpy(module: str) -> None:
     """L6, H4, H6: lexical recall, ledger and rendering are synchronous and light."""
     program = f"import sys, {module}; print(sorted({{'asyncio', 'numpy', 'apsw', 'tokenizers'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "[]\n"
+    assert _printed(program) == "[]\n"
+
+
+def test_a_hook_recalls_and_renders_without_an_event_loop(tmp_path: Path) -> None:
+    """L6, H4: from an open store to a block's text in one process, and neither asyncio nor numpy is loaded in it."""
+    store = _store_with_a_cat(tmp_path)
+    text, heavy = _hooked(store, ASKED)
+    assert heavy == []
+    assert text.startswith("<afterturn-memory>\n## Relevant Memory\n")
+    assert "Ada's cat is called Miso" in text
+
+
+def test_a_hook_does_not_repeat_what_the_model_sees(tmp_path: Path) -> None:
+    """H6: its ledger is read from the messages and the store, as a turn's is."""
+    store = _store_with_a_cat(tmp_path)
+    messages = list(ASKED)
+    with blocking.open(store, {"embedder": "none"}) as memory:
+        turn = memory.conversation("c", user="ada").start_turn(messages)
+        injected = turn.inject(messages, within=10.0)
+    text, _ = _hooked(store, [*messages, {"role": "assistant", "content": "Miso."}, *ASKED])
+    assert injected is not None
+    assert text == ""
+
+
+def _store_with_a_cat(folder: Path) -> Path:
+    with blocking.open(folder / "memory.db", {"embedder": "none"}) as memory:
+        memory.space("user:ada").add("Ada's cat is called Miso")
+    return folder / "memory.db"
+
+
+def _hooked(store: Path, messages: list[dict[str, str]]) -> tuple[str, list[str]]:
+    text, heavy = json.loads(_printed(textwrap.dedent(HOOK).replace("HEAVY", HEAVY), str(store), json.dumps(messages)))
+    return text, heavy
+
+
+def _printed(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
