@@ -44,7 +44,7 @@ def test_export_to_a_file_says_how_much_and_is_private(cli: CommandLine) -> None
 def test_export_to_a_file_gives_json(cli: CommandLine) -> None:
     cli.add("tea")
     target = cli.folder / "ada.jsonl"
-    assert cli("export", str(target), "--json").json == {"file": str(target), "lines": 3}
+    assert cli("export", str(target), "--json").json == {"file": str(target), "lines": 4}
 
 
 def test_export_replaces_a_file_only_when_told_to(cli: CommandLine) -> None:

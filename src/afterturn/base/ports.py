@@ -162,8 +162,10 @@ class Operations(Protocol):
         """To be called before its writes, in the same unit. It is stored with its first step: one that changed nothing
         (a duplicate add) leaves nothing to list or undo. Conflict, at that step, when the id was used before."""
 
-    def page(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
-        """Newest first; with `entry_id`, those that touched any version of it."""
+    def page(
+        self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
+    ) -> list[Operation]:
+        """Newest first; with `entry_id`, those that touched any version of it. `before` continues after that id."""
 
     def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
         """What was done, oldest first, by one operation or to one entry."""
@@ -277,6 +279,9 @@ class Conversations(Protocol):
 
     def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None: ...
 
+    def turns(self, key: ConversationKey) -> list[TurnRow]:
+        """Oldest first, whatever became of them."""
+
     def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
         """True for the first call that records it; a turn is recorded at most once (C3)."""
 
@@ -293,8 +298,8 @@ class Conversations(Protocol):
         them, and they must still be told from what was said (C5).
         """
 
-    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
-        """Ids, newest activity first."""
+    def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
+        """Ids, newest activity first; `before` continues after that id."""
 
 
 class Timeline(Protocol):
@@ -302,8 +307,8 @@ class Timeline(Protocol):
 
     def add(self, events: Sequence[Event], *, entries_max: int) -> None: ...
 
-    def page(self, scope: Scope, *, conversation: str | None = None, limit: int) -> list[Event]:
-        """Oldest first; the newest `limit` of them."""
+    def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
+        """Oldest first; the newest `limit` of them, not counting the `skip` newest."""
 
 
 class Unit(Protocol):

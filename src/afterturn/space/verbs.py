@@ -35,6 +35,7 @@ from afterturn.base.types import (
 )
 from afterturn.guard.gate import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
+from afterturn.space.export import export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
@@ -45,7 +46,7 @@ from afterturn.space.questions import (
     check_selector,
     check_version,
 )
-from afterturn.space.transfer import Imported, Progress, export_lines, import_drafts
+from afterturn.space.transfer import Imported, Progress, import_drafts
 
 QUERY_CHARS_MAX = 10_000
 
@@ -209,7 +210,10 @@ class SpaceCore:
         )
 
     async def export(self) -> Sequence[dict[str, Any]]:
-        """Everything held on the space as JSON-able lines: a header, entries with all versions, operations, events."""
+        """Everything held on the space as JSON-able lines, under the name of their kind, after a header.
+
+        Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
+        """
         now = self._parts.clock.now()
         return await self._parts.store.read(lambda unit: export_lines(unit, self._scope, now))
 

@@ -8,6 +8,11 @@ _FIND = (
     "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
 )
+_BEFORE = (
+    "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
+    "WHERE b.space_key = c.space_key AND b.id = ?)"
+)
+_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({_FIND})"
 
 
 class SqlConversations:
@@ -41,15 +46,12 @@ class SqlConversations:
         return row is not None
 
     def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None:
-        row = self._session.row(
-            f"SELECT status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({_FIND}) "
-            "AND id = ?",
-            (key.tenant, key.space, key.id, turn_id),
-        )
-        if row is None:
-            return None
-        status, started_at, user_hash, ended_at, recorded_at = row
-        return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
+        row = self._session.row(f"{_TURNS} AND id = ?", (key.tenant, key.space, key.id, turn_id))
+        return None if row is None else _turn(row)
+
+    def turns(self, key: ConversationKey) -> list[TurnRow]:
+        rows = self._session.rows(f"{_TURNS} ORDER BY started_at, id", (key.tenant, key.space, key.id))
+        return [_turn(row) for row in rows]
 
     def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
         found = self._find(key)
@@ -93,11 +95,12 @@ class SqlConversations:
         known = {block.hash for block in own}
         return [block for block in self._spent_blocks(key) if block.hash not in known] + own
 
-    def page(self, tenant: str, space: str, *, limit: int) -> list[str]:
+    def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
+        after, values = ("", [tenant, space]) if before is None else (_BEFORE, [tenant, space, before])
         rows = self._session.rows(
             "SELECT c.id FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-            "WHERE s.tenant = ? AND s.name = ? ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
-            (tenant, space, limit),
+            f"WHERE s.tenant = ? AND s.name = ? {after} ORDER BY c.active_at DESC, c.key DESC LIMIT ?",
+            [*values, limit],
         )
         return [conversation for (conversation,) in rows]
 
@@ -138,3 +141,8 @@ class SqlConversations:
 
     def _touch(self, key: int, at: float) -> None:
         self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, key, at))
+
+
+def _turn(row: Row) -> TurnRow:
+    turn_id, status, started_at, user_hash, ended_at, recorded_at = row
+    return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)

@@ -44,7 +44,9 @@ class SqlOperations:
         # The journal stores it with its first step: an operation that did nothing leaves nothing to undo.
         return operation
 
-    def page(self, scope: Scope, *, limit: int, entry_id: str | None = None) -> list[Operation]:
+    def page(
+        self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
+    ) -> list[Operation]:
         self._entries.settle()
         where = Conditions(self._session, scope)
         if entry_id is not None:
@@ -53,6 +55,8 @@ class SqlOperations:
                 "WHERE e.id = ? AND e.space_key = s.key)",
                 entry_id,
             )
+        if before is not None:
+            where.add("o.seq < (SELECT seq FROM operation WHERE id = ?)", before)
         rows = self._session.rows(
             f"SELECT {_OPERATION} FROM operation AS o JOIN space AS s ON s.key = o.space_key WHERE {where.sql} "
             "ORDER BY o.seq DESC LIMIT ?",

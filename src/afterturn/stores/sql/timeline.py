@@ -21,14 +21,14 @@ class SqlTimeline:
         for space_key, group in by_space.items():
             self._append(space_key, group, entries_max)
 
-    def page(self, scope: Scope, *, conversation: str | None = None, limit: int) -> list[Event]:
+    def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
         where = Conditions(self._session, scope)
         if conversation is not None:
             where.add("t.conversation = ?", conversation)
         rows = self._session.rows(
             "SELECT t.name, t.at, s.tenant, s.name, t.conversation, t.turn, t.data FROM timeline AS t "
-            f"JOIN space AS s ON s.key = t.space_key WHERE {where.sql} ORDER BY t.at DESC, t.seq DESC LIMIT ?",
-            [*where.values, limit],
+            f"JOIN space AS s ON s.key = t.space_key WHERE {where.sql} ORDER BY t.at DESC, t.seq DESC LIMIT ? OFFSET ?",
+            [*where.values, limit, skip],
         )
         return [_event(row) for row in reversed(rows)]
 

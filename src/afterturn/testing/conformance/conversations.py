@@ -74,6 +74,30 @@ class TestTurns:
         listed = await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2))
         assert listed == ["talk", "third"]
 
+    async def test_conversations_go_on_after_the_last_of_a_page(self, store: Store) -> None:
+        """M4: page by page, each comes once, also those that were active at the same moment."""
+        for at, name in ((1.0, "a"), (2.0, "b"), (2.0, "c"), (2.0, "d"), (3.0, "e")):
+            await self._open(store, name, at=at)
+        listed: list[str] = []
+        before: str | None = None
+        while page := await self._page(store, before):
+            listed += page
+            before = page[-1]
+        assert sorted(listed) == ["a", "b", "c", "d", "e"]
+        assert (listed[0], listed[-1]) == ("e", "a")
+
+    async def test_a_conversation_s_turns_come_oldest_first(self, store: Store) -> None:
+        """M4: whatever became of them."""
+        later = TurnRow("turn-0", TurnStatus.OPEN, 50.0, "hash")
+        for turn in (later, _TURN):
+            await self._start(store, turn)
+        await self._end(store, at=20.0, recorded=False, status=TurnStatus.ABORTED)
+        aborted = TurnRow("turn-1", TurnStatus.ABORTED, 10.0, "hash of hello", 20.0)
+        assert await store.read(lambda unit: unit.conversations.turns(TALK)) == [aborted, later]
+
+    async def _page(self, store: Store, before: str | None) -> list[str]:
+        return await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=2, before=before))
+
     async def _open(self, store: Store, conversation: str, *, at: float) -> bool:
         return await store.write(
             lambda unit: unit.conversations.open(ConversationKey(TENANT, SPACE, conversation), at=at)
@@ -129,6 +153,12 @@ class TestTimeline:
         await self._add(store, [_event(at, "talk") for at in (1.0, 2.0, 3.0)])
         assert [event.at for event in await self._page(store, limit=2)] == [2.0, 3.0]
 
+    async def test_the_newest_can_be_skipped(self, store: Store) -> None:
+        """M4: page by page, back to the oldest."""
+        await self._add(store, [_event(at, "talk") for at in (1.0, 2.0, 3.0)])
+        pages = [await self._page(store, limit=2, skip=skip) for skip in (0, 2, 4)]
+        assert [[event.at for event in page] for page in pages] == [[2.0, 3.0], [1.0], []]
+
     async def test_the_oldest_go_first(self, store: Store) -> None:
         """The timeline is bounded."""
         for at in range(8):
@@ -154,8 +184,10 @@ class TestTimeline:
     async def _add(self, store: Store, events: Sequence[Event], *, entries_max: int = 100) -> None:
         await store.write(lambda unit: unit.timeline.add(events, entries_max=entries_max))
 
-    async def _page(self, store: Store, *, conversation: str | None = None, limit: int = 100) -> list[Event]:
-        return await store.read(lambda unit: unit.timeline.page(ADA, conversation=conversation, limit=limit))
+    async def _page(
+        self, store: Store, *, conversation: str | None = None, limit: int = 100, skip: int = 0
+    ) -> list[Event]:
+        return await store.read(lambda unit: unit.timeline.page(ADA, conversation=conversation, limit=limit, skip=skip))
 
 
 def _event(at: float, conversation: str) -> Event:

@@ -1,11 +1,12 @@
 """Undo by operation and by group, and what was known at a time."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.ports import Store
+from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Status, Verb
 from afterturn.testing.conformance.scene import ADA, NOW, add, delete, frequencies, get, record, texts, undo, update
 from afterturn.testing.drafts import operation
@@ -135,6 +136,16 @@ class TestUndo:
         await add(store, "Ada sells honey")
         listed = await store.read(lambda unit: unit.operations.page(ADA, limit=10, entry_id=added.entry.id))
         assert [item.id for item in listed] == [change.id, added.operation]
+
+    async def test_operations_go_on_after_the_last_of_a_page(self, store: Store) -> None:
+        """M4: page by page, each comes once."""
+        done = [(await add(store, f"bees number{number}")).operation for number in range(3)]
+
+        def page(before: str | None) -> Callable[[Unit], list[str]]:
+            return lambda unit: [item.id for item in unit.operations.page(ADA, limit=2, before=before)]
+
+        pages = [await store.read(page(before)) for before in (None, done[1], done[0])]
+        assert pages == [[done[2], done[1]], [done[0]], []]
 
     async def test_an_operation_id_is_used_once(self, store: Store) -> None:
         chosen = operation()

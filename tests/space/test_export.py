@@ -1,0 +1,98 @@
+"""An export gives everything that a space holds, however much that is."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import afterturn
+from afterturn.base.config import Config
+from afterturn.base.ports import Unit
+from afterturn.base.types import BlockRow, ConversationKey, Event, Scope, Selector, TurnRow, TurnStatus
+from afterturn.space.export import PAGE, export_lines
+from afterturn.stores.sqlite.engine import Engine, open_engine
+from afterturn.testing.clock import ManualClock
+from afterturn.testing.drafts import admit, operation
+
+TENANT, SPACE = "default", "user:ada"
+ADA = Scope(TENANT, (SPACE,))
+MANY = PAGE + 7
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    opened = open_engine(tmp_path / "memory.db", Config(), ManualClock())
+    yield opened
+    opened.close()
+
+
+def exported(engine: Engine) -> list[dict[str, Any]]:
+    return engine.read_now(lambda unit: export_lines(unit, ADA, 9.0))[1:]
+
+
+def kinds(lines: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(next(iter(line)) for line in lines)
+
+
+def test_an_export_does_not_end_with_a_page(engine: Engine):
+    """M4: everything held, not the newest of it."""
+
+    def work(unit: Unit) -> None:
+        for number in range(MANY):
+            unit.memories.add(operation(), admit(f"fact number{number}"))
+            unit.conversations.open(ConversationKey(TENANT, SPACE, f"talk{number}"), at=1.0)
+        events = [Event("recalled", float(number), TENANT, SPACE) for number in range(MANY)]
+        unit.timeline.add(events, entries_max=MANY)
+
+    engine.write_now(work)
+    lines = exported(engine)
+    assert kinds(lines) == dict.fromkeys(("entry", "operation", "step", "conversation", "event"), MANY)
+    assert [line["event"]["at"] for line in lines if "event" in line] == [float(number) for number in range(MANY)]
+
+
+def test_an_operation_is_followed_by_what_it_did(engine: Engine):
+    """M4: the history of a space leaves with its texts."""
+    added = engine.write_now(lambda unit: unit.memories.add(operation(), admit("Ada keeps bees")))
+    lines = [line for line in exported(engine) if "operation" in line or "step" in line]
+    assert [next(iter(line)) for line in lines] == ["operation", "step"]
+    assert lines[1]["step"] == {
+        "operation": added.operation,
+        "entry_id": added.entry.id,
+        "version": 1,
+        "before": None,
+        "after": "active",
+    }
+
+
+def test_a_conversation_is_followed_by_its_turns_and_blocks(engine: Engine):
+    """M4: what was injected where, without what a forgotten conversation left of its blocks."""
+    talk, gone = (ConversationKey(TENANT, SPACE, name) for name in ("talk", "gone"))
+
+    def work(unit: Unit) -> None:
+        unit.conversations.start_turn(talk, TurnRow("turn-1", TurnStatus.OPEN, 1.0, "hash"))
+        unit.conversations.add_block(talk, BlockRow("b1", "turn-1", ("m1", "m2"), 40, 2.0))
+        unit.conversations.add_block(gone, BlockRow("b2", "turn-2", (), 40, 2.0))
+        unit.operations.forget(TENANT, SPACE, Selector(conversation="gone"), at=3.0)
+
+    engine.write_now(work)
+    conversation, turn, block = exported(engine)
+    assert conversation == {"conversation": "talk"}
+    assert (turn["turn"]["conversation"], turn["turn"]["id"], turn["turn"]["status"]) == ("talk", "turn-1", "open")
+    assert (block["block"]["conversation"], block["block"]["hash"], block["block"]["refs"]) == (
+        "talk",
+        "b1",
+        ("m1", "m2"),
+    )
+
+
+async def test_a_spoken_turn_is_in_the_export_of_its_owner(memory: afterturn.Memory, ada: afterturn.Space) -> None:
+    """M4: turns and their records leave together."""
+    messages: list[Any] = [{"role": "user", "content": "My cat is called Miso"}]
+    async with memory.conversation("talk", user="ada").turn(messages, id="turn-1") as turn:
+        messages.append({"role": "assistant", "content": "What a name!"})
+    assert await turn.wait_recorded()
+    lines = await ada.export()
+    assert [line["turn"]["id"] for line in lines if "turn" in line] == ["turn-1"]
+    assert [line["entry"]["turn"] for line in lines if "entry" in line] == ["turn-1", "turn-1"]
