@@ -1,6 +1,7 @@
 """What afterturn needs from the outside, as protocols. `runtime` chooses the parts; everything else is handed them.
 
-A docstring here is a contract: `afterturn.testing.conformance` tests it against every store.
+A docstring here is a contract. `afterturn.testing.conformance` holds every store to those of units of work and their
+repositories, of `write`, `read`, `scrub` and `close`; each store's own tests show its backup, restore and check.
 """
 
 from __future__ import annotations
@@ -362,4 +363,5 @@ class Store(Protocol):
         """Automatic copies beside the store, which may hold what was forgotten since."""
 
     def close(self, *, within: float) -> Awaitable[None]:
-        """Finishes writes that have begun, interrupts the rest after `within`. Closing twice is harmless."""
+        """Finishes writes that have begun, interrupts the rest after `within`. Closing twice is harmless; use after it
+        raises MemoryClosed."""

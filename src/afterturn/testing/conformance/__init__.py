@@ -14,6 +14,7 @@ from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
 from afterturn.testing.conformance.reach import TestReach
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
+from afterturn.testing.conformance.store import TestStore
 from afterturn.testing.conformance.tombstones import TestTombstones
 from afterturn.testing.conformance.units import TestUnits
 
@@ -34,6 +35,7 @@ __all__ = [
     "TestScopes",
     "TestSearch",
     "TestStates",
+    "TestStore",
     "TestTimeline",
     "TestTombstones",
     "TestTurns",

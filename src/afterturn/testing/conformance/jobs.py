@@ -90,6 +90,21 @@ class TestJobs:
         assert await store.write(lambda unit: unit.jobs.retry(TENANT, now=40.0)) == 1
         assert [job.attempts for job in await self._claim(store, "one", now=40.0)] == [1]
 
+    async def test_a_released_job_is_as_if_it_had_not_been_claimed(self, store: Store) -> None:
+        """C8: whoever closes gives back what it began, and nobody waits for its lease."""
+        await self._add(store, "j1")
+        await self._claim(store, "one")
+        assert await self._release(store, "one") == 1
+        assert [(job.id, job.attempts) for job in await self._claim(store, "two")] == [("j1", 1)]
+
+    async def test_only_what_the_owner_holds_is_released(self, store: Store) -> None:
+        """C8: neither another's, nor what it lost to another."""
+        await self._add(store, "j1")
+        await self._claim(store, "one", now=10.0, lease=5.0)
+        await self._claim(store, "two", now=20.0, lease=5.0)
+        assert await self._release(store, "one") == 0
+        assert await self._complete(store, "two")
+
     async def test_a_job_like_one_that_waits_is_superfluous(self, store: Store) -> None:
         """C8: a second trigger coalesces with the job that waits."""
         await self._add(store, "j1")
@@ -129,6 +144,9 @@ class TestJobs:
 
     async def _waiting(self, store: Store, *, now: float) -> int:
         return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now))
+
+    async def _release(self, store: Store, owner: str) -> int:
+        return await store.write(lambda unit: unit.jobs.release(owner=owner))
 
     async def _complete(self, store: Store, owner: str) -> bool:
         return await store.write(lambda unit: unit.jobs.complete("j1", owner=owner))
