@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, InvalidName, NotFound
+from afterturn.base.errors import AfterturnError, Conflict, InvalidName, NotFound
 from afterturn.base.events import Events
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
@@ -31,6 +32,7 @@ from afterturn.turn.recaller import Recaller
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class ConversationCore:
         if row is None:
             raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
         self._check_open(turn_id, row)
+        self._parts.recorder.expect(self._parts.supervisor.start(self._touch(turn_id), f"touch turn {turn_id}"))
         state = TurnState(turn_id, place, Prefetch(""), row.started_at, user_hash=row.user_hash)
         state.prefetch.discard()
         state.epoch = await self._load_blocks(place)
@@ -222,9 +225,8 @@ class ConversationCore:
             unit.conversations.open(key, at=at)
             return unit.conversations.start_turn(key, row)
 
-        assert self._parts.store is not None
         try:
-            state.stored.settle(await self._parts.store.write(work))
+            state.stored.settle(await self._written(work, f"turn {state.id!r}") is True)
         finally:
             state.stored.settle(False)
 
@@ -233,6 +235,12 @@ class ConversationCore:
         if store is None:
             return None
         return await store.read(lambda unit: unit.conversations.find_turn(key, turn_id))
+
+    async def _touch(self, turn_id: str) -> None:
+        """Somebody came back to it, so it is not idle. Nobody waits for this."""
+        key, at, store = self.key, self._parts.clock.now(), self._parts.store
+        assert store is not None
+        await store.write(lambda unit: unit.conversations.touch_turn(key, turn_id, at=at))
 
     def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
         self._blocks[row.hash] = row
@@ -249,8 +257,16 @@ class ConversationCore:
             unit.conversations.open(key, at=at)
             unit.conversations.add_block(key, row)
 
+        await self._written(work, f"a block of turn {row.turn!r}")
+
+    async def _written(self, work: Callable[[Unit], R], what: str) -> R | None:
+        """Bookkeeping that a store in trouble may miss: what matters of a turn is written when it is recorded."""
         assert self._parts.store is not None
-        await self._parts.store.write(work)
+        try:
+            return await self._parts.store.write(work)
+        except AfterturnError as error:
+            logger.warning("%s is not noted in the store: %s", what, error)
+            return None
 
     def _leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         if failed and not completed:
@@ -335,10 +351,11 @@ class ConversationCore:
 
     async def _end_turn(self, state: TurnState, status: TurnStatus) -> None:
         key, at = self.key, self._parts.clock.now()
-        assert self._parts.store is not None
-        if await state.stored.wait(within=self._parts.config.busy_timeout):
-            await self._parts.store.write(
-                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False)
+        await state.stored.wait(within=self._parts.config.busy_timeout)
+        if state.read.peek():
+            await self._written(
+                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False),
+                f"the end of turn {state.id!r}",
             )
 
     def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
