@@ -76,7 +76,7 @@ class Housekeeping:
         before = now - self._config.turn_idle_timeout
         tenant = self._config.tenant
         count = await self._store.write(
-            lambda unit: unit.conversations.abandon_turns(tenant, started_before=before, at=now)
+            lambda unit: unit.conversations.abandon_turns(tenant, idle_since=before, at=now)
         )
         if count:
             self._events.emit("turns_abandoned", turns=count)

@@ -207,6 +207,22 @@ async def test_an_open_turn_is_abandoned_after_the_idle_timeout(
             await memory.conversation("c", user="ada").resume_turn("lost")
 
 
+async def test_a_resumed_turn_is_not_idle(open_memory: OpenMemory, told: Told, clock: object) -> None:
+    """C1: a turn that is resumed every day is open for as long as it takes."""
+    async with open_memory() as memory:
+        conversation = memory.conversation("c", user="ada")
+        await conversation.start_turn([user("I like tea")], id="long")
+        await conversation.start_turn([user("I like jam")], id="lost")
+    for _ in range(2):
+        clock.advance(50_000)  # type: ignore[attr-defined]
+        async with open_memory(background=False) as memory:
+            await memory.conversation("c", user="ada").resume_turn("long")
+    async with open_memory() as memory:
+        await asyncio.to_thread(told.wait, "turns_abandoned")
+        assert (await memory.conversation("c", user="ada").resume_turn("long")).id == "long"
+    assert [event.data["turns"] for event in told.named("turns_abandoned")] == [1]
+
+
 async def test_recording_can_be_switched_off(open_memory: OpenMemory, told: Told) -> None:
     """C1: recall goes on, nothing new is kept."""
     async with open_memory(recording=False) as memory:

@@ -286,8 +286,11 @@ class Conversations(Protocol):
     def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
         """True for the first call that records it; a turn is recorded at most once (C3)."""
 
-    def abandon_turns(self, tenant: str, *, started_before: float, at: float) -> int:
-        """The tenant's open turns that nobody came back to; how many."""
+    def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
+        """Somebody came back to it, if it is still open."""
+
+    def abandon_turns(self, tenant: str, *, idle_since: float, at: float) -> int:
+        """The tenant's open turns that were neither started nor touched since `idle_since`; how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
         """Idempotent by hash."""

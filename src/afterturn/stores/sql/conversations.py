@@ -31,12 +31,13 @@ class SqlConversations:
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         conversation = self._active(key, turn.started_at)
         row = self._session.row(
-            "INSERT INTO turn (conversation_key, id, status, started_at, user_hash, ended_at, recorded_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
+            "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, ended_at, recorded_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, id) DO NOTHING RETURNING id",
             (
                 conversation,
                 turn.id,
                 turn.status.value,
+                turn.started_at,
                 turn.started_at,
                 turn.user_hash,
                 turn.ended_at,
@@ -68,12 +69,18 @@ class SqlConversations:
             self._touch(found[0], at)
         return recorded and ended == 1
 
-    def abandon_turns(self, tenant: str, *, started_before: float, at: float) -> int:
+    def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
+        self._session.run(
+            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({_FIND}) AND id = ? AND status = 'open'",
+            (at, key.tenant, key.space, key.id, turn_id),
+        )
+
+    def abandon_turns(self, tenant: str, *, idle_since: float, at: float) -> int:
         return self._session.run(
-            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND started_at < ? AND EXISTS "
+            "UPDATE turn SET status = 'abandoned', ended_at = ? WHERE status = 'open' AND touched_at < ? AND EXISTS "
             "(SELECT 1 FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
             "WHERE c.key = turn.conversation_key AND s.tenant = ?)",
-            (at, started_before, tenant),
+            (at, idle_since, tenant),
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:

@@ -101,12 +101,13 @@ _CONVERSATIONS = (
         id TEXT NOT NULL,
         status TEXT NOT NULL,
         started_at REAL NOT NULL,
+        touched_at REAL NOT NULL,
         user_hash TEXT NOT NULL,
         ended_at REAL,
         recorded_at REAL,
         PRIMARY KEY (conversation_key, id)
     ) WITHOUT ROWID""",
-    "CREATE INDEX turn_open ON turn (started_at) WHERE status = 'open'",
+    "CREATE INDEX turn_open ON turn (touched_at) WHERE status = 'open'",
     """CREATE TABLE block (
         conversation_key INTEGER NOT NULL,
         hash TEXT NOT NULL,

@@ -61,6 +61,13 @@ class TestTurns:
         assert found is not None
         assert (abandoned, found.status, found.ended_at) == (1, TurnStatus.ABANDONED, 60.0)
 
+    async def test_a_turn_that_somebody_came_back_to_is_not_abandoned(self, store: Store) -> None:
+        """C1: a long turn is alive as long as its host comes back."""
+        await self._start(store)
+        await store.write(lambda unit: unit.conversations.touch_turn(TALK, "turn-1", at=55.0))
+        assert await self._abandon(store, TENANT) == 0
+        assert await self._find(store) == _TURN
+
     async def test_another_tenant_s_turns_are_not_abandoned(self, store: Store) -> None:
         """L2: each tenant has its own idle timeout."""
         await self._start(store)
@@ -110,7 +117,7 @@ class TestTurns:
         return await store.read(lambda unit: unit.conversations.find_turn(TALK, "turn-1"))
 
     async def _abandon(self, store: Store, tenant: str) -> int:
-        return await store.write(lambda unit: unit.conversations.abandon_turns(tenant, started_before=50.0, at=60.0))
+        return await store.write(lambda unit: unit.conversations.abandon_turns(tenant, idle_since=50.0, at=60.0))
 
     async def _end(self, store: Store, *, at: float, recorded: bool, status: TurnStatus = TurnStatus.COMPLETED) -> bool:
         return await store.write(
