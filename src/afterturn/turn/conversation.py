@@ -238,9 +238,10 @@ class ConversationCore:
 
     async def _touch(self, turn_id: str) -> None:
         """Somebody came back to it, so it is not idle. Nobody waits for this."""
-        key, at, store = self.key, self._parts.clock.now(), self._parts.store
-        assert store is not None
-        await store.write(lambda unit: unit.conversations.touch_turn(key, turn_id, at=at))
+        key, at = self.key, self._parts.clock.now()
+        await self._written(
+            lambda unit: unit.conversations.touch_turn(key, turn_id, at=at), f"the return to turn {turn_id!r}"
+        )
 
     def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
         self._blocks[row.hash] = row
