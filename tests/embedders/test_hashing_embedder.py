@@ -9,13 +9,13 @@ from afterturn.testing.hashing import HashingEmbedder
 
 
 def test_shared_words_bring_texts_close():
-    """M3: enough likeness for tests to have neighbours."""
+    """Enough likeness for tests to have neighbours."""
     one, near, far = HashingEmbedder().embed(["red apple pie", "red apple", "stormy weather tomorrow"])
     assert one @ near > 0.7 > 0.5 > one @ far
 
 
 def test_every_process_gives_the_same_vectors():
-    """M3: no salt of the process gets in."""
+    """No salt of the process gets in."""
     program = "from afterturn.testing.hashing import HashingEmbedder as H; print(H(8).embed(['red apple'])[0].tolist())"
     outputs = {
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
@@ -25,6 +25,6 @@ def test_every_process_gives_the_same_vectors():
 
 
 def test_rows_have_unit_length_or_none():
-    """M3: as the port promises."""
+    """As the port promises."""
     vectors = HashingEmbedder(32).embed(["red apple", "", "the of and"])
     assert np.allclose(np.linalg.norm(vectors, axis=1), [1, 0, 0])

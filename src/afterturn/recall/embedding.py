@@ -17,6 +17,7 @@ from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
 from afterturn.base.types import Job, JobKind, new_job
 from afterturn.recall.backlog import Backlog
+from afterturn.recall.following import Following
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,8 @@ PAUSE_BESIDE_TURN = 0.005
 # Reading the tokenizer's file holds the GIL for 60 ms and more, longer than the grace of a turn. So a process whose
 # first turn begins at once has that turn first, by words alone, and loads while the model answers.
 WARM_UP_DELAY = 0.5
+# An import embeds what it brings; a job that finds one looks again later, and lets other jobs have their turn.
+FOLLOWED_WITHIN = 1.0
 # An embedder that takes longer for one question than a person waits for an answer does not help it.
 QUERY_WITHIN = 1.0
 
@@ -50,8 +53,7 @@ class Embedding:
         self._wanted = asyncio.Event()
         self.index: VectorIndex | None = None
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
-        self._backlog = Backlog(embedder, store, self._in_slices)
-        self.importing = self._backlog.importing
+        self._followed: weakref.WeakSet[Following] = weakref.WeakSet()
 
     def want(self) -> None:
         """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
@@ -98,9 +100,15 @@ class Embedding:
         vector: NDArray[np.float32] = rows[0]
         return vector
 
+    def follow(self, tenant: str, space: str, *, expected: int) -> Following:
+        """For an import of that many entries, as far as is known: it is embedded while it goes on."""
+        following = Following(self._embedder, tenant, space, expected=expected)
+        self._followed.add(following)
+        return following
+
     async def handle(self, job: Job) -> Commit:
         """Gives the job's space its missing vectors; the last of them are stored with the job's end."""
-        commit, is_done = await self._backlog.work_off(job)
+        commit, is_done = await self._work_off(job)
         if is_done:
             return commit
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
@@ -110,6 +118,12 @@ class Embedding:
             unit.jobs.add(rest, coalesce=True)
 
         return commit_and_go_on
+
+    async def _work_off(self, job: Job) -> tuple[Commit, bool]:
+        for following in list(self._followed):
+            if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
+                return (lambda unit: None), False
+        return await Backlog(job, self._embedder, self._store, self._in_slices).work_off()
 
     async def _in_slices(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []

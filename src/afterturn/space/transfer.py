@@ -1,37 +1,31 @@
-"""Whole spaces in and out: everything held as lines, and many statements in chunks."""
+"""Many statements and records at once, in chunks that one `undo` takes back together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from afterturn.base.errors import InvalidInput, NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.types import (
     Admitted,
     Draft,
-    Entry,
-    Filter,
     JobKind,
     Kind,
     Operation,
     Origin,
     Scope,
-    Status,
     Verb,
     new_job,
 )
+from afterturn.recall.following import Following
 from afterturn.space.parts import SpaceParts
 
-EXPORT_FORMAT = 1
 CHUNK = 512
 GATE_SLICE = 8
-PAGE = 1000
-EVENTS_MAX = 100_000
 
 Progress: TypeAlias = Callable[[int], None]
 
@@ -48,40 +42,66 @@ class Imported:
 async def import_drafts(
     parts: SpaceParts, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
 ) -> Imported:
-    """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
+    """Returns when all is stored. A long import is embedded while it goes on, where another process can do that."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is no list of drafts. Pass afterturn.Draft objects.")
-    source = iter(drafts)
-    created = total = 0
-    with _followed(parts, space, drafts) as stored:
-        while chunk := await _admitted(parts, source):
-            created += await _write_chunk(parts, space, chunk, group)
-            total += len(chunk)
-            stored(total)
-            if progress:
-                progress(total)
-    return Imported(created, total - created, group)
+    if parts.embedding is None:
+        return await _Import(parts, space, group, None).run(iter(drafts), progress)
+    expected = len(drafts) if isinstance(drafts, Sized) else 0
+    following = parts.embedding.follow(parts.tenant, space, expected=expected)
+    imported, _ = await asyncio.gather(
+        _Import(parts, space, group, following).run(iter(drafts), progress), following.run(), return_exceptions=True
+    )
+    if isinstance(imported, BaseException):
+        raise imported
+    return imported
 
 
-@contextmanager
-def _followed(parts: SpaceParts, space: str, drafts: Iterable[Draft]) -> Iterator[Callable[[int], None]]:
-    """Has the new entries embedded: beside the import where another process can do that, else when it pauses."""
-    if parts.embedding is None or not parts.config.background:
-        yield lambda total: parts.on_write()
-        return
-    with parts.embedding.importing(parts.tenant, space) as follow:
-        follow(len(drafts) if isinstance(drafts, Sized) else 0)
-        is_following = False
+@dataclass(frozen=True, slots=True)
+class _Import:
+    parts: SpaceParts
+    space: str
+    group: str
+    following: Following | None
 
-        def stored(total: int) -> None:
-            nonlocal is_following
-            # The jobs wait until they have not been woken for a moment.
-            if not is_following:
-                parts.on_write()
-            is_following = follow(total)
+    async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
+        """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
+        created = total = 0
+        try:
+            while chunk := await _admitted(self.parts, source):
+                created += await self._write(chunk)
+                total += len(chunk)
+                if progress:
+                    progress(total)
+            await self._write_rest()
+        finally:
+            if self.following is not None:
+                self.following.end()
+        return Imported(created, total - created, self.group)
 
-        yield stored
-    parts.on_write()
+    async def _write(self, chunk: list[Admitted]) -> int:
+        parts, now = self.parts, self.parts.clock.now()
+        operation = Operation(parts.ids.new(), parts.tenant, self.space, Verb.IMPORT, Origin.IMPORT, now, self.group)
+        job = new_job(JobKind.EMBED, parts.ids.new(), parts.tenant, self.space, now)
+        if self.following is not None:
+            await self.following.take([admitted.text for admitted in chunk])
+        put_ready = self.following.put_ready() if self.following is not None else None
+
+        def work(unit: Unit) -> int:
+            unit.operations.start(operation)
+            created = sum(_store(unit, operation, admitted) for admitted in chunk)
+            unit.jobs.add(job, coalesce=True)
+            if put_ready is not None:
+                put_ready(unit)
+            return created
+
+        written = await parts.store.write(work)
+        parts.on_write()
+        return written
+
+    async def _write_rest(self) -> None:
+        if self.following is not None and await self.following.wait():
+            await self.parts.store.write(self.following.put_ready())
 
 
 async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
@@ -91,20 +111,6 @@ async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted
         # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
         await asyncio.sleep(0)
     return chunk
-
-
-async def _write_chunk(parts: SpaceParts, space: str, chunk: list[Admitted], group: str) -> int:
-    now = parts.clock.now()
-    operation = Operation(parts.ids.new(), parts.tenant, space, Verb.IMPORT, Origin.IMPORT, now, group)
-    job = new_job(JobKind.EMBED, parts.ids.new(), parts.tenant, space, now)
-
-    def work(unit: Unit) -> int:
-        unit.operations.start(operation)
-        created = sum(_store(unit, operation, admitted) for admitted in chunk)
-        unit.jobs.add(job, coalesce=True)
-        return created
-
-    return await parts.store.write(work)
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted) -> bool:
@@ -117,27 +123,3 @@ def _store(unit: Unit, operation: Operation, admitted: Admitted) -> bool:
         unit.records.add(operation, [admitted])
         return True
     return False
-
-
-def export_lines(unit: Unit, scope: Scope, now: float) -> list[dict[str, Any]]:
-    """Everything held on the scope's space, one consistent snapshot (M4)."""
-    (space,) = scope.spaces
-    lines: list[dict[str, Any]] = [
-        {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
-    ]
-    for entry in _all_entries(unit, scope):
-        lines.extend({"entry": asdict(version)} for version in unit.memories.history(scope, entry.id))
-    for operation in reversed(unit.operations.page(scope, limit=EVENTS_MAX)):
-        lines.append({"operation": asdict(operation)})
-    for conversation in unit.conversations.page(scope.tenant, space, limit=EVENTS_MAX):
-        lines.append({"conversation": conversation})
-    for event in unit.timeline.page(scope, limit=EVENTS_MAX):
-        lines.append({"event": asdict(event)})
-    return lines
-
-
-def _all_entries(unit: Unit, scope: Scope) -> Iterator[Entry]:
-    before: str | None = None
-    while page := unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before):
-        yield from page
-        before = page[-1].id
