@@ -17,12 +17,17 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
             draft,
             pinned=draft.pinned or existing.pinned,
             metadata=_united(existing.metadata, draft.metadata),
-            sources=tuple(dict.fromkeys((*draft.sources, *existing.sources)))[:SOURCES_MAX],
+            sources=_rested_on(existing.sources, draft.sources),
             expires_at=existing.expires_at if draft.expires_at is None else draft.expires_at,
             valid_from=valid_from,
             valid_to=valid_to,
         ),
     )
+
+
+def _rested_on(existing: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """What somebody says on their own account rests on nothing else: it must not go when its old sources do (M2)."""
+    return tuple(dict.fromkeys((*new, *existing)))[:SOURCES_MAX] if new else ()
 
 
 def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float | None]:

@@ -8,7 +8,7 @@ import pytest
 
 from afterturn.base.errors import Conflict, InvalidInput, NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import SOURCES_MAX, Entry, Filter, Kind, Origin, Status, Target, Verb, Verdict
+from afterturn.base.types import SOURCES_MAX, Entry, Filter, Kind, Origin, Selector, Status, Target, Verb, Verdict
 from afterturn.testing.conformance.scene import (
     ADA,
     SPACE,
@@ -16,6 +16,7 @@ from afterturn.testing.conformance.scene import (
     add,
     delete,
     draft_fields,
+    forget,
     get,
     record,
     texts,
@@ -94,6 +95,14 @@ class TestMemories:
         assert kept.metadata == {"hive": 2, "wild": True}
         assert kept.sources == ("r3", "r1", "r2")
         assert (kept.valid_from, kept.valid_to, kept.expires_at) == (10.0, 900.0, 800.0)
+
+    async def test_what_is_said_again_on_ones_own_account_rests_on_nothing_else(self, store: Store) -> None:
+        """G6, M2: the user's own word stays when what a tool had it from is forgotten."""
+        source = (await record(store, "Ada keeps bees, says the page")).id
+        await add(store, "Ada keeps bees", origin=Origin.WEB, sources=(source,))
+        said = await add(store, "Ada keeps bees")
+        await forget(store, Selector(memory=source))
+        assert (await get(store, said.entry.id)).text == "Ada keeps bees"
 
     async def test_a_promotion_stays_within_the_bounds_of_a_draft(self, store: Store) -> None:
         """G6: what is older gives way, or the next update would be refused for what nobody wrote."""
