@@ -47,13 +47,13 @@ ASKED = [{"role": "user", "content": "What is my cat called?"}]
 
 @pytest.mark.parametrize("module", LIGHT)
 def test_a_hooks_module_loads_neither_asyncio_nor_numpy(module: str) -> None:
-    """L6, H4, H6: lexical recall, ledger and rendering are synchronous and light."""
+    """§2: lexical recall, ledger and rendering are synchronous and light."""
     program = f"import sys, {module}; print(sorted({{'asyncio', 'numpy', 'apsw', 'tokenizers'}} & set(sys.modules)))"
     assert _printed(program) == "[]\n"
 
 
 def test_a_hook_recalls_and_renders_without_an_event_loop(tmp_path: Path) -> None:
-    """L6, H4: from an open store to a block's text in one process, and neither asyncio nor numpy is loaded in it."""
+    """§2: from an open store to a block's text in one process, and neither asyncio nor numpy is loaded in it."""
     store = _store_with_a_cat(tmp_path)
     text, heavy = _hooked(store, ASKED)
     assert heavy == []

@@ -145,7 +145,7 @@ def test_a_message_is_read_as_a_person_would_read_it(message, text):
 
 
 def test_a_named_user_is_the_speaker():
-    """L2: who said it is kept with what was said."""
+    """C1: who said it is kept with what was said."""
     read = [CHAT.read(user("hi") | {"name": "ada"}), CHAT.read(user("hi")), CHAT.read(tool("a"))]
     assert [message and message.speaker for message in read] == ["ada", "user", "tool"]
 
@@ -253,7 +253,7 @@ def test_an_object_can_not_end_memorys_thread(error, caplog):
 
 
 def test_a_persons_interrupt_passes_through():
-    """H1: on the main thread nobody can tell Ctrl-C from what an object raises."""
+    """§2: on the main thread nobody can tell Ctrl-C from what an object raises."""
     with pytest.raises(KeyboardInterrupt):
         CHAT.read(hostile_with(KeyboardInterrupt()))
 
@@ -347,7 +347,7 @@ odd = st.recursive(
 
 @given(st.lists(odd, max_size=6))
 def test_no_list_makes_a_dialect_raise(messages):
-    """H1: turn verbs never raise for what a host puts in its list."""
+    """§2: turn verbs never raise for what a host puts in its list."""
     find_dialect(messages)
     CHAT.latest_user(messages, keep)
     CHAT.is_point(messages)

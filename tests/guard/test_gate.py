@@ -58,7 +58,7 @@ def test_unprintable_names_are_refused(field: str) -> None:
 
 
 def test_validity_that_ends_before_it_begins_is_refused() -> None:
-    """M1: an interval has a length."""
+    """G1: an interval has a length."""
     with pytest.raises(InvalidInput, match="valid_to"):
         GATE.admit(Draft("Ada likes tea", valid_from=2.0, valid_to=1.0))
 

@@ -40,7 +40,7 @@ VERBS: dict[str, Call] = {
 @pytest.mark.parametrize("delay", DELAYS)
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, verb: str, delay: float) -> None:
-    """M1: each await of the core in turn: the space is as before the call or as after it, never between."""
+    """§13: each await of the core in turn: the space is as before the call or as after it, never between."""
     async with afterturn.open(path, WORDS) as memory:
         wanted = await _state_after(memory, verb)
         for cut in range(1, AWAITS_MAX):
@@ -59,7 +59,7 @@ async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, v
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_host_that_cancels_at_any_of_its_steps_finds_memory_whole(path: Path, verb: str) -> None:
-    """M1: the host's task is cancelled after ever more of its loop's rounds, until the call ends before that."""
+    """§13: the host's task is cancelled after ever more of its loop's rounds, until the call ends before that."""
     async with afterturn.open(path, WORDS) as memory:
         wanted = await _state_after(memory, verb)
         rounds, number = 0, 0

@@ -19,7 +19,7 @@ class Missing(HashingEmbedder):
 
 
 async def test_an_embedder_that_is_loaded_is_told(path: Path, ears: Ears) -> None:
-    """M3: from then on recall uses vectors, and the event names whose."""
+    """From then on recall uses vectors, and the event names whose."""
     async with afterturn.open(path, on_event=ears, parts=afterturn.Parts(embedder=HashingEmbedder())) as memory:
         ready = await memory.ready()
         told = await asyncio.to_thread(ears.wait, "vectors_ready")

@@ -64,7 +64,7 @@ def test_spaces_with_nothing_in_them_are_not_held(library):
 
 
 def test_spaces_without_vectors_count_too(library):
-    """L1: however many spaces wait for their vectors, memory is bounded."""
+    """§13: however many spaces wait for their vectors, memory is bounded."""
     index = VectorIndex(EMBEDDER.identity, 8_000)
     for number in range(20):
         library.add("red apple pie", space=f"user:u{number}")
@@ -125,7 +125,7 @@ def test_two_embedders_never_meet(library):
 
 
 def test_memory_is_bounded_over_all_spaces(library):
-    """M3: the space that was unused for longest goes first, and comes back when it is asked for."""
+    """§13: the space that was unused for longest goes first, and comes back when it is asked for."""
     spaces = [f"user:u{number}" for number in range(4)]
     for space in spaces:
         library.add_all([f"red apple {word}" for word in ("one", "two", "three")], space=space)
@@ -174,7 +174,7 @@ def test_a_restored_store_is_read_anew(library, tmp_path):
 
 
 def test_an_older_snapshot_meets_a_newer_matrix(library):
-    """M3: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
+    """§13: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
     index = VectorIndex(EMBEDDER.identity, MEGABYTE)
     library.add("red apple pie")
     library.embed(EMBEDDER)
@@ -193,7 +193,7 @@ def test_an_older_snapshot_meets_a_newer_matrix(library):
 
 
 def test_threads_share_one_index(library):
-    """L6: every thread sees whole rows, whatever the others add and remove meanwhile."""
+    """§13: every thread sees whole rows, whatever the others add and remove meanwhile."""
     index = VectorIndex(EMBEDDER.identity, MEGABYTE)
     entries = library.add_all([f"red apple {number}" for number in range(30)])
     library.embed(EMBEDDER)

@@ -118,7 +118,7 @@ async def test_true_is_no_number_in_a_filter(ada: afterturn.Space) -> None:
 
 
 async def test_names_of_lanes_and_kinds_do_as_well_as_the_values(ada: afterturn.Space) -> None:
-    """L1: what reads like a lane is one."""
+    """What reads like a lane is one."""
     await ada.add("Ada likes tea")
     found = await ada.recall("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item,arg-type]
     assert len(found.hits) == 1

@@ -46,7 +46,7 @@ async def test_a_block_takes_no_more_than_the_visible_ones_have_left(open_memory
 
 
 async def test_refined_waits_where_fast_would_not(open_memory: OpenMemory) -> None:
-    """R7: `phase="refined"` has a net of its own, which the grace does not bound."""
+    """§2: `phase="refined"` has a net of its own, which the grace does not bound."""
     async with open_memory(grace=0.0) as memory:
         await _pets(memory)
         messages = [user("What is my cat called?")]

@@ -301,7 +301,7 @@ async def test_unknown_messages_give_no_block_one_event_and_no_error(memory: aft
 
 @pytest.mark.parametrize("messages", ["text", b"bytes", 17, None, {"role": "user"}, iter([])])
 async def test_what_is_no_list_is_refused_when_the_turn_begins(memory: afterturn.Memory, messages: object) -> None:
-    """R1: `turn()` raises only for what is no sequence."""
+    """§2: `turn()` raises only for what is no sequence."""
     with pytest.raises(afterturn.AfterturnError, match="must be a list of messages"):
         memory.conversation("c", user="ada").turn(messages)  # type: ignore[arg-type]
 

@@ -211,7 +211,7 @@ async def test_a_block_says_the_same_sentence_once(memory: afterturn.Memory) -> 
 
 
 async def test_a_handler_that_raises_whatever_it_likes_does_not_end_memory(tmp_path: Path) -> None:
-    """R2: what a host's handler raises goes no further."""
+    """§2: what a host's handler raises goes no further."""
 
     def angry(event: object) -> None:
         raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import apsw
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from spoken import Told, user
+from spoken import Told, assistant, user
 
 import afterturn
 from afterturn.testing.hashing import HashingEmbedder
@@ -80,6 +80,32 @@ async def test_grants_do_not_make_another_conversation(memory: afterturn.Memory,
     embedder.free.set()
     assert (ended.turn, ended.data["outcome"]) == (earlier.id, "superseded")
     later.abort()
+
+
+async def test_every_recall_ends_in_exactly_one_outcome(memory: afterturn.Memory, told: Told) -> None:
+    """R5: delivered, empty, cancelled, undelivered: each told once, with its reason, and none twice."""
+    asked = {"delivered": "What is my cat called?", "empty": "Where is the Kremlin?", "cancelled": "And my cat?"}
+    turns = {}
+    for wanted, question in (*asked.items(), ("undelivered", "What was my cat called?")):
+        messages = [user(question)]
+        async with memory.conversation(wanted, user="ada").turn(messages) as turn:
+            await turn._state.prefetch.ready(within=10.0)  # type: ignore[union-attr]
+            if wanted == "cancelled":
+                turn.abort()
+            elif wanted != "undelivered":
+                await turn.inject(messages)
+            messages.append(assistant("Noted."))
+        turns[turn.id] = wanted
+        await turn.wait_recorded()
+    await memory.stats()
+    ended = {event.turn: (event.data["outcome"], event.data["reason"]) for event in told.named("recall_ended")}
+    assert len(told.named("recall_ended")) == 4
+    assert {wanted: ended[id] for id, wanted in turns.items()} == {
+        "delivered": ("delivered", "user_message"),
+        "empty": ("empty", "no_relevant_results"),
+        "cancelled": ("cancelled", "abort"),
+        "undelivered": ("undelivered", "no_safe_point"),
+    }
 
 
 async def test_what_was_recalled_before_it_was_forgotten_is_not_handed_over(

@@ -86,7 +86,7 @@ async def test_a_read_can_not_write(store: SqliteStore) -> None:
 
 
 async def test_an_error_in_a_read_reaches_its_caller_only(store: SqliteStore) -> None:
-    """L1: one broken read leaves the others whole."""
+    """§13: one broken read leaves the others whole."""
     results = await asyncio.gather(
         store.read(lambda unit: 1 // 0), store.read(values), store.read(values), return_exceptions=True
     )
