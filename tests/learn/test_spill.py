@@ -20,7 +20,8 @@ TURN = Recording(
     conversation="c",
     turn="turn-1",
     owner="user:ada",
-    started_at=1.0, epoch=0,
+    started_at=1.0,
+    epoch=0,
     user_hash="hash",
     messages=(
         Message("user", "Grüße \ud800 \U0001f600", "ada", "hash"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from afterturn.base.errors import InvalidFile
+from afterturn.base.files import sync
 from afterturn.base.types import Selector
 from afterturn.learn.recording import Recording
 
@@ -32,7 +33,7 @@ class Spill:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-        _sync(self.folder)
+        sync(self.folder)
         return target
 
     def remove(self, recording: Recording) -> None:
@@ -136,14 +137,6 @@ def _set_aside(path: Path) -> None:
         path.replace(path.with_suffix(".bad"))
     except OSError as error:
         logger.warning("%s can not be set aside: %s", path, error)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _erase(path: Path) -> None:

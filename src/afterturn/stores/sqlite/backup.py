@@ -18,6 +18,7 @@ from afterturn.base.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from afterturn.base.files import sync
 from afterturn.stores.sqlite.connection import (
     Place,
     connect,
@@ -25,7 +26,6 @@ from afterturn.stores.sqlite.connection import (
     open_connection,
     run,
     scalar_text,
-    sync_folder,
 )
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
@@ -56,7 +56,7 @@ def write_backup(place: Place, target: Path, progress: Progress, stopped: Callab
         run(source, "SELECT count(*) FROM sqlite_master")
         _copy_to_file(source, replace(place, path=partial), progress, stopped)
         os.rename(partial, target)
-        sync_folder(target.parent)
+        sync(target.parent)
 
 
 def prepare_restore(place: Place, source: Path, partial: Path, progress: Progress, stopped: Callable[[], bool]) -> None:
@@ -106,7 +106,7 @@ def rescue(place: Place, source: Path, progress: Progress = no_progress) -> Path
             if side.exists():
                 os.rename(side, f"{aside}{suffix}")
         os.rename(partial, place.path)
-        sync_folder(place.path.parent)
+        sync(place.path.parent)
     return aside
 
 
@@ -167,7 +167,7 @@ def _copy_to_file(source: apsw.Connection, target: Place, progress: Progress, st
             scalar_text(connection, "PRAGMA journal_mode=DELETE")
     except apsw.Error as error:
         raise translate(error, str(target.path)) from error
-    _sync_file(target.path)
+    sync(target.path)
 
 
 def _keep_count(live: apsw.Connection, prepared: apsw.Connection) -> None:
@@ -197,11 +197,3 @@ def _verify(connection: apsw.Connection, source: Path) -> None:
     if found != "ok":
         raise InvalidFile(f"{source} is damaged: {found}. Name another backup.")
     identify(connection)
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

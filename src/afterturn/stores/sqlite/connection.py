@@ -14,6 +14,7 @@ import apsw
 
 from afterturn.base.config import Config, default_store
 from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from afterturn.base.files import sync
 from afterturn.base.ports import Clock
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sqlite.failures import translate
@@ -191,15 +192,6 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes a new or renamed file's name survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _set_up(connection: apsw.Connection, config: Config) -> None:
     for pragma in (
         f"PRAGMA page_size={_PAGE_BYTES}",
@@ -238,7 +230,7 @@ def _create(path: Path) -> None:
     with _creating:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            sync_folder(path.parent)
+            sync(path.parent)
         except FileExistsError:
             return
         except OSError as error:
