@@ -1,0 +1,173 @@
+"""The static embedder in a process of its own: the same vectors, and no process that outlives its use."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.ports import Aside, Separable
+from afterturn.embedders import aside as module
+from afterturn.embedders.aside import ChildEmbedder, start_child
+from afterturn.embedders.static import StaticEmbedder
+from afterturn.lab.bench.corpus import sentences
+
+EMBEDDER = StaticEmbedder()
+WITHIN_MILLISECONDS = 20_000
+
+
+def started() -> Aside:
+    aside = EMBEDDER.start_aside()
+    assert aside is not None
+    return aside
+
+
+def pretending(program: str) -> ChildEmbedder:
+    process = subprocess.Popen(
+        (sys.executable, "-c", program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    return ChildEmbedder(process, EMBEDDER.identity)
+
+
+def saying(*frames: bytes) -> str:
+    said = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    return f"import sys; sys.stdout.buffer.write({said!r}); sys.stdout.flush(); sys.stdin.read()"
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+HELLO = json.dumps(asdict(EMBEDDER.identity)).encode()
+
+
+async def test_another_process_gives_the_same_vectors_bit_for_bit():
+    """M3: vectors of one identity are the same, wherever they were made."""
+    texts = [*sentences(700, seed=1), "", "a lone \ud800 surrogate", "猫が好き", "word " * 5000]
+    aside = started()
+    try:
+        found = [await aside.embed(texts[:600]), await aside.embed(texts[600:])]
+    finally:
+        aside.close()
+    assert b"".join(found[0] + found[1]) == EMBEDDER.embed(texts).astype("<f2").tobytes()
+
+
+async def test_closing_leaves_no_process_and_no_open_pipe():
+    before = len(os.listdir("/proc/self/fd")), children()
+    aside = started()
+    await aside.embed(["my cat is called Miso"])
+    aside.close()
+    assert (len(os.listdir("/proc/self/fd")), children()) == before
+
+
+async def test_closing_twice_is_harmless():
+    aside = started()
+    aside.close()
+    aside.close()
+    assert aside.ended
+
+
+async def test_what_is_asked_after_closing_is_refused():
+    aside = started()
+    aside.close()
+    with pytest.raises(EmbedderUnavailable, match="does not answer"):
+        await aside.embed(["tea"])
+
+
+async def test_a_killed_process_is_said_to_have_ended():
+    aside = started()
+    (child,) = children()
+    child.kill()
+    child.wait()
+    with pytest.raises(EmbedderUnavailable, match=r"ended|does not answer"):
+        await aside.embed(["tea"])
+    aside.close()
+
+
+@pytest.mark.parametrize(
+    "program,complaint",
+    [
+        ("pass", "ended|does not answer"),
+        (saying(b"\xff not JSON"), "did not say whose vectors"),
+        (saying(json.dumps({**asdict(EMBEDDER.identity), "version": "0"}).encode()), "other vectors"),
+        (saying(HELLO, b"\x00" * 512), "answered 2 texts with 512 bytes"),
+        ("import sys; sys.stdout.write('garbage from a wrapper'); sys.stdout.flush(); sys.stdin.read()", "announced"),
+    ],
+)
+async def test_a_process_that_answers_nonsense_is_not_believed(program: str, complaint: str):
+    """M3: two spaces of vectors never mix, not even by accident."""
+    aside = pretending(program)
+    try:
+        with pytest.raises(EmbedderUnavailable, match=complaint):
+            await aside.embed(["tea", "coffee"])
+    finally:
+        aside.close()
+
+
+async def test_a_process_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_WITHIN", 0.05)
+    aside = pretending("import sys; sys.stdin.read()")
+    try:
+        with pytest.raises(EmbedderUnavailable, match="does not answer"):
+            await aside.embed(["tea" * 1_000_000])
+    finally:
+        aside.close()
+
+
+@pytest.mark.parametrize("executable", [None, "", "/usr/bin/uwsgi", "/opt/app/frozen-app"])
+def test_a_program_that_is_no_python_is_not_started_again(monkeypatch: pytest.MonkeyPatch, executable: str | None):
+    monkeypatch.setattr(sys, "executable", executable)
+    assert start_child(EMBEDDER.identity) is None
+
+
+def test_a_python_that_is_gone_starts_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+    assert start_child(EMBEDDER.identity) is None
+
+
+def test_vectors_of_another_folder_are_made_in_this_process(tmp_path: Path):
+    embedder = StaticEmbedder(tmp_path)
+    assert isinstance(embedder, Separable)
+    assert embedder.start_aside() is None
+
+
+def test_the_process_ends_when_its_parent_is_killed():
+    """M2: no text lives on in a process that nobody knows of."""
+    program = (
+        "import asyncio, psutil\n"
+        "from afterturn.embedders.static import StaticEmbedder\n"
+        "async def main():\n"
+        "    aside = StaticEmbedder().start_aside()\n"
+        "    await aside.embed(['tea'])\n"
+        "    print(psutil.Process().children()[0].pid, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen((sys.executable, "-c", program), stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.kill()
+            assert ended(child)
+        finally:
+            os.close(child)
+
+
+def test_the_process_ends_when_nothing_comes():
+    """M2: not even open pipes keep it, which a forked copy of a dead parent may hold."""
+    program = "from afterturn.embedders import child; child.IDLE_SECONDS_MAX = 1; child.serve(0, 1)"
+    with subprocess.Popen((sys.executable, "-c", program), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.wait(WITHIN_MILLISECONDS / 1000) == -signal.SIGALRM
+
+
+def ended(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(WITHIN_MILLISECONDS))

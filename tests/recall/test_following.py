@@ -1,0 +1,196 @@
+"""Long imports and backlogs get their vectors from another process, and from this one when that fails."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import apsw
+import psutil
+import pytest
+
+import afterturn
+from afterturn.base.errors import EmbedderUnavailable, EmptyText
+from afterturn.base.types import Draft
+from afterturn.recall.following import LONG
+from afterturn.testing.hashing import HashingEmbedder
+
+SPACE = "user:ada"
+
+
+class Helper:
+    """Stands for another process. It fails at the batch `fails_at`, and hangs at `hangs_at`."""
+
+    def __init__(self, *, fails_at: int | None = None, hangs_at: int | None = None) -> None:
+        self.embedder = HashingEmbedder()
+        self.batches = 0
+        self.hanging = threading.Event()
+        self.gone = threading.Event()
+        self._fails_at = fails_at
+        self._hangs_at = hangs_at
+
+    @property
+    def ended(self) -> bool:
+        return self.gone.is_set()
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        self.batches += 1
+        if self.batches == self._fails_at:
+            raise EmbedderUnavailable("The embedding process ended.")
+        if self.batches == self._hangs_at:
+            self.hanging.set()
+            await asyncio.Event().wait()
+        return [row.tobytes() for row in self.embedder.embed(texts).astype("<f2")]
+
+    def close(self) -> None:
+        self.gone.set()
+
+
+class Divisible(HashingEmbedder):
+    """Counts what is embedded in this process. Has another one when it is given a helper."""
+
+    def __init__(self, helper: Helper | None) -> None:
+        super().__init__()
+        self.helper = helper
+        self.here = 0
+
+    def embed(self, texts):
+        self.here += len(texts)
+        return super().embed(texts)
+
+    def start_aside(self) -> Helper | None:
+        return self.helper
+
+
+def drafts(count: int) -> list[Draft]:
+    return [Draft(f"statement {number}") for number in range(count)]
+
+
+def opened(path: Path, embedder: Divisible, *, background: bool = False) -> afterturn.Memory:
+    return afterturn.open(path, background=background, parts=afterturn.Parts(embedder=embedder))
+
+
+def vectors(path: Path) -> dict[str, bytes]:
+    connection = apsw.Connection(str(path))
+    rows = connection.execute("SELECT e.text, v.data FROM embedding AS v JOIN entry AS e ON e.key = v.entry_key")
+    found = dict(rows.fetchall())
+    connection.close()
+    return found
+
+
+def expected(count: int) -> dict[str, bytes]:
+    texts = [draft.text for draft in drafts(count)]
+    return dict(zip(texts, (row.tobytes() for row in HashingEmbedder().embed(texts).astype("<f2")), strict=True))
+
+
+async def test_a_long_import_is_embedded_when_it_returns(tmp_path: Path):
+    """M3: each entry has the vector of its own text, without a job."""
+    async with opened(tmp_path / "memory.db", Divisible(Helper())) as memory:
+        await memory.space(SPACE).add_many(drafts(LONG + 100))
+    assert vectors(tmp_path / "memory.db") == expected(LONG + 100)
+
+
+async def test_an_import_that_turns_out_to_be_long_is_embedded_too(tmp_path: Path):
+    def generated() -> Iterator[Draft]:
+        yield from drafts(LONG + 100)
+
+    async with opened(tmp_path / "memory.db", Divisible(Helper())) as memory:
+        await memory.space(SPACE).add_many(generated())
+    assert vectors(tmp_path / "memory.db") == expected(LONG + 100)
+
+
+async def test_a_short_import_starts_no_process(tmp_path: Path):
+    helper = Helper()
+    async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
+        await memory.space(SPACE).add_many(drafts(600))
+    assert (helper.batches, vectors(tmp_path / "memory.db")) == (0, {})
+
+
+@pytest.mark.parametrize("fails_at", [1, 4, 9])
+async def test_a_process_that_fails_costs_an_import_nothing(
+    tmp_path: Path, fails_at: int, caplog: pytest.LogCaptureFixture
+):
+    """M3: the job that every chunk leaves behind gives what is missing."""
+    helper = Helper(fails_at=fails_at)
+    async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
+        imported = await memory.space(SPACE).add_many(drafts(LONG + 100))
+        helper.batches = LONG
+        assert await memory.drain()
+    assert (imported.created, vectors(tmp_path / "memory.db")) == (LONG + 100, expected(LONG + 100))
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "The embedding process ended."
+    ]
+
+
+async def test_an_import_goes_on_where_no_process_can_be_started(tmp_path: Path):
+    async with opened(tmp_path / "memory.db", Divisible(None)) as memory:
+        await memory.space(SPACE).add_many(drafts(LONG + 100))
+        await memory.drain()
+    assert vectors(tmp_path / "memory.db") == expected(LONG + 100)
+
+
+async def test_an_import_that_fails_ends_the_process(tmp_path: Path):
+    helper = Helper()
+    async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
+        with pytest.raises(EmptyText):
+            await memory.space(SPACE).add_many([*drafts(LONG), Draft(" ")])
+        assert helper.ended
+
+
+async def test_older_entries_without_vectors_are_left_to_the_job(tmp_path: Path):
+    """M3: an import's vectors go to its own entries, whoever waited before them."""
+    embedder = Divisible(Helper())
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        await memory.space(SPACE).add_many([Draft(f"older {number}") for number in range(600)])
+        await memory.space(SPACE).add_many(drafts(LONG + 100))
+        await memory.drain()
+    found = vectors(tmp_path / "memory.db")
+    assert (len(found), expected(LONG + 100).items() <= found.items()) == (LONG + 700, True)
+
+
+async def test_a_long_backlog_is_embedded_in_another_process(tmp_path: Path):
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, background=False) as memory:
+        await memory.space(SPACE).add_many(drafts(LONG + 2000))
+    embedder = Divisible(helper := Helper())
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        await memory.drain()
+    assert vectors(tmp_path / "memory.db") == expected(LONG + 2000)
+    assert (helper.batches > 0, helper.ended, embedder.here < LONG + 100) == (True, True, True)
+
+
+async def test_a_backlog_goes_on_in_this_process_when_the_other_fails(tmp_path: Path):
+    """M3: nothing is lost, and the job goes on."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, background=False) as memory:
+        await memory.space(SPACE).add_many(drafts(LONG + 2000))
+    async with opened(tmp_path / "memory.db", Divisible(helper := Helper(fails_at=2))) as memory:
+        await memory.drain()
+    assert (vectors(tmp_path / "memory.db"), helper.ended) == (expected(LONG + 2000), True)
+
+
+async def test_closing_beside_an_import_is_bounded_and_leaves_no_process(tmp_path: Path):
+    """C4: what was stored stays stored, and its vectors come with the next opening."""
+    memory = afterturn.open(tmp_path / "memory.db")
+    await memory.start()
+    stored = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    importing = asyncio.create_task(
+        memory.space(SPACE).add_many(drafts(20_000), progress=lambda done: loop.call_soon_threadsafe(stored.set))
+    )
+    await stored.wait()
+    async with asyncio.timeout(10):
+        await memory.close()
+    with pytest.raises(afterturn.AfterturnError):
+        await importing
+    assert psutil.Process().children(recursive=True) == []
+
+
+async def test_cancelling_an_import_ends_a_process_that_hangs(tmp_path: Path):
+    helper = Helper(hangs_at=2)
+    async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
+        importing = asyncio.create_task(memory.space(SPACE).add_many(drafts(LONG + 100)))
+        assert await asyncio.to_thread(helper.hanging.wait, 10)
+        importing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await importing
+        assert await asyncio.to_thread(helper.gone.wait, 10)
