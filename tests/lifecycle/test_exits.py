@@ -80,6 +80,8 @@ def test_the_exit_is_prompt_though_the_store_is_locked(start: StartChild, path: 
     assert _texts(path) == ["My last words", "Noted."]
 
 
+# Hosts that wait do it in short waits: a signal that the kernel gives to another thread does not end the main thread's
+# wait, and Python notices it only afterwards. Seen in 3 of 240 runs.
 INTERRUPTED = {
     "in a turn": """
         async def speak():
@@ -87,7 +89,8 @@ INTERRUPTED = {
                 await memory.space("user:ada").add("Acknowledged")
                 async with memory.conversation("c", user="ada").turn(exchange("Never finished")[:1]) as turn:
                     say("now")
-                    await asyncio.sleep(60)
+                    while True:
+                        await asyncio.sleep(0.05)
         asyncio.run(speak())
     """,
     "in a recall": """
@@ -118,7 +121,8 @@ INTERRUPTED = {
         memory = blocking.open(path, WORDS).start()
         memory.space("user:ada").add("Acknowledged")
         say("now")
-        threading.Event().wait(60)
+        while not threading.Event().wait(0.05):
+            pass
     """,
     "while opening and closing": """
         with blocking.open(path, WORDS) as memory:
