@@ -1,6 +1,7 @@
 """Figures of a bulk import: its rate, and what the host's loop feels of it."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ from afterturn.lab.bench.bare import bare, prepare
 from afterturn.lab.bench.corpus import sentences
 from afterturn.lab.bench.report import Figure, Progress, Target, percentile
 from afterturn.lab.bench.rounds import Scale
+from afterturn.space.transfer import CHUNK
 
 SPACE = "user:bench"
 IMPORT = Target(0.8, larger_is_better=True)
@@ -25,7 +27,7 @@ BARE_BATCH = 500
 
 async def measure_importing(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
     """Every round imports into a store of its own, so that each finds the same."""
-    rates: dict[str, list[float]] = {"ours": [], "embedding": [], "inserting": [], "script": []}
+    rates: dict[str, list[float]] = {"ours": [], "here": [], "aside": [], "inserting": [], "script": []}
     idle: list[float] = []
     lags: list[float] = []
     embedder = StaticEmbedder()
@@ -39,14 +41,15 @@ async def measure_importing(folder: Path, scale: Scale, told: Progress) -> list[
         seconds, felt = await _import(here / "ours.db", texts, "static")
         lags.extend(felt)
         rates["ours"].append(len(texts) / seconds)
-        rates["embedding"].append(len(texts) / await asyncio.to_thread(_embed, embedder, texts))
+        rates["here"].append(len(texts) / await asyncio.to_thread(_embed, embedder, texts))
+        rates["aside"].append(len(texts) / await _embed_aside(embedder, texts))
         rates["inserting"].append(len(texts) / (await _import(here / "plain.db", texts, "none"))[0])
         rates["script"].append(len(texts) / await asyncio.to_thread(_insert, here / "bare.db", texts))
     return [_rate({name: median(found[1:]) for name, found in rates.items()}, scale), _lag(idle, lags)]
 
 
 def _rate(rates: dict[str, float], scale: Scale) -> Figure:
-    slower = min(rates["embedding"], rates["inserting"])
+    slower = min(max(rates["here"], rates["aside"]), rates["inserting"])
     ratio = rates["ours"] / slower
     return Figure(
         name="bulk import",
@@ -59,8 +62,9 @@ def _rate(rates: dict[str, float], scale: Scale) -> Figure:
         passed=IMPORT.is_met(ratio),
         notes=(
             f"{scale.imported:,} statements stored and embedded, {scale.import_rounds} rounds",
-            f"embedding alone {rates['embedding']:,.0f}/s, inserting alone {rates['inserting']:,.0f}/s, "
-            f"a bare script that fills the same tables {rates['script']:,.0f}/s",
+            f"embedding alone {rates['here']:,.0f}/s, or {rates['aside']:,.0f}/s in a process that is started already "
+            f"(the faster counts), inserting alone {rates['inserting']:,.0f}/s, a bare script that fills the same "
+            f"tables {rates['script']:,.0f}/s",
         ),
     )
 
@@ -119,6 +123,21 @@ def _embed(embedder: StaticEmbedder, texts: Sequence[str]) -> float:
     began = perf_counter()
     embedder.embed(texts)
     return perf_counter() - began
+
+
+async def _embed_aside(embedder: StaticEmbedder, texts: Sequence[str]) -> float:
+    """In the process that a long import starts, once that is up. For ever where there can be none."""
+    aside = embedder.start_aside()
+    if aside is None:
+        return math.inf
+    try:
+        await aside.embed(["warm"])
+        began = perf_counter()
+        for start in range(0, len(texts), CHUNK):
+            await aside.embed(texts[start : start + CHUNK])
+        return perf_counter() - began
+    finally:
+        aside.close()
 
 
 def _insert(path: Path, texts: Sequence[str]) -> float:
