@@ -121,7 +121,7 @@ async def test_a_process_that_never_answers_is_given_up(monkeypatch: pytest.Monk
         aside.close()
 
 
-@pytest.mark.parametrize("executable", [None, "", "/usr/bin/uwsgi", "/opt/app/frozen-app"])
+@pytest.mark.parametrize("executable", [None, "", "/usr/bin/uwsgi", "/srv/app/frozen-app"])
 def test_a_program_that_is_no_python_is_not_started_again(monkeypatch: pytest.MonkeyPatch, executable: str | None):
     monkeypatch.setattr(sys, "executable", executable)
     assert start_child(EMBEDDER.identity) is None
