@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -60,7 +61,13 @@ class ChildEmbedder:
         return [vectors[start : start + size] for start in range(0, len(vectors), size)]
 
     def close(self) -> None:
+        if self._pipes[0].closed:
+            return
         self._process.kill()
+        # Its end of the pipe goes with it. Asking for its end again and again, as `wait` does, takes 10 ms longer.
+        hung_up = select.poll()
+        hung_up.register(self._input, 0)
+        hung_up.poll(_REAP_WITHIN * 1000)
         try:
             self._process.wait(_REAP_WITHIN)
         except subprocess.TimeoutExpired:

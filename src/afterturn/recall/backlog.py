@@ -51,14 +51,13 @@ class Backlog:
         deadline = loop.time() + JOB_SECONDS_MAX
         embedded: Vectors = []
         rows = await self._read(())
-        while True:
+        while rows and loop.time() <= deadline:
             following, vectors = await _together(
                 self._read([*rows, *embedded]), self._embed([text for _, text in rows]), self._put(embedded)
             )
             embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
             rows = following
-            if not rows or loop.time() > deadline:
-                return functools.partial(_put, identity=self._embedder.identity, vectors=embedded), not rows
+        return functools.partial(_put, identity=self._embedder.identity, vectors=embedded), not rows
 
     async def _read(self, under_way: Sequence[tuple[int, object]]) -> Rows:
         tenant, space, identity = self._job.tenant, self._job.space, self._embedder.identity
