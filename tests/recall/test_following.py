@@ -20,35 +20,38 @@ SPACE = "user:ada"
 
 
 class Helper:
-    """Stands for another process. It fails at the batch `fails_at`, and hangs at `hangs_at`."""
+    """Stands for another process. It fails at the batch `fails_at`, and hangs from `hangs_at` on."""
 
     def __init__(self, *, fails_at: int | None = None, hangs_at: int | None = None) -> None:
         self.embedder = HashingEmbedder()
         self.batches = 0
         self.hanging = threading.Event()
         self.gone = threading.Event()
+        self._back: list[bytes] = []
         self._fails_at = fails_at
         self._hangs_at = hangs_at
 
-    @property
-    def ended(self) -> bool:
-        return self.gone.is_set()
-
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    def send(self, texts: Sequence[str]) -> None:
         self.batches += 1
+        if self._hangs_at is None or self.batches < self._hangs_at:
+            self._back += [row.tobytes() for row in self.embedder.embed(texts).astype("<f2")]
+
+    def received(self) -> list[bytes]:
         if self.batches == self._fails_at:
             raise EmbedderUnavailable("The embedding process ended.")
-        if self.batches == self._hangs_at:
-            self.hanging.set()
-            await asyncio.Event().wait()
-        return [row.tobytes() for row in self.embedder.embed(texts).astype("<f2")]
+        back, self._back = self._back, []
+        return back
+
+    async def wait(self) -> None:
+        self.hanging.set()
+        await asyncio.Event().wait()
 
     def close(self) -> None:
         self.gone.set()
 
 
 class Divisible(HashingEmbedder):
-    """Counts what is embedded in this process. Has another one when it is given a helper."""
+    """Counts what is embedded in this process. Has another one, once, when it is given a helper."""
 
     def __init__(self, helper: Helper | None) -> None:
         super().__init__()
@@ -60,7 +63,8 @@ class Divisible(HashingEmbedder):
         return super().embed(texts)
 
     def start_aside(self) -> Helper | None:
-        return self.helper
+        helper, self.helper = self.helper, None
+        return helper
 
 
 def drafts(count: int) -> list[Draft]:
@@ -112,10 +116,8 @@ async def test_a_process_that_fails_costs_an_import_nothing(
     tmp_path: Path, fails_at: int, caplog: pytest.LogCaptureFixture
 ):
     """M3: the job that every chunk leaves behind gives what is missing."""
-    helper = Helper(fails_at=fails_at)
-    async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
+    async with opened(tmp_path / "memory.db", Divisible(Helper(fails_at=fails_at))) as memory:
         imported = await memory.space(SPACE).add_many(drafts(LONG + 100))
-        helper.batches = LONG
         assert await memory.drain()
     assert (imported.created, vectors(tmp_path / "memory.db")) == (LONG + 100, expected(LONG + 100))
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
@@ -135,7 +137,7 @@ async def test_an_import_that_fails_ends_the_process(tmp_path: Path):
     async with opened(tmp_path / "memory.db", Divisible(helper)) as memory:
         with pytest.raises(EmptyText):
             await memory.space(SPACE).add_many([*drafts(LONG), Draft(" ")])
-        assert helper.ended
+        assert helper.gone.is_set()
 
 
 async def test_older_entries_without_vectors_are_left_to_the_job(tmp_path: Path):
@@ -156,7 +158,7 @@ async def test_a_long_backlog_is_embedded_in_another_process(tmp_path: Path):
     async with opened(tmp_path / "memory.db", embedder) as memory:
         await memory.drain()
     assert vectors(tmp_path / "memory.db") == expected(LONG + 2000)
-    assert (helper.batches > 0, helper.ended, embedder.here < LONG + 100) == (True, True, True)
+    assert (helper.batches > 0, helper.gone.is_set(), embedder.here < LONG + 100) == (True, True, True)
 
 
 async def test_a_backlog_goes_on_in_this_process_when_the_other_fails(tmp_path: Path):
@@ -165,7 +167,7 @@ async def test_a_backlog_goes_on_in_this_process_when_the_other_fails(tmp_path: 
         await memory.space(SPACE).add_many(drafts(LONG + 2000))
     async with opened(tmp_path / "memory.db", Divisible(helper := Helper(fails_at=2))) as memory:
         await memory.drain()
-    assert (vectors(tmp_path / "memory.db"), helper.ended) == (expected(LONG + 2000), True)
+    assert (vectors(tmp_path / "memory.db"), helper.gone.is_set()) == (expected(LONG + 2000), True)
 
 
 async def test_closing_beside_an_import_is_bounded_and_leaves_no_process(tmp_path: Path):

@@ -75,14 +75,19 @@ class Embedder(Protocol):
 
 
 class Aside(Protocol):
-    """An embedder at work in another process, for one long backlog. Lives on one event loop."""
+    """An embedder at work in another process, for one long backlog. Lives on one event loop.
 
-    @property
-    def ended(self) -> bool:
-        """Whether the process is gone, as it is after some seconds without work."""
+    Its methods raise EmbedderUnavailable when the process is gone, stuck or talks nonsense; then only `close` is left.
+    """
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors as a store takes them; one call at a time. EmbedderUnavailable when the process does not answer."""
+    def send(self, texts: Sequence[str]) -> None:
+        """Returns at once; what the process can not take yet is kept back."""
+
+    def received(self) -> list[bytes]:
+        """The vectors that are back since the last call, as a store takes them, in the order of the texts."""
+
+    async def wait(self) -> None:
+        """Until more may be received. To be called only while something is outstanding."""
 
     def close(self) -> None:
         """Ends the process at once: it has nothing to lose, and texts in its memory. Twice is harmless."""

@@ -9,7 +9,8 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,15 +23,16 @@ logger = logging.getLogger("afterturn")
 _PROGRAM = ("-P", "-m", "afterturn.embedders.child")
 _LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 1 << 26
-# A batch fits, so that neither side waits for the other in the middle of one.
+# Several batches fit, so that the child has work and goes on while nobody looks at its pipes.
 _PIPE_BYTES = 1 << 20
-# For the next part of a frame, the child's start included; a child that takes longer is stuck.
+_PART_BYTES = 1 << 18
+# For the next sign of it, its start included; a child that takes longer is stuck.
 _WITHIN = 10.0
 _REAP_WITHIN = 1.0
 
 
 class ChildEmbedder:
-    """The Aside port on a child process. Lives on one event loop; one `embed` at a time."""
+    """The Aside port on a child process. Its pipes are read and written without ever waiting, but in `wait`."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: EmbedderIdentity) -> None:
         assert process.stdin is not None
@@ -41,24 +43,44 @@ class ChildEmbedder:
         self._input, self._output = (pipe.fileno() for pipe in self._pipes)
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
+        self._unsent = bytearray()
+        self._unread = bytearray()
+        self._expected: deque[int] = deque()
         self._is_known = False
 
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
+    def send(self, texts: Sequence[str]) -> None:
+        body = json.dumps(texts).encode()
+        self._expected.append(len(texts))
+        self._unsent += len(body).to_bytes(_LENGTH_BYTES, "big") + body
+        self._write()
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    def received(self) -> list[bytes]:
+        self._write()
+        has_ended = self._read()
+        vectors: list[bytes] = []
+        while (frame := self._next_frame()) is not None:
+            if self._is_known:
+                vectors += self._vectors(frame)
+            else:
+                self._check_identity(frame)
+        if has_ended and not vectors:
+            raise _broken("ended")
+        return vectors
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        moved = asyncio.Event()
+        loop.add_reader(self._output, moved.set)
+        if self._unsent:
+            loop.add_writer(self._input, moved.set)
         try:
-            await self._write(json.dumps(texts).encode())
-            if not self._is_known:
-                self._check_identity(await self._read())
-            vectors = await self._read()
-        except (OSError, TimeoutError) as error:
-            raise _broken(f"does not answer ({type(error).__name__})") from error
-        size = 2 * self._identity.dimensions
-        if len(vectors) != size * len(texts):
-            raise _broken(f"answered {len(texts)} texts with {len(vectors)} bytes")
-        return [vectors[start : start + size] for start in range(0, len(vectors), size)]
+            async with asyncio.timeout(_WITHIN):
+                await moved.wait()
+        except TimeoutError as error:
+            raise _broken(f"has not answered for {_WITHIN:g} seconds") from error
+        finally:
+            loop.remove_reader(self._output)
+            loop.remove_writer(self._input)
 
     def close(self) -> None:
         if self._pipes[0].closed:
@@ -75,6 +97,46 @@ class ChildEmbedder:
         for pipe in self._pipes:
             pipe.close()
 
+    def _write(self) -> None:
+        while self._unsent:
+            try:
+                del self._unsent[: os.write(self._input, self._unsent)]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise _broken("ended") from error
+
+    def _read(self) -> bool:
+        """Whether there will be no more."""
+        while True:
+            try:
+                part = os.read(self._output, _PART_BYTES)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise _broken("ended") from error
+            if not part:
+                return True
+            self._unread += part
+
+    def _next_frame(self) -> bytes | None:
+        size = int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
+        if size > _FRAME_BYTES_MAX:
+            raise _broken(f"announced {size} bytes")
+        end = _LENGTH_BYTES + size
+        if len(self._unread) < max(end, _LENGTH_BYTES):
+            return None
+        frame = bytes(self._unread[_LENGTH_BYTES:end])
+        del self._unread[:end]
+        return frame
+
+    def _vectors(self, frame: bytes) -> list[bytes]:
+        count = self._expected.popleft() if self._expected else 0
+        size = 2 * self._identity.dimensions
+        if len(frame) != size * count:
+            raise _broken(f"answered {count} texts with {len(frame)} bytes")
+        return [frame[start : start + size] for start in range(0, len(frame), size)]
+
     def _check_identity(self, hello: bytes) -> None:
         """Another one answers where the wheel was exchanged under a running process (M3)."""
         try:
@@ -83,48 +145,6 @@ class ChildEmbedder:
             raise _broken("did not say whose vectors it gives") from error
         if not self._is_known:
             raise _broken("gives other vectors than this process")
-
-    async def _write(self, body: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        rest = memoryview(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
-        while rest:
-            try:
-                rest = rest[os.write(self._input, rest) :]
-            except BlockingIOError:
-                await _ready(self._input, loop.add_writer, loop.remove_writer)
-
-    async def _read(self) -> bytes:
-        size = int.from_bytes(await self._read_exactly(_LENGTH_BYTES), "big")
-        if size > _FRAME_BYTES_MAX:
-            raise _broken(f"announced {size} bytes")
-        return await self._read_exactly(size)
-
-    async def _read_exactly(self, size: int) -> bytes:
-        loop = asyncio.get_running_loop()
-        parts: list[bytes] = []
-        while size:
-            try:
-                part = os.read(self._output, size)
-            except BlockingIOError:
-                await _ready(self._output, loop.add_reader, loop.remove_reader)
-                continue
-            if not part:
-                raise _broken("ended")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-
-async def _ready(
-    descriptor: int, watch: Callable[[int, Callable[[], None]], object], unwatch: Callable[[int], object]
-) -> None:
-    ready: asyncio.Event = asyncio.Event()
-    watch(descriptor, ready.set)
-    try:
-        async with asyncio.timeout(_WITHIN):
-            await ready.wait()
-    finally:
-        unwatch(descriptor)
 
 
 def start_child(identity: EmbedderIdentity) -> ChildEmbedder | None:

@@ -12,7 +12,7 @@ from afterturn.base.errors import EmbedderUnavailable
 from afterturn.base.jobs import Commit
 from afterturn.base.ports import Aside, Embedder, Store, Unit
 from afterturn.base.types import EmbedderIdentity, Job
-from afterturn.recall.following import LONG, start_aside
+from afterturn.recall.following import LONG, embed_aside, start_aside
 
 logger = logging.getLogger("afterturn")
 
@@ -72,7 +72,7 @@ class Backlog:
         self._count += len(texts)
         if self._aside is not None:
             try:
-                return await self._aside.embed(texts)
+                return await embed_aside(self._aside, texts)
             except EmbedderUnavailable as error:
                 logger.warning("%s", error)
                 self._end_aside()

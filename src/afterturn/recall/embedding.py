@@ -100,9 +100,9 @@ class Embedding:
         vector: NDArray[np.float32] = rows[0]
         return vector
 
-    def follow(self, tenant: str, space: str, *, expected: int) -> Following:
-        """For an import of that many entries, as far as is known: it is embedded while it goes on."""
-        following = Following(self._embedder, tenant, space, expected=expected)
+    def follow(self, tenant: str, space: str) -> Following:
+        """For an import, which is embedded while it goes on, and has to end it."""
+        following = Following(self._embedder, tenant, space)
         self._followed.add(following)
         return following
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from afterturn.base.errors import EmbedderUnavailable
@@ -19,45 +20,41 @@ logger = logging.getLogger("afterturn")
 # Starting the process takes a core a third of a second: as long as embedding some thousand entries.
 LONG = 4096
 # So far may the other process be behind before an import waits for it.
-_CHUNKS_MAX = 32
+_BEHIND_MAX = 16_384
 
 Put: TypeAlias = Callable[[Unit], None]
 
 
 class Following:
-    """Lives on memory's loop, beside one import. Its other methods need `run` beside them, until `end`."""
+    """Lives on memory's loop, beside one import, which has to `end` it.
 
-    def __init__(self, embedder: Embedder, tenant: str, space: str, *, expected: int) -> None:
+    The other process is spoken to between two writes only, when nobody else wants Python's lock.
+    """
+
+    def __init__(self, embedder: Embedder, tenant: str, space: str) -> None:
         self.place = (tenant, space)
-        self._over = asyncio.Event()
         self._embedder = embedder
+        self._aside: Aside | None = None
         self._count = 0
-        self._chunks: asyncio.Queue[list[str] | None] = asyncio.Queue(_CHUNKS_MAX)
+        self._unsent: list[list[str]] = []
+        self._awaited: deque[str] = deque()
         self._ready: dict[str, bytes] = {}
-        self._begun = asyncio.Event()
-        self._begin_when_long(expected)
+        self._over = asyncio.Event()
 
-    async def run(self) -> None:
-        """Without the other process it does nothing, and the import goes on as it would have."""
-        try:
-            await self._begun.wait()
-            if not self._over.is_set() and (aside := start_aside(self._embedder)) is not None:
-                await self._embed_all(aside)
-        except Exception:  # the boundary: an import that is stored must not fail for its vectors, which a job gives it
-            logger.exception("an import is not embedded while it goes on")
-        finally:
-            # Nobody may wait for what will not come.
-            self._over.set()
-            while not self._chunks.empty():
-                self._chunks.get_nowait()
-                self._chunks.task_done()
+    def expect(self, count: int) -> None:
+        """An import of so many entries begins, or has come so far. Long ones are worth a process."""
+        if count >= LONG and self._aside is None and not self._over.is_set():
+            self._aside = start_aside(self._embedder)
+            if self._aside is None:
+                self.end()
 
     async def take(self, texts: list[str]) -> None:
         """The texts of entries that are about to be stored. Waits only while the other process is far behind."""
         self._count += len(texts)
-        self._begin_when_long(self._count)
+        self.expect(self._count)
         if not self._over.is_set():
-            await self._chunks.put(texts)
+            self._unsent.append(texts)
+            await self._exchange(behind_max=_BEHIND_MAX)
 
     def put_ready(self) -> Put:
         """Stores, in the unit of a chunk's own writes, the vectors that are back by now."""
@@ -72,39 +69,42 @@ class Following:
 
         return put
 
-    async def is_over(self, *, within: float) -> bool:
-        """Whether the entries are left to others: it never began, or it ends in time."""
-        return not self._begun.is_set() or await is_set(self._over, within=within)
-
     async def wait(self) -> bool:
         """Until all is back that will come. Whether anything is left to be stored."""
-        if self._begun.is_set():
-            await self._chunks.join()
+        await self._exchange(behind_max=0)
         return bool(self._ready)
+
+    async def is_over(self, *, within: float) -> bool:
+        """Whether the entries are left to others: it never began, or it ends in time."""
+        return self._aside is None or await is_set(self._over, within=within)
 
     def end(self) -> None:
         """What is not back by now does not come any more."""
         self._over.set()
-        self._begun.set()
-        if not self._chunks.full():
-            self._chunks.put_nowait(None)
+        self._unsent.clear()
+        self._awaited.clear()
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
 
-    def _begin_when_long(self, count: int) -> None:
-        if count >= LONG:
-            self._begun.set()
-
-    async def _embed_all(self, aside: Aside) -> None:
+    async def _exchange(self, *, behind_max: int) -> None:
         try:
-            while (texts := await self._chunks.get()) is not None and not self._over.is_set():
-                try:
-                    vectors = await aside.embed(texts)
-                    self._ready.update(zip(texts, vectors, strict=True))
-                finally:
-                    self._chunks.task_done()
+            while self._aside is not None:
+                self._send_and_receive(self._aside)
+                if len(self._awaited) <= behind_max:
+                    return
+                await self._aside.wait()
         except EmbedderUnavailable as error:
             logger.warning("%s", error)
-        finally:
-            aside.close()
+            self.end()
+
+    def _send_and_receive(self, aside: Aside) -> None:
+        for texts in self._unsent:
+            aside.send(texts)
+            self._awaited.extend(texts)
+        self._unsent.clear()
+        for vector in aside.received():
+            self._ready[self._awaited.popleft()] = vector
 
 
 def start_aside(embedder: Embedder) -> Aside | None:
@@ -113,3 +113,13 @@ def start_aside(embedder: Embedder) -> Aside | None:
         return embedder.start_aside() if isinstance(embedder, Separable) else None
     except EmbedderUnavailable:
         return None
+
+
+async def embed_aside(aside: Aside, texts: Sequence[str]) -> list[bytes]:
+    """One batch, awaited, when nothing else is outstanding."""
+    aside.send(texts)
+    vectors = aside.received()
+    while len(vectors) < len(texts):
+        await aside.wait()
+        vectors += aside.received()
+    return vectors

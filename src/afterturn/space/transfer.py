@@ -45,16 +45,14 @@ async def import_drafts(
     """Returns when all is stored. A long import is embedded while it goes on, where another process can do that."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is no list of drafts. Pass afterturn.Draft objects.")
-    if parts.embedding is None:
-        return await _Import(parts, space, group, None).run(iter(drafts), progress)
-    expected = len(drafts) if isinstance(drafts, Sized) else 0
-    following = parts.embedding.follow(parts.tenant, space, expected=expected)
-    imported, _ = await asyncio.gather(
-        _Import(parts, space, group, following).run(iter(drafts), progress), following.run(), return_exceptions=True
-    )
-    if isinstance(imported, BaseException):
-        raise imported
-    return imported
+    following = parts.embedding.follow(parts.tenant, space) if parts.embedding is not None else None
+    try:
+        if following is not None and isinstance(drafts, Sized):
+            following.expect(len(drafts))
+        return await _Import(parts, space, group, following).run(iter(drafts), progress)
+    finally:
+        if following is not None:
+            following.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +65,12 @@ class _Import:
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
         """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
         created = total = 0
-        try:
-            while chunk := await _admitted(self.parts, source):
-                created += await self._write(chunk)
-                total += len(chunk)
-                if progress:
-                    progress(total)
-            await self._write_rest()
-        finally:
-            if self.following is not None:
-                self.following.end()
+        while chunk := await _admitted(self.parts, source):
+            created += await self._write(chunk)
+            total += len(chunk)
+            if progress:
+                progress(total)
+        await self._write_rest()
         return Imported(created, total - created, self.group)
 
     async def _write(self, chunk: list[Admitted]) -> int:

@@ -14,6 +14,7 @@ from afterturn.lab.bench.bare import bare, prepare
 from afterturn.lab.bench.corpus import sentences
 from afterturn.lab.bench.report import Figure, Progress, Target, percentile
 from afterturn.lab.bench.rounds import Scale
+from afterturn.recall.following import embed_aside
 from afterturn.space.transfer import CHUNK
 
 SPACE = "user:bench"
@@ -131,10 +132,10 @@ async def _embed_aside(embedder: StaticEmbedder, texts: Sequence[str]) -> float:
     if aside is None:
         return math.inf
     try:
-        await aside.embed(["warm"])
+        await embed_aside(aside, ["warm"])
         began = perf_counter()
         for start in range(0, len(texts), CHUNK):
-            await aside.embed(texts[start : start + CHUNK])
+            await embed_aside(aside, texts[start : start + CHUNK])
         return perf_counter() - began
     finally:
         aside.close()

@@ -24,7 +24,7 @@ class Scale:
     idle_seconds: float
 
 
-FULL = Scale(rounds=150, import_rounds=3, imported=10_000, idle_seconds=3.0)
+FULL = Scale(rounds=150, import_rounds=7, imported=10_000, idle_seconds=3.0)
 QUICK = Scale(rounds=2, import_rounds=1, imported=200, idle_seconds=0.05)
 
 
