@@ -46,6 +46,9 @@ class Helper:
         self.hanging.set()
         await asyncio.Event().wait()
 
+    def stop(self) -> None:
+        self._back.clear()
+
     def close(self) -> None:
         self.gone.set()
 

@@ -89,8 +89,11 @@ class Aside(Protocol):
     async def wait(self) -> None:
         """Until more may be received. To be called only while something is outstanding."""
 
+    def stop(self) -> None:
+        """Has the process end, which has nothing to lose, and texts in its memory. Returns at once; `close` follows."""
+
     def close(self) -> None:
-        """Ends the process at once: it has nothing to lose, and texts in its memory. Twice is harmless."""
+        """Stops the process and waits, bounded, until it is gone. Twice is harmless."""
 
 
 @runtime_checkable

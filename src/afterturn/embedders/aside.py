@@ -82,10 +82,13 @@ class ChildEmbedder:
             loop.remove_reader(self._output)
             loop.remove_writer(self._input)
 
+    def stop(self) -> None:
+        self._process.kill()
+
     def close(self) -> None:
         if self._pipes[0].closed:
             return
-        self._process.kill()
+        self.stop()
         # Its end of the pipe goes with it. Asking for its end again and again, as `wait` does, takes 10 ms longer.
         hung_up = select.poll()
         hung_up.register(self._input, 0)
@@ -126,7 +129,8 @@ class ChildEmbedder:
         end = _LENGTH_BYTES + size
         if len(self._unread) < max(end, _LENGTH_BYTES):
             return None
-        frame = bytes(self._unread[_LENGTH_BYTES:end])
+        with memoryview(self._unread) as unread:
+            frame = bytes(unread[_LENGTH_BYTES:end])
         del self._unread[:end]
         return frame
 

@@ -70,8 +70,11 @@ class Following:
         return put
 
     async def wait(self) -> bool:
-        """Until all is back that will come. Whether anything is left to be stored."""
+        """Until all is back that will come; nothing may be taken afterwards. Whether anything is left to be stored."""
         await self._exchange(behind_max=0)
+        if self._aside is not None:
+            # A process takes 5 ms to end. The rest is stored meanwhile.
+            self._aside.stop()
         return bool(self._ready)
 
     async def is_over(self, *, within: float) -> bool:
