@@ -171,6 +171,7 @@ async def test_waking_runs_what_came_since(bench: Bench) -> None:
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
     await asyncio.wait({task})
+    assert task.cancelled()
 
 
 async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> None:

@@ -61,6 +61,7 @@ async def test_odd_times_to_wait_do_not_raise(memory: afterturn.Memory, within: 
         await turn.inject(messages, within=within)  # type: ignore[arg-type]
         messages.append(assistant("Hello."))
     await turn.wait_recorded(within=within if within != -1 else 5.0)  # type: ignore[arg-type]
+    assert await turn.wait_recorded(within=5.0)
 
 
 async def test_a_list_that_can_not_grow_leaves_the_block_for_one_that_can(memory: afterturn.Memory) -> None:
