@@ -21,7 +21,8 @@ from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.types import ConversationKey, Event, Finding, Job, JobKind, JobState, Selector, new_job
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.base.worker import ThreadWorker
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder, RecorderParts

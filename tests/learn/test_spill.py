@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.base.types import BlockRow, Message, Selector
+from afterturn.base.turns import BlockRow, Message
+from afterturn.base.types import Selector
 from afterturn.learn.recording import Recording
 from afterturn.learn.spill import Spill
 

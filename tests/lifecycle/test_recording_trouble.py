@@ -12,7 +12,8 @@ from ears import WAIT, WORDS, Ears, exchange
 import afterturn
 from afterturn.base.errors import StoreLocked
 from afterturn.base.terms import content_hash
-from afterturn.base.types import Kind, Message
+from afterturn.base.turns import Message
+from afterturn.base.types import Kind
 from afterturn.learn import recorder
 from afterturn.learn.recording import Recording
 from afterturn.learn.spill import Spill

@@ -10,7 +10,8 @@ import pytest
 import afterturn
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
-from afterturn.base.types import BlockRow, ConversationKey, Event, Scope, Selector, TurnRow, TurnStatus
+from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
+from afterturn.base.types import Event, Scope, Selector
 from afterturn.space.export import PAGE, export_lines
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock

@@ -10,20 +10,8 @@ import pytest
 
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
-from afterturn.base.types import (
-    BlockRow,
-    ConversationKey,
-    EmbedderIdentity,
-    Event,
-    Job,
-    Kind,
-    LaneQuery,
-    Scope,
-    Selector,
-    TurnRow,
-    TurnStatus,
-    Verb,
-)
+from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
+from afterturn.base.types import EmbedderIdentity, Event, Job, Kind, LaneQuery, Scope, Selector, Verb
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation

@@ -1,7 +1,8 @@
 """What the model can see, read from the messages."""
 
 from afterturn.base.terms import content_hash
-from afterturn.base.types import BlockRow, Excerpt, Message
+from afterturn.base.turns import BlockRow, Message
+from afterturn.base.types import Excerpt
 from afterturn.context.block import Block, render
 from afterturn.testing.entries import NOW, hit
 from afterturn.turn.ledger import Ledger, read_ledger

@@ -44,6 +44,21 @@ class Config:
     recall_score_min: float = _key(
         0.16, "score 0 to 1", "How good a match must be to be worth the model's attention.", least=0
     )
+    cues_max: int = _key(4, "cues", "How often a host may name a new focus in one turn.", least=0)
+    refined: bool = _key(False, "", "A model chooses among what was found; one call of it for each user message.")
+    # model
+    model: str | None = _key(None, "name", "The model behind `model_url`, for refined recall and compaction.")
+    model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
+    model_key: str | None = _key(None, "secret", "What that server wants as a bearer token.")
+    model_timeout: float = _key(30.0, "seconds", "When a call of the model is given up; no turn waits for it.", least=0)
+    window_tokens: int | None = _key(
+        None, "tokens", "The model's context window; then an event warns when memory takes much of it.", least=1
+    )
+    window_share_max: float = _key(0.1, "share 0 to 1", "From which share of the window that event warns.", least=0)
+    # standing context
+    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "Which files are read as standing context.")
+    context_file_bytes_max: int = _key(16384, "bytes", "A longer context file is cut, and says so.", least=256)
+    standing_bytes_max: int = _key(32768, "bytes", "The size of the standing block.", least=512)
     # budgets
     entry_bytes_max: int = _key(
         512, "bytes", "A memory's share of a block; longer ones show their best window.", least=64

@@ -10,12 +10,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from afterturn.base.turns import (
+    BlockRow,
+    CarriedRow,
+    ConversationKey,
+    ConversationState,
+    RecallRow,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+)
 from afterturn.base.types import (
     Added,
     Admitted,
-    BlockRow,
     Changes,
-    ConversationKey,
     EmbedderIdentity,
     Entry,
     Erased,
@@ -32,8 +40,6 @@ from afterturn.base.types import (
     Selector,
     Status,
     Step,
-    TurnRow,
-    TurnStatus,
 )
 
 if TYPE_CHECKING:
@@ -301,7 +307,7 @@ class Conversations(Protocol):
         """The tenant's open turns that were neither started nor touched since `idle_since`; how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        """Idempotent by hash."""
+        """Idempotent by hash, but that an injection puts it in sight again."""
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
         """Oldest first, without the refs of what was forgotten.
@@ -310,8 +316,40 @@ class Conversations(Protocol):
         them, and they must still be told from what was said (C5).
         """
 
+    def state(self, key: ConversationKey) -> ConversationState:
+        """As if it were new where there is no such conversation."""
+
+    def clear(self, key: ConversationKey, *, at: float, compacted: bool) -> None:
+        """From now on no block of the past is in sight, and nothing is carried. `compacted` counts a compaction."""
+
+    def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
+        """Kept for the next turn, in place of what was carried before."""
+
+    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
+        """Without the candidates that were forgotten; None when none of them is left."""
+
+    def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
+        """True for the one call that ends it."""
+
+    def find_standing(self, key: ConversationKey) -> StandingRow | None:
+        """None before the first, and once a memory in it was forgotten."""
+
+    def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
+        """None: it is made anew when it is next asked for."""
+
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
         """Ids, newest activity first; `before` continues after that id."""
+
+
+class Recalls(Protocol):
+    """What recalls of a conversation came to, bounded per space: the oldest go first."""
+
+    def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
+        """One row for each correlation and phase; a later one replaces it."""
+
+    def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
+        """Oldest first, the newest `limit`; with `turn`, those asked or handed over in it. What was forgotten is absent
+        from their candidates, and a question that went with its conversation took its row along."""
 
 
 class Timeline(Protocol):
@@ -341,6 +379,8 @@ class Unit(Protocol):
     def jobs(self) -> Jobs: ...
     @property
     def conversations(self) -> Conversations: ...
+    @property
+    def recalls(self) -> Recalls: ...
     @property
     def timeline(self) -> Timeline: ...
 

@@ -24,6 +24,7 @@ class Status(StrEnum):
     ACTIVE = "active"
     SUPERSEDED = "superseded"
     DELETED = "deleted"
+    PROPOSED = "proposed"
     EXPIRED = "expired"
     UNDONE = "undone"
     QUARANTINED = "quarantined"
@@ -220,7 +221,8 @@ class LaneQuery:
     `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
     `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
     only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
-    id is another conversation (L2). Without `owner` the id alone counts.
+    id is another conversation (L2). Without `owner` the id alone counts. Records of the conversation that were recorded
+    after `seen_since` are not given: a host that hides its messages still shows them to its model (L9).
     """
 
     scope: Scope
@@ -230,6 +232,7 @@ class LaneQuery:
     owner: str | None = None
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
+    seen_since: float | None = None
     filter: Filter = Filter()
     evidence: bool = False
 
@@ -361,55 +364,6 @@ class Job:
 def new_job(kind: JobKind, job_id: str, tenant: str, space: str, at: float) -> Job:
     """For the whole space, so that those which wait coalesce; due at `at`."""
     return Job(job_id, kind, tenant, space, "{}", at)
-
-
-class TurnStatus(StrEnum):
-    OPEN = "open"
-    COMPLETED = "completed"
-    ABORTED = "aborted"
-    ABANDONED = "abandoned"
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationKey:
-    """The same id under another owner is another conversation (L2). `space` is the owner's."""
-
-    tenant: str
-    space: str
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRow:
-    """A stored turn. `user_hash` finds its user message again in a list that the host has rebuilt."""
-
-    id: str
-    status: TurnStatus
-    started_at: float
-    user_hash: str
-    ended_at: float | None = None
-    recorded_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRow:
-    """A block that was really injected (H5), by the hash of its bytes."""
-
-    hash: str
-    turn: str
-    refs: tuple[str, ...]
-    size_bytes: int
-    injected_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message as a dialect reads it. `speaker` is a role or a name; `text` may be blank."""
-
-    role: str
-    text: str
-    speaker: str
-    hash: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,36 @@
-"""What the turn needs from a message format. Dialects read the host's messages and never edit one."""
+"""What a message format has to tell. Dialects read the host's messages and never edit one; `history` does the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from afterturn.base.types import Message
+from afterturn.base.turns import Message
 
 Strip: TypeAlias = Callable[[str], str]
 """Takes our own blocks out of a text; whoever knows their hashes supplies it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """The messages of one turn, as they will be recorded (C1); empty when its user message is not in the list.
+class Element:
+    """One element of a host's list: mostly one message. Anthropic puts tool results and what the user adds into one,
+    Gemini a model's words and its calls.
 
-    `ends_complete`: the list ends in an assistant's message and no call is open. Elements that can not be read are
-    left out.
+    `calls` are the ids of the calls it makes and `answers` those it responds to, in order; a call without an id is
+    named by its tool, as Gemini's are.
     """
 
     messages: tuple[Message, ...]
-    ends_complete: bool
+    calls: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
 
 
 class Dialect(Protocol):
@@ -28,20 +39,20 @@ class Dialect(Protocol):
     @property
     def name(self) -> str: ...
 
-    def read(self, message: object) -> Message | None:
-        """The message's role, text and speaker; None for an element that this dialect does not know."""
+    def speaks(self, message: object) -> bool | None:
+        """True for a message that only this format has, False for one of another's, None when it could be this one."""
 
-    def latest_user(self, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
-        """Where the user last said something, and what: not blank once our own blocks are out of it."""
+    def read(self, message: object) -> Element | None:
+        """Roles are system, user, assistant and tool. None for an element that this dialect does not know.
 
-    def has_open_call(self, messages: Sequence[object]) -> bool:
-        """Whether the last assistant message waits for a response to one of its calls."""
+        Reasoning is no text. A message without anything in it has one blank message.
+        """
 
-    def is_point(self, messages: Sequence[object]) -> bool:
-        """Whether a block may be appended now: after a user's message or after all responses to the calls (H1)."""
+    def said(self, role: str, text: str) -> Mapping[str, Any]:
+        """A new message of the user's or the assistant's; a block goes in as the user's."""
 
-    def element(self, text: str) -> Mapping[str, Any]:
-        """A new message with the user's role that carries a block."""
+    def merged(self, message: object, text: str) -> object | None:
+        """A copy of a user's element with `text` after what it holds; None when it can not be extended."""
 
-    def exchange(self, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:
-        """The turn that began with the last user message of that content hash."""
+    def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
+        """As this format's requests list tools."""

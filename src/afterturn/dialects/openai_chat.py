@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from afterturn.base.terms import content_hash
-from afterturn.base.types import Message
+from afterturn.base.turns import Message
 from afterturn.dialects.dialect import Exchange, Strip
 from afterturn.dialects.fields import field, list_field, text_field
 

@@ -10,21 +10,8 @@ from typing import TypeAlias
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.ports import Ids, Unit
-from afterturn.base.types import (
-    BlockRow,
-    ConversationKey,
-    Draft,
-    JobKind,
-    Kind,
-    Message,
-    Operation,
-    Origin,
-    Target,
-    TurnRow,
-    TurnStatus,
-    Verb,
-    new_job,
-)
+from afterturn.base.turns import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
+from afterturn.base.types import Draft, JobKind, Kind, Operation, Origin, Target, Verb, new_job
 from afterturn.guard.gate import Gate
 
 Key: TypeAlias = tuple[str, str, str, str]

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from afterturn.base.ports import Unit
-from afterturn.base.types import ConversationKey, Entry, Event, Filter, Operation, Scope, Status, Step
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Entry, Event, Filter, Operation, Scope, Status, Step
 
 EXPORT_FORMAT = 1
 PAGE = 1000

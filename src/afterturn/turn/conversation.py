@@ -19,7 +19,7 @@ from afterturn.base.names import check_name
 from afterturn.base.ports import Clock, Ids, Store, Unit
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.terms import content_hash
-from afterturn.base.types import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
+from afterturn.base.turns import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
 from afterturn.context.block import Block, strip_blocks
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Exchange, Strip

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from afterturn.base.terms import content_hash
-from afterturn.base.types import BlockRow, Message
+from afterturn.base.turns import BlockRow, Message
 from afterturn.context.block import find_blocks, strip_blocks
 
 

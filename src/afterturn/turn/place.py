@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_name, check_space
-from afterturn.base.types import ConversationKey
+from afterturn.base.turns import ConversationKey
 
 
 @dataclass(frozen=True, slots=True)

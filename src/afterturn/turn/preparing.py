@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement
-from afterturn.base.types import BlockRow, Hit, Recollection, Scope
+from afterturn.base.turns import BlockRow
+from afterturn.base.types import Hit, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.recall.budget import Budget, choose

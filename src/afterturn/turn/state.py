@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from afterturn.base.slot import Slot
-from afterturn.base.types import BlockRow
+from afterturn.base.turns import BlockRow
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch

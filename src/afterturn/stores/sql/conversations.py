@@ -1,6 +1,6 @@
 """Conversations with their turns and the blocks that were really injected into them."""
 
-from afterturn.base.types import BlockRow, ConversationKey, TurnRow, TurnStatus
+from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
 

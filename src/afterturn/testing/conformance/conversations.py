@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from afterturn.base.ports import Store
-from afterturn.base.types import BlockRow, ConversationKey, Event, Scope, TurnRow, TurnStatus
+from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
+from afterturn.base.types import Event, Scope
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT
 
 _TURN = TurnRow("turn-1", TurnStatus.OPEN, 10.0, "hash of hello")

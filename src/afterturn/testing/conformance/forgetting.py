@@ -6,7 +6,8 @@ import pytest
 
 from afterturn.base.errors import InvalidInput, NotFound
 from afterturn.base.ports import Store, Unit
-from afterturn.base.types import BlockRow, Event, Filter, Job, Selector, Status, TurnRow, TurnStatus, Verb
+from afterturn.base.turns import BlockRow, TurnRow, TurnStatus
+from afterturn.base.types import Event, Filter, Job, Selector, Status, Verb
 from afterturn.testing.conformance.scene import (
     ADA,
     SMALL,

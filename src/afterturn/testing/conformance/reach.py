@@ -3,7 +3,8 @@
 import pytest
 
 from afterturn.base.ports import Store
-from afterturn.base.types import BlockRow, ConversationKey, Job, Scope, Selector, Verb
+from afterturn.base.turns import BlockRow, ConversationKey
+from afterturn.base.types import Job, Scope, Selector, Verb
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT, add, forget, get, record
 from afterturn.testing.drafts import operation
 

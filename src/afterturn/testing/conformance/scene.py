@@ -5,9 +5,9 @@ from typing import Any
 
 from afterturn.base.ports import Store
 from afterturn.base.terms import terms
+from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
-    ConversationKey,
     Draft,
     EmbedderIdentity,
     Entry,

@@ -6,7 +6,8 @@ import pytest
 
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import ConversationKey, Filter, Kind, LaneQuery, Scope, Target, TurnRow, TurnStatus, Verb
+from afterturn.base.turns import ConversationKey, TurnRow, TurnStatus
+from afterturn.base.types import Filter, Kind, LaneQuery, Scope, Target, Verb
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
