@@ -19,7 +19,7 @@ from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
-from afterturn.base.ports import Clock, Embedder, Ids, Store
+from afterturn.base.ports import Clock, Embedder, Ids, Store, Worker
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
@@ -50,6 +50,9 @@ class Parts:
     embedder: Embedder | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
+    loop: Callable[[str], PrivateLoop] = PrivateLoop
+    worker: Callable[[str, int], Worker] = ThreadWorker
+    store: Callable[[Path, Config, Clock], Store] | None = None
 
 
 class MemoryCore:
@@ -64,8 +67,8 @@ class MemoryCore:
         self._events = events
         self._supervisor = Supervisor()
         # Apart from each other, so that an embedder that hangs keeps no turn from being written to a file.
-        self._worker = ThreadWorker("afterturn-embed")
-        self._files = ThreadWorker("afterturn-files")
+        self._worker = parts.worker("afterturn-embed", 1)
+        self._files = parts.worker("afterturn-files", 1)
         self._gate = Gate(config, parts.clock, parts.ids)
         self._lock = threading.Lock()
         self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
@@ -96,7 +99,7 @@ class MemoryCore:
     def _open(self) -> None:
         # Kept here and not handed over: whoever waits for it may be cancelled, and the store still wants closing.
         assert self._target is not None
-        self._store = _open_store(self._target, self.config, self._parts.clock)
+        self._store = _open_store(self._target, self.config, self._parts)
 
     def _connect(self, store: Store | None) -> None:
         parts, config, events = self._parts, self.config, self._events
@@ -336,10 +339,12 @@ class _NoStore:
         raise StoreUnavailable(_OFF)
 
 
-def _open_store(target: Path, config: Config, clock: Clock) -> Store:
+def _open_store(target: Path, config: Config, parts: Parts) -> Store:
+    if parts.store is not None:
+        return parts.store(target, config, parts.clock)
     from afterturn.stores.sqlite.store import open_store
 
-    return open_store(target, config, clock)
+    return open_store(target, config, parts.clock, worker=parts.worker)
 
 
 def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
@@ -390,6 +395,6 @@ def make_core(
     target: Path | None, config: Config, parts: Parts, on_event: Callable[[Event], None] | None
 ) -> MemoryCore:
     """A memory that is not started yet, on a loop that is."""
-    loop = PrivateLoop("afterturn")
+    loop = parts.loop("afterturn")
     loop.start()
     return MemoryCore(loop, target, config, parts, Events(parts.clock, config.tenant, on_event))

@@ -30,10 +30,13 @@ C_co = TypeVar("C_co", covariant=True)
 
 
 class PrivateLoop:
-    """One event loop in one daemon thread. Its methods may be called from any thread."""
+    """One event loop in one daemon thread. Its methods may be called from any thread.
 
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+    `loop` is for whoever has another way to run it than a thread, and `start` to override (a simulation does).
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop or asyncio.new_event_loop()
         self._pid = os.getpid()
         # Whatever was accepted under this lock is on the loop before its last piece of work is.
         # A signal's handler may post while its own thread does.
@@ -142,7 +145,7 @@ class PrivateLoop:
         return self._joined(gone=self._gone.wait_blocking(within=within))
 
     def _joined(self, *, gone: bool | None) -> bool:
-        if gone:
+        if gone and self._thread.is_alive():
             self._thread.join(_JOIN)
         return gone is True
 
@@ -159,13 +162,17 @@ class PrivateLoop:
         try:
             self._loop.run_forever()
         finally:
-            self._closed = True
-            _cancel_all(self._loop)
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._bridge.flush()
-            asyncio.set_event_loop(None)
-            self._loop.close()
-            self._gone.settle(True)
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        """When the loop has stopped: ends what still runs, and tells those who wait."""
+        self._closed = True
+        _cancel_all(self._loop)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._bridge.flush()
+        asyncio.set_event_loop(None)
+        self._loop.close()
+        self._gone.settle(True)
 
 
 _CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."

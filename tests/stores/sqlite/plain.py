@@ -7,7 +7,6 @@ from typing import Any
 
 from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
-from afterturn.base.worker import ThreadWorker
 from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import Engine, open_place
 from afterturn.stores.sqlite.session import ApswSession
@@ -44,7 +43,7 @@ def open_plain(path: Path, **settings: Any) -> Engine:
 
 
 def plain_store(path: Path, **settings: Any) -> SqliteStore:
-    return SqliteStore(open_plain(path, **settings), ThreadWorker("test-write"), ThreadWorker("test-read", 2))
+    return SqliteStore(open_plain(path, **settings))
 
 
 def with_schema(place: Place, *migrations: Sequence[str]) -> Place:

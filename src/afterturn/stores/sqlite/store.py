@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import MemoryClosed
@@ -22,6 +22,7 @@ from afterturn.stores.sqlite.reads import Read
 from afterturn.stores.sqlite.writes import Outcome, Write
 
 R = TypeVar("R")
+Workers: TypeAlias = Callable[[str, int], Worker]
 logger = logging.getLogger(__name__)
 GROUP_WRITES_MAX = 128
 _HALT_WAIT = 1.0
@@ -34,23 +35,25 @@ class _Pending(NamedTuple):
     future: asyncio.Future[Any]
 
 
-def open_store(path: Path, config: Config, clock: Clock, *, vfs: str | None = None) -> "SqliteStore":
+def open_store(
+    path: Path, config: Config, clock: Clock, *, vfs: str | None = None, worker: Workers = ThreadWorker
+) -> "SqliteStore":
     """Blocks while the file is checked and migrated; raises the specific StoreError. Call it off the loop."""
-    engine = open_engine(path, config, clock, vfs=vfs)
-    return SqliteStore(engine, ThreadWorker("afterturn-write"), ThreadWorker("afterturn-read", READERS))
+    return SqliteStore(open_engine(path, config, clock, vfs=vfs), worker)
 
 
 class SqliteStore:
-    def __init__(self, engine: Engine, writer: Worker, reader: Worker) -> None:
+    def __init__(self, engine: Engine, worker: Workers = ThreadWorker) -> None:
         self.engine = engine
         self.write_now = engine.write_now
         self.read_now = engine.read_now
         self._now = engine.place.clock.monotonic
-        self._writer = writer
-        self._reader = reader
+        self._worker = worker
+        self._writer = worker("afterturn-write", 1)
+        self._reader = worker("afterturn-read", READERS)
         self._pending: deque[_Pending] = deque()
         self._kicked: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-        self._asides: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._asides: set[Worker] = set()
         self._stopping = threading.Event()
         self._closing = threading.Lock()
         self._closed = False
@@ -96,7 +99,7 @@ class SqliteStore:
         if self.engine.is_foreign():
             return
         # Another thread than the loop's, which must stay free to take the results of the last writes.
-        await self._threaded("afterturn-close", lambda future: self.close_now(within=within))
+        await self._apart("afterturn-close", lambda future: self.close_now(within=within))
 
     def close_now(self, *, within: float) -> None:
         """`close` for callers without a loop. A second caller waits for the first."""
@@ -123,12 +126,8 @@ class SqliteStore:
             logger.warning("the store %s was left open: work on it does not end", self.engine.place.path)
 
     def _ended(self, deadline: float) -> bool:
-        for worker in (self._writer, self._reader):
-            if not worker.close(within=deadline - self._now()):
-                return False
-        for thread in list(self._asides):
-            thread.join(max(0.0, deadline - self._now()))
-        return not any(thread.is_alive() for thread in self._asides)
+        workers = (self._writer, self._reader, *self._asides)
+        return all(worker.close(within=max(0.0, deadline - self._now())) for worker in workers)
 
     def _check_open(self) -> None:
         self.engine.check_usable()
@@ -179,22 +178,22 @@ class SqliteStore:
         return await future
 
     async def _aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
-        """Runs what takes long on a thread of its own. Cancelling the await stops it at its next step."""
+        """Runs what takes long on a worker of its own. Cancelling the await stops it at its next step."""
         self._check_open()
-        return await self._threaded(_ASIDE, lambda future: work(lambda: future.cancelled() or self._stopping.is_set()))
+        return await self._apart(_ASIDE, lambda future: work(lambda: future.cancelled() or self._stopping.is_set()))
 
-    async def _threaded(self, name: str, work: Callable[[asyncio.Future[R]], R]) -> R:
+    async def _apart(self, name: str, work: Callable[[asyncio.Future[R]], R]) -> R:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        thread = threading.Thread(target=_run_for, args=(loop, future, partial(work, future)), name=name, daemon=True)
+        worker = self._worker(name, 1)
         if name == _ASIDE:
-            self._asides.add(thread)
-        thread.start()
+            self._asides.add(worker)
+        worker.post(partial(_run_for, loop, future, partial(work, future)))
         try:
             return await future
         finally:
-            if not future.cancelled():
-                thread.join()
+            if worker.close(within=0.0 if future.cancelled() else _HALT_WAIT):
+                self._asides.discard(worker)
 
 
 def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
