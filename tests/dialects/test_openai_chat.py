@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.terms import content_hash
+from afterturn.base.turns import Point
 from afterturn.dialects import find_dialect
+from afterturn.dialects.dialect import Said
+from afterturn.dialects.history import exchange, find_point, has_open_call, latest_user
 from afterturn.dialects.openai_chat import OpenAIChat
 
 CHAT = OpenAIChat()
@@ -49,31 +52,32 @@ def as_object(message: dict) -> SimpleNamespace:
     return SimpleNamespace(**fields)
 
 
+AFTER_USER, AFTER_TOOL = Point.USER_MESSAGE, Point.TOOL_RESULT
 POINTS = [
-    ([user("hi")], True),
-    ([SYSTEM, user("hi")], True),
-    ([user("hi"), SYSTEM], True),
-    ([user("hi"), DEVELOPER], True),
-    ([], False),
-    ([SYSTEM], False),
-    ([user("hi"), assistant("hello")], False),
-    ([user("hi"), assistant(None, "a")], False),
-    ([user("hi"), assistant(None, "a"), tool("a")], True),
-    ([user("hi"), assistant(None, "a", "b"), tool("a")], False),
-    ([user("hi"), assistant(None, "a", "b"), tool("b"), tool("a")], True),
-    ([user("hi"), assistant(None, "a"), user("wait")], False),
-    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b")], False),
-    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b"), tool("b")], True),
-    ([user("hi"), object()], False),
+    ([user("hi")], AFTER_USER),
+    ([SYSTEM, user("hi")], AFTER_USER),
+    ([user("hi"), SYSTEM], AFTER_USER),
+    ([user("hi"), DEVELOPER], AFTER_USER),
+    ([], None),
+    ([SYSTEM], None),
+    ([user("hi"), assistant("hello")], None),
+    ([user("hi"), assistant(None, "a")], None),
+    ([user("hi"), assistant(None, "a"), tool("a")], AFTER_TOOL),
+    ([user("hi"), assistant(None, "a", "b"), tool("a")], None),
+    ([user("hi"), assistant(None, "a", "b"), tool("b"), tool("a")], AFTER_TOOL),
+    ([user("hi"), assistant(None, "a"), user("wait")], None),
+    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b")], None),
+    ([user("hi"), assistant(None, "a"), tool("a"), assistant(None, "b"), tool("b")], AFTER_TOOL),
+    ([user("hi"), object()], None),
 ]
 
 
 @pytest.mark.parametrize("shape", [dict, as_object], ids=["dictionaries", "objects"])
-@pytest.mark.parametrize("messages, is_point", POINTS)
-def test_a_block_goes_after_the_user_or_after_all_results(messages, is_point, shape):
+@pytest.mark.parametrize("messages, point", POINTS)
+def test_a_block_goes_after_the_user_or_after_all_results(messages, point, shape):
     """H1: never between a call and its responses, never after the assistant."""
     shaped = [shape(message) if isinstance(message, dict) else message for message in messages]
-    assert CHAT.is_point(shaped) is is_point
+    assert find_point(CHAT, shaped) is point
 
 
 @pytest.mark.parametrize(
@@ -95,29 +99,29 @@ def test_a_block_goes_after_the_user_or_after_all_results(messages, is_point, sh
 )
 def test_a_call_is_open_until_each_response_is_there(messages, is_open):
     """H1: parallel calls, older function calls, and calls without ids."""
-    assert CHAT.has_open_call(messages) is is_open
+    assert has_open_call(CHAT, messages) is is_open
 
 
 def test_a_block_has_the_users_role():
     """H1: never system, which would promote untrusted text."""
-    assert CHAT.element("text") == {"role": "user", "content": "text"}
+    assert CHAT.said("user", "text") == {"role": "user", "content": "text"}
 
 
 def test_the_latest_user_message_is_not_one_of_our_blocks():
     """R1: an epoch begins with what a person said."""
     messages = [user("first"), assistant("yes"), user("second"), user("BLOCK"), SYSTEM]
-    assert CHAT.latest_user(messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
+    assert latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
 
 
 @pytest.mark.parametrize("content", ["   ", None, [{"type": "image_url", "image_url": {"url": "x"}}]])
 def test_a_user_message_without_text_is_not_looked_past(content):
     """R6: what was said before it is no new input."""
-    assert CHAT.latest_user([user("first"), assistant("yes"), user(content)], keep) is None
+    assert latest_user(CHAT, [user("first"), assistant("yes"), user(content)], keep) is None
 
 
 def test_a_list_without_a_user_has_no_latest_one():
     """R6: nothing said, nothing recalled."""
-    assert CHAT.latest_user([SYSTEM, assistant("hello"), user(None)], keep) is None
+    assert latest_user(CHAT, [SYSTEM, assistant("hello"), user(None)], keep) is None
 
 
 @pytest.mark.parametrize(
@@ -141,13 +145,13 @@ def test_a_message_is_read_as_a_person_would_read_it(message, text):
     """C1: text parts and refusals; images and odd parts leave nothing."""
     read = CHAT.read(message)
     assert read is not None
-    assert (read.text, read.hash) == (text, content_hash(text))
+    assert (read.text_of(read.role), read.messages[-1].hash) == (text, content_hash(text))
 
 
 def test_a_named_user_is_the_speaker():
     """C1: who said it is kept with what was said."""
     read = [CHAT.read(user("hi") | {"name": "ada"}), CHAT.read(user("hi")), CHAT.read(tool("a"))]
-    assert [message and message.speaker for message in read] == ["ada", "user", "tool"]
+    assert [element and element.messages[0].speaker for element in read] == ["ada", "user", "tool"]
 
 
 def test_an_exchange_is_what_was_said_since_the_users_message():
@@ -165,23 +169,23 @@ def test_an_exchange_is_what_was_said_since_the_users_message():
         tool("c", "result c"),
         assistant("the answer"),
     ]
-    exchange = CHAT.exchange(messages, content_hash("my question"), keep)
-    assert [(message.role, message.text) for message in exchange.messages] == [
+    found = exchange(CHAT, messages, content_hash("my question"), keep)
+    assert [(message.role, message.text) for message in found.messages] == [
         ("user", "my question"),
         ("assistant", "let me look"),
         ("tool", "result a"),
         ("tool", "result c"),
         ("assistant", "the answer"),
     ]
-    assert exchange.ends_complete
+    assert found.ends_complete
 
 
 def test_our_blocks_are_not_part_of_the_exchange():
     """C5: neither alone nor at the end of the user's own message."""
     messages = [user("question BLOCK"), user("BLOCK"), assistant("answer")]
-    exchange = CHAT.exchange(messages, content_hash("question"), lambda text: text.replace("BLOCK", ""))
-    assert [message.text.strip() for message in exchange.messages] == ["question", "answer"]
-    assert exchange.messages[0].hash == content_hash("question")
+    found = exchange(CHAT, messages, content_hash("question"), lambda text: text.replace("BLOCK", ""))
+    assert [message.text.strip() for message in found.messages] == ["question", "answer"]
+    assert found.messages[0].hash == content_hash("question")
 
 
 @pytest.mark.parametrize(
@@ -196,21 +200,21 @@ def test_our_blocks_are_not_part_of_the_exchange():
 )
 def test_a_turn_is_complete_when_the_assistant_had_the_last_word(ending, is_complete):
     """C1: with no call open."""
-    exchange = CHAT.exchange([user("question"), *ending], content_hash("question"), keep)
-    assert exchange.ends_complete is is_complete
+    found = exchange(CHAT, [user("question"), *ending], content_hash("question"), keep)
+    assert found.ends_complete is is_complete
 
 
 def test_equal_questions_belong_to_their_own_turns():
     """C3: the turn begins at the last of them."""
     messages = [user("again"), assistant("one"), user("again"), assistant("two")]
-    exchange = CHAT.exchange(messages, content_hash("again"), keep)
-    assert [message.text for message in exchange.messages] == ["again", "two"]
+    found = exchange(CHAT, messages, content_hash("again"), keep)
+    assert [message.text for message in found.messages] == ["again", "two"]
 
 
 def test_a_turn_whose_message_is_gone_has_no_exchange():
     """C1: nothing is recorded that did not begin with its user's message."""
-    exchange = CHAT.exchange([user("other"), assistant("answer")], content_hash("question"), keep)
-    assert (exchange.messages, exchange.ends_complete) == ((), False)
+    found = exchange(CHAT, [user("other"), assistant("answer")], content_hash("question"), keep)
+    assert (found.messages, found.ends_complete) == ((), False)
 
 
 class Hostile:
@@ -223,8 +227,8 @@ class Hostile:
 def test_what_can_not_be_read_is_left_out(caplog):
     """C1: a host's odd object costs its own record, not the turn."""
     messages = [user("question"), Hostile(), {"role": "narrator", "content": "x"}, None, assistant("answer")]
-    exchange = CHAT.exchange(messages, content_hash("question"), keep)
-    assert [message.text for message in exchange.messages] == ["question", "answer"]
+    found = exchange(CHAT, messages, content_hash("question"), keep)
+    assert [message.text for message in found.messages] == ["question", "answer"]
     assert "no role for you" in caplog.text
 
 
@@ -248,7 +252,7 @@ def on_another_thread(work):
 def test_an_object_can_not_end_memorys_thread(error, caplog):
     """C1: what a property raises is the object's doing, whatever it raises."""
     read = on_another_thread(lambda: CHAT.read(hostile_with(error)))
-    assert (read.role, read.text) == ("user", "")
+    assert read.said == (Said("user", ""),)
     assert "could not be read" in caplog.text
 
 
@@ -267,10 +271,10 @@ def test_text_of_a_subclass_becomes_plain():
 
     read = CHAT.read({"role": "user", "content": [{"type": "text", "text": Loud("quiet")}], "name": Loud("ada")})
     assert read is not None
-    assert [type(read.text), type(read.speaker)] == [str, str]
+    assert [type(read.said[0].text), type(read.said[0].name)] == [str, str]
     read = CHAT.read({"role": "user", "content": Loud("quiet")})
     assert read is not None
-    assert type(read.text) is str
+    assert type(read.said[0].text) is str
 
 
 class Counted(Sequence[object]):
@@ -296,7 +300,7 @@ LONG = 100_000
 def test_a_hand_over_looks_at_the_tail_only(filling):
     """R2: a host's step costs the same in a list of a hundred thousand messages."""
     messages = Counted([filling] * LONG + [user("question")])
-    CHAT.is_point(messages)
+    find_point(CHAT, messages)
     find_dialect(messages[-1:])
     assert messages.touched <= 1100
 
@@ -305,8 +309,8 @@ def test_a_hand_over_looks_at_the_tail_only(filling):
 def test_a_turn_reads_no_more_than_its_own_tail(filling):
     """C4: recording a turn does not read the conversation before it."""
     messages = Counted([filling] * LONG + [user("question"), assistant("answer")])
-    assert CHAT.latest_user(messages, keep) == (LONG, "question")
-    assert len(CHAT.exchange(messages, content_hash("question"), keep).messages) == 2
+    assert latest_user(CHAT, messages, keep) == (LONG, "question")
+    assert len(exchange(CHAT, messages, content_hash("question"), keep).messages) == 2
     assert messages.touched < 20
 
 
@@ -314,22 +318,22 @@ def test_a_turn_reads_no_more_than_its_own_tail(filling):
 def test_a_message_that_is_gone_is_not_looked_for_without_end(filling):
     """C1: a rewritten list is searched as far back as a turn may reach."""
     messages = Counted([filling] * LONG)
-    assert CHAT.exchange(messages, content_hash("question"), keep).messages == ()
+    assert exchange(CHAT, messages, content_hash("question"), keep).messages == ()
     assert messages.touched <= 10_000
 
 
 def test_results_of_a_call_that_is_out_of_sight_are_no_place_for_a_block():
     """H1: rather no block than one between a call and its responses."""
-    assert not CHAT.is_point([assistant(None, "a"), *[tool("b")] * 600])
+    assert not find_point(CHAT, [assistant(None, "a"), *[tool("b")] * 600])
 
 
 def test_the_hosts_objects_are_never_edited():
     """H3: everything is read, nothing is changed."""
     messages = [SYSTEM, user([{"type": "text", "text": "q"}]), assistant(None, "a"), tool("a"), assistant("x")]
     before = copy.deepcopy(messages)
-    CHAT.exchange(messages, content_hash("q"), str.upper)
-    CHAT.latest_user(messages, str.upper)
-    CHAT.is_point(messages)
+    exchange(CHAT, messages, content_hash("q"), str.upper)
+    latest_user(CHAT, messages, str.upper)
+    find_point(CHAT, messages)
     assert messages == before
 
 
@@ -349,7 +353,7 @@ odd = st.recursive(
 def test_no_list_makes_a_dialect_raise(messages):
     """§2: turn verbs never raise for what a host puts in its list."""
     find_dialect(messages)
-    CHAT.latest_user(messages, keep)
-    CHAT.is_point(messages)
-    exchange = CHAT.exchange(messages, content_hash(""), keep)
-    assert len(exchange.messages) <= len(messages)
+    latest_user(CHAT, messages, keep)
+    find_point(CHAT, messages)
+    found = exchange(CHAT, messages, content_hash(""), keep)
+    assert len(found.messages) <= len(messages)

@@ -1,24 +1,47 @@
 """Tells which message format a host's list is written in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from afterturn.base.errors import InvalidInput
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.openai_chat import OpenAIChat
 
-_OPENAI_CHAT = OpenAIChat()
+DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OpenAIChat(),)}
+"""By name. Where a list could be in several, the first of them is chosen: its messages are valid in the next two."""
+
 # A list may hold a hundred thousand messages. Formats do not mix within one; what hosts prepend stands at its start.
 _FIRST = 20
 _NEWEST = 200
 
 
-def find_dialect(messages: Sequence[object]) -> Dialect | None:
+def get_dialect(name: str) -> Dialect:
+    if (dialect := DIALECTS.get(name)) is None:
+        raise InvalidInput(f"There is no dialect {name!r}. Name one of {', '.join(DIALECTS)}.")
+    return dialect
+
+
+def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialect | None:
     """None when no known format fits. An empty list is taken for OpenAI chat, since nothing speaks against it.
 
-    Of a long list the beginning and the end are read.
+    Of a long list the beginning and the end are read. A format that the host has named is not doubted.
     """
+    if named is not None:
+        return DIALECTS.get(named)
     newest = messages[-_NEWEST:]
-    first = messages[: min(_FIRST, len(messages) - len(newest))]
-    verdicts = {_OPENAI_CHAT.speaks(message) for message in (*first, *newest)}
-    if False in verdicts or (verdicts and True not in verdicts):
-        return None
-    return _OPENAI_CHAT
+    looked_at = [*messages[: min(_FIRST, len(messages) - len(newest))], *newest]
+    possible = list(_possible(looked_at))
+    for dialect, is_certain in possible:
+        if is_certain:
+            return dialect
+    for dialect, _ in possible:
+        if not looked_at or any(dialect.read(message) is not None for message in looked_at):
+            return dialect
+    return None
+
+
+def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
+    """The formats that nothing speaks against, and whether something speaks for them."""
+    for dialect in DIALECTS.values():
+        verdicts = {dialect.speaks(message) for message in messages}
+        if False not in verdicts:
+            yield dialect, True in verdicts

@@ -22,7 +22,8 @@ from afterturn.base.terms import content_hash
 from afterturn.base.turns import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
 from afterturn.context.block import Block, strip_blocks
 from afterturn.dialects.detection import find_dialect
-from afterturn.dialects.dialect import Dialect, Exchange, Strip
+from afterturn.dialects.dialect import Dialect, Strip
+from afterturn.dialects.history import Exchange, exchange, latest_user
 from afterturn.learn.recorder import Recorder
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.place import Place
@@ -316,12 +317,12 @@ class ConversationCore:
         strip = functools.partial(
             strip_blocks, known_hashes={**self._blocks, **{row.hash: row for row in state.blocks}}
         )
-        exchange = _exchange(dialect, messages, state.user_hash, strip)
-        if not exchange.messages:
+        found = _exchange(dialect, messages, state.user_hash, strip)
+        if not found.messages:
             return None, "no_exchange"
-        if not completed and not exchange.ends_complete:
+        if not completed and not found.ends_complete:
             return None, "no_final_answer"
-        if not is_exchange(exchange.messages):
+        if not is_exchange(found.messages):
             return None, "no_exchange"
         return (
             Recording(
@@ -333,7 +334,7 @@ class ConversationCore:
                 started_at=state.started_at,
                 epoch=state.epoch,
                 user_hash=state.user_hash,
-                messages=tuple(_spoken_by(message, state.speaker) for message in exchange.messages),
+                messages=tuple(_spoken_by(message, state.speaker) for message in found.messages),
                 agent=place.agent,
                 project=place.project,
                 blocks=tuple(state.blocks),
@@ -372,10 +373,10 @@ class ConversationCore:
 
 def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: Strip) -> Exchange:
     """From the turn's user message on; from the latest one when the host has rewritten it since the turn began."""
-    if user_hash and (found := dialect.exchange(messages, user_hash, strip)).messages:
+    if user_hash and (found := exchange(dialect, messages, user_hash, strip)).messages:
         return found
-    latest = dialect.latest_user(messages, strip)
-    return dialect.exchange(messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+    latest = latest_user(dialect, messages, strip)
+    return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
 
 
 def _spoken_by(message: Message, speaker: str | None) -> Message:

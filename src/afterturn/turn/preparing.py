@@ -17,6 +17,7 @@ from afterturn.base.turns import BlockRow
 from afterturn.base.types import Hit, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.history import latest_user, spoken
 from afterturn.recall.budget import Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall
 from afterturn.turn.ledger import Ledger, read_ledger
@@ -68,10 +69,10 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
     dialect, messages = shown.dialect, shown.messages
     blocks = {**shown.blocks, **{row.hash: row for row in unit.conversations.blocks(place.key)}}
     epoch = unit.operations.epoch(place.tenant, place.writes)
-    said = dialect.latest_user(messages, functools.partial(strip_blocks, known_hashes=blocks))
+    said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=blocks))
     if said is None or not config.recall or config.recall_entries_max == 0 or is_acknowledgement(said[1]):
         return Reading(blocks, epoch, said, None)
-    seen = [message for element in messages if (message := dialect.read(element)) is not None]
+    seen = spoken(dialect, messages)
     question = Question(said[1][:QUESTION_CHARS_MAX], place, read_ledger(seen, blocks.values()))
     return Reading(blocks, epoch, said, question)
 

@@ -10,6 +10,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.dialects.detection import find_dialect
+from afterturn.dialects.history import find_point
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.state import TurnState, snapshot
 
@@ -70,13 +71,13 @@ class TurnVerbs:
         self._messages = messages
         prefetch = self._state.prefetch
         prepared = prefetch.peek()
-        if prepared is None or prepared.block is None or not prepared.dialect.is_point(messages):
+        if prepared is None or prepared.block is None or not find_point(prepared.dialect, messages):
             return None
         taken = prefetch.take()
         if taken is None or taken.block is None:
             return None
         point = _point(messages)
-        element = cast(M, taken.dialect.element(taken.block.text))
+        element = cast(M, taken.dialect.said("user", taken.block.text))
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
         self._core.delivered(self._state, taken.block, point)
         messages.append(element)
@@ -124,7 +125,7 @@ class TurnVerbs:
         if self._state is None or self._left or self._state.prefetch.settled or self._state.prefetch.consumed:
             return 0.0
         dialect = find_dialect([messages[-1]]) if messages else None
-        if dialect is None or not dialect.is_point(messages):
+        if dialect is None or not find_point(dialect, messages):
             return 0.0
         if within is not None:
             return _bounded(within)
