@@ -20,6 +20,7 @@ from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 
+INDEXED = 3
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -36,7 +37,7 @@ def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_pat
     path = tmp_path / "memory.db"
     old = Place(path, Config(), SystemClock(), MIGRATIONS[:version], {k: v for k, v in AFTER.items() if k <= version})
     engine = open_place(old)
-    engine.write_now(lambda unit: _insert_entry(unit))  # type: ignore[arg-type]
+    engine.write_now(lambda unit: _insert_entry(unit, version))
     engine.close()
     engine = open_engine(path, Config(), SystemClock())
     scope = Scope("default", ("user:ada",))
@@ -46,7 +47,7 @@ def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_pat
     engine.close()
 
 
-def _insert_entry(unit: object) -> None:
+def _insert_entry(unit: object, version: int) -> None:
     session = unit._entries.session  # type: ignore[attr-defined]
     session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
     columns = {
@@ -69,6 +70,8 @@ def _insert_entry(unit: object) -> None:
     }
     marks = ", ".join("?" for _ in columns)
     session.run(f"INSERT INTO entry ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+    if version >= INDEXED:
+        AFTER[INDEXED](session)
 
 
 def test_a_new_store_keeps_no_copy(tmp_path: Path) -> None:

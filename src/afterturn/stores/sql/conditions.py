@@ -71,6 +71,10 @@ class Conditions:
             self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
         if query.visible_hashes:
             self.among("e.content_hash", sorted(query.visible_hashes), negated=True)
+        if query.seen_since is not None and query.conversation is not None:
+            this, values = _conversation(query)
+            unseen = f"e.kind <> 'record' OR e.recorded_at <= ? OR e.conversation IS NULL OR NOT ({this})"
+            self.add(f"({unseen})", query.seen_since, *values)
         self.filter(query.filter)
 
     def _lane(self, lane: Lane, query: LaneQuery) -> None:

@@ -1,32 +1,43 @@
-"""Conversations with their turns and the blocks that were really injected into them."""
+"""Conversations with their turns, counters and all that they keep from one turn to the next."""
 
-from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
+from afterturn.base.turns import (
+    BlockRow,
+    CarriedRow,
+    ConversationKey,
+    ConversationState,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+)
+from afterturn.stores.sql.blocks import Blocks
+from afterturn.stores.sql.carried import Carried
+from afterturn.stores.sql.conversation_keys import FIND, ConversationKeys
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.standing import Standing
 
-_FIND = (
-    "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
-    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
-)
 _BEFORE = (
     "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
     "WHERE b.space_key = c.space_key AND b.id = ?)"
 )
-_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({_FIND})"
+_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({FIND})"
+_STATE = (
+    "SELECT c.turns, c.compactions, c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
+)
 
 
 class SqlConversations:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._spaces = entries.spaces
+        self._keys = ConversationKeys(entries)
+        self._find, self._active = self._keys.find, self._keys.active
+        self._blocks = Blocks(entries)
+        self._carried = Carried(entries)
+        self._standing = Standing(entries)
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
-        row = self._session.row(
-            "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
-            (self._spaces.key(key.tenant, key.space), key.id, at, at),
-        )
-        return row is not None
+        return self._keys.open(key, at=at)
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
         conversation = self._active(key, turn.started_at)
@@ -58,7 +69,7 @@ class SqlConversations:
         found = self._find(key)
         if found is None:
             return False
-        values: list[Value] = [status.value, at, at if recorded else None, found[0], turn_id]
+        values: list[Value] = [status.value, at, at if recorded else None, found, turn_id]
         still = "recorded_at IS NULL" if recorded else "status = 'open'"
         ended = self._session.run(
             "UPDATE turn SET status = ?, ended_at = ?, recorded_at = ? "
@@ -66,12 +77,14 @@ class SqlConversations:
             values,
         )
         if ended:
-            self._touch(found[0], at)
+            self._keys.touch(found, at)
+        if recorded and ended:
+            self._session.run("UPDATE conversation SET turns = turns + 1 WHERE key = ?", (found,))
         return recorded and ended == 1
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
         self._session.run(
-            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({_FIND}) AND id = ? AND status = 'open'",
+            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({FIND}) AND id = ? AND status = 'open'",
             (at, key.tenant, key.space, key.id, turn_id),
         )
 
@@ -84,23 +97,49 @@ class SqlConversations:
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        conversation = self._active(key, block.injected_at)
-        row = self._session.row(
-            "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash",
-            (conversation, block.hash, block.turn, block.size_bytes, block.injected_at),
-        )
-        if row is not None:
-            self._session.run_many(
-                "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
-                [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
-            )
+        self._blocks.add(key, self._active(key, block.injected_at), block)
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
+        return self._blocks.known(key, self._find(key))
+
+    def state(self, key: ConversationKey) -> ConversationState:
+        row = self._session.row(_STATE, (key.tenant, key.space, key.id))
+        return ConversationState() if row is None else ConversationState(*row)
+
+    def clear(self, key: ConversationKey, *, at: float, compacted: bool) -> None:
+        conversation = self._active(key, at)
+        self._session.run(
+            "UPDATE conversation SET cleared_at = ? WHERE key = ? AND (cleared_at IS NULL OR cleared_at < ?)",
+            (at, conversation, at),
+        )
+        if compacted:
+            self._session.run(
+                "UPDATE conversation SET compactions = compactions + 1, compacted_at = ? WHERE key = ?",
+                (at, conversation),
+            )
+        self._blocks.hide(conversation)
+        self._carried.clear(conversation)
+
+    def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
+        self._carried.put(key.tenant, self._active(key, carried.settled_at), carried)
+
+    def find_carried(self, key: ConversationKey) -> CarriedRow | None:
         found = self._find(key)
-        own = [] if found is None else self._blocks(found)
-        known = {block.hash for block in own}
-        return [block for block in self._spent_blocks(key) if block.hash not in known] + own
+        return None if found is None else self._carried.find(key.tenant, found)
+
+    def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
+        found = self._find(key)
+        return found is not None and self._carried.drop(found, correlation)
+
+    def find_standing(self, key: ConversationKey) -> StandingRow | None:
+        found = self._find(key)
+        return None if found is None else self._standing.find(found)
+
+    def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
+        if standing is not None:
+            self._standing.put(key, self._active(key, standing.made_at), standing)
+        elif (found := self._find(key)) is not None:
+            self._standing.clear(found)
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
         after, values = ("", [tenant, space]) if before is None else (_BEFORE, [tenant, space, before])
@@ -110,44 +149,6 @@ class SqlConversations:
             [*values, limit],
         )
         return [conversation for (conversation,) in rows]
-
-    def _spent_blocks(self, key: ConversationKey) -> list[BlockRow]:
-        rows = self._session.rows(
-            "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
-            "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
-            (key.tenant, key.space),
-        )
-        return [BlockRow(block_hash, "", (), size_bytes, 0.0) for block_hash, size_bytes in rows]
-
-    def _blocks(self, found: Row) -> list[BlockRow]:
-        refs: dict[str, list[str]] = {}
-        for block_hash, ref in self._session.rows(
-            "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal", found
-        ):
-            refs.setdefault(block_hash, []).append(ref)
-        rows = self._session.rows(
-            "SELECT hash, turn, size_bytes, injected_at FROM block WHERE conversation_key = ? "
-            "ORDER BY injected_at, hash",
-            found,
-        )
-        return [
-            BlockRow(block_hash, turn, tuple(refs.get(block_hash, ())), size_bytes, injected_at)
-            for block_hash, turn, size_bytes, injected_at in rows
-        ]
-
-    def _find(self, key: ConversationKey) -> Row | None:
-        return self._session.row(_FIND, (key.tenant, key.space, key.id))
-
-    def _active(self, key: ConversationKey, at: float) -> int:
-        """The key of a conversation in which something happens now; made if it is new."""
-        self.open(key, at=at)
-        row = self._find(key)
-        assert row is not None
-        self._touch(row[0], at)
-        return int(row[0])
-
-    def _touch(self, key: int, at: float) -> None:
-        self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, key, at))
 
 
 def _turn(row: Row) -> TurnRow:

@@ -6,6 +6,7 @@ from afterturn.stores.sql.index import SqlIndex
 from afterturn.stores.sql.jobs import SqlJobs
 from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
+from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.text import TextIndex
@@ -24,6 +25,7 @@ class SqlUnit:
         self.index = SqlIndex(entries)
         self.jobs = SqlJobs(entries)
         self.conversations = SqlConversations(entries)
+        self.recalls = SqlRecalls(entries)
         self.timeline = SqlTimeline(entries)
 
     def flush(self) -> None:

@@ -208,7 +208,58 @@ _SEARCH = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH)
+_TURNS = (
+    "ALTER TABLE conversation ADD COLUMN turns INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversation ADD COLUMN compactions INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversation ADD COLUMN compacted_at REAL",
+    # Of the last compaction, reset or exhaustion: what was injected before is not in sight, however late it is stored.
+    "ALTER TABLE conversation ADD COLUMN cleared_at REAL",
+    """UPDATE conversation SET turns = (
+        SELECT count(*) FROM turn WHERE conversation_key = conversation.key AND recorded_at IS NOT NULL
+    )""",
+    "ALTER TABLE block ADD COLUMN point TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE block ADD COLUMN anchor TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE block ADD COLUMN text TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE block ADD COLUMN in_sight INTEGER NOT NULL DEFAULT 1",
+    # `names` are the references that `detail` holds, so that forgetting finds a row without reading it whole.
+    """CREATE TABLE carried (
+        conversation_key INTEGER PRIMARY KEY,
+        correlation TEXT NOT NULL,
+        names TEXT NOT NULL,
+        detail TEXT NOT NULL
+    )""",
+    """CREATE TABLE standing (
+        conversation_key INTEGER PRIMARY KEY,
+        made_at REAL NOT NULL,
+        text TEXT NOT NULL
+    )""",
+    """CREATE TABLE standing_ref (
+        conversation_key INTEGER NOT NULL,
+        ordinal INTEGER NOT NULL,
+        ref TEXT NOT NULL,
+        PRIMARY KEY (conversation_key, ordinal)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX standing_ref_name ON standing_ref (ref)",
+    """CREATE TABLE recall (
+        key INTEGER PRIMARY KEY,
+        space_key INTEGER NOT NULL,
+        conversation_key INTEGER NOT NULL,
+        correlation TEXT NOT NULL,
+        phase TEXT NOT NULL,
+        turn TEXT NOT NULL,
+        delivered_in TEXT NOT NULL,
+        asked_at REAL NOT NULL,
+        names TEXT NOT NULL,
+        detail TEXT NOT NULL,
+        UNIQUE (conversation_key, correlation, phase)
+    )""",
+    "CREATE INDEX recall_space ON recall (space_key)",
+    """CREATE UNIQUE INDEX entry_proposal
+        ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
+        WHERE kind = 'statement' AND status = 'proposed'""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS)
 
 _BATCH = 1000
 

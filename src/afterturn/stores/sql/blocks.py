@@ -1,0 +1,93 @@
+"""The blocks that were really injected into a conversation, by the hash of their bytes."""
+
+from afterturn.base.turns import BlockRow, ConversationKey
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.references import References
+from afterturn.stores.sql.session import Value
+
+_INSERT = (
+    "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at, point, anchor, text, in_sight) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
+)
+# What is in sight stands where it was first put. What was lost from sight stands where it is put now.
+_PUT_AGAIN = (
+    "UPDATE block SET turn = ?, size_bytes = ?, injected_at = ?, point = ?, anchor = ?, text = ?, in_sight = ? "
+    "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
+)
+_SELECT = (
+    "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
+    "ORDER BY injected_at, hash"
+)
+
+
+class Blocks:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._references = References(entries)
+
+    def add(self, key: ConversationKey, conversation: int, block: BlockRow) -> None:
+        in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
+        placed: list[Value] = [
+            block.turn,
+            block.size_bytes,
+            block.injected_at,
+            block.point,
+            block.anchor,
+            self._kept_text(key, block),
+            int(in_sight),
+        ]
+        if self._session.row(_INSERT, [conversation, block.hash, *placed]) is not None:
+            self._session.run_many(
+                "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
+                [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
+            )
+        elif in_sight:
+            self._session.run(_PUT_AGAIN, [*placed, conversation, block.hash])
+
+    def known(self, key: ConversationKey, conversation: int | None) -> list[BlockRow]:
+        """Those of the space's forgotten conversations, then this one's, oldest first."""
+        own = [] if conversation is None else self._own(conversation)
+        known = {block.hash for block in own}
+        return [block for block in self._spent(key) if block.hash not in known] + own
+
+    def hide(self, conversation: int) -> None:
+        self._session.run("UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1", (conversation,))
+
+    def _is_after_clearing(self, conversation: int, at: float) -> bool:
+        """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""
+        row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
+        return row is None or row[0] is None or at >= row[0]
+
+    def _kept_text(self, key: ConversationKey, block: BlockRow) -> str:
+        if not block.text or self._references.all_live(key.tenant, key.space, block.refs):
+            return block.text
+        return ""
+
+    def _own(self, conversation: int) -> list[BlockRow]:
+        refs: dict[str, list[str]] = {}
+        for block_hash, ref in self._session.rows(
+            "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal", (conversation,)
+        ):
+            refs.setdefault(block_hash, []).append(ref)
+        return [
+            BlockRow(
+                hash=row[0],
+                turn=row[1],
+                refs=tuple(refs.get(row[0], ())),
+                size_bytes=row[2],
+                injected_at=row[3],
+                point=row[4],
+                anchor=row[5],
+                text=row[6],
+                in_sight=bool(row[7]),
+            )
+            for row in self._session.rows(_SELECT, (conversation,))
+        ]
+
+    def _spent(self, key: ConversationKey) -> list[BlockRow]:
+        rows = self._session.rows(
+            "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
+            "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
+            (key.tenant, key.space),
+        )
+        return [BlockRow(block_hash, "", (), size_bytes, 0.0) for block_hash, size_bytes in rows]

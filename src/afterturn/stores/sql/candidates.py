@@ -1,0 +1,69 @@
+"""Rows of recalls as JSON and back: what is queried has columns, the rest is one text."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from afterturn.base.turns import Candidate, CarriedRow, Cause, Outcome, Phase, RecallRow
+from afterturn.base.types import Lane
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.references import References
+
+_TUPLES = ("reads", "missing", "excluded", "visible")
+
+
+class Candidates:
+    def __init__(self, entries: Entries) -> None:
+        self._references = References(entries)
+
+    def living(self, tenant: str, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Without those that were forgotten, each looked for in its own space."""
+        named: dict[str, set[str]] = {}
+        for candidate in candidates:
+            named.setdefault(candidate.space, set()).add(candidate.ref)
+        living = {space: self._references.living(tenant, space, refs) for space, refs in named.items()}
+        return tuple(candidate for candidate in candidates if candidate.ref in living[candidate.space])
+
+
+def names_of(candidates: Iterable[Candidate], others: Iterable[str] = ()) -> str:
+    """References hold no spaces, so that one text can list them."""
+    return " ".join(dict.fromkeys((*(candidate.ref for candidate in candidates), *others)))
+
+
+def encode_recall(recall: RecallRow) -> str:
+    return _encoded(recall, "correlation", "phase", "turn", "delivered_in", "asked_at")
+
+
+def decode_recall(columns: dict[str, Any], detail: str) -> RecallRow:
+    fields = {**json.loads(detail), **columns}
+    for name in _TUPLES:
+        fields[name] = tuple(fields[name])
+    fields["candidates"] = _candidates(fields["candidates"])
+    fields["cause"] = Cause(fields["cause"])
+    fields["phase"] = Phase(fields["phase"])
+    fields["outcome"] = Outcome(fields["outcome"])
+    return RecallRow(**fields)
+
+
+def encode_carried(carried: CarriedRow) -> str:
+    return _encoded(carried, "correlation")
+
+
+def decode_carried(correlation: str, detail: str) -> CarriedRow:
+    fields = json.loads(detail)
+    fields["phases"] = tuple(Phase(phase) for phase in fields["phases"])
+    fields["candidates"] = _candidates(fields["candidates"])
+    return CarriedRow(correlation=correlation, **fields)
+
+
+def _encoded(row: RecallRow | CarriedRow, *columns: str) -> str:
+    fields = asdict(row)
+    for column in columns:
+        del fields[column]
+    fields["candidates"] = [list(candidate.values()) for candidate in fields["candidates"]]
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
+    return tuple(Candidate(row[0], row[1], Lane(row[2]), *row[3:]) for row in rows)

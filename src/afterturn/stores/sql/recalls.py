@@ -1,0 +1,67 @@
+"""What recalls came to, kept to a bounded number in each space."""
+
+from dataclasses import replace
+
+from afterturn.base.turns import ConversationKey, RecallRow
+from afterturn.stores.sql.candidates import Candidates, decode_recall, encode_recall, names_of
+from afterturn.stores.sql.conversation_keys import ConversationKeys
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.session import Row, Value
+
+_PUT = (
+    "INSERT INTO recall "
+    "(space_key, conversation_key, correlation, phase, turn, delivered_in, asked_at, names, detail) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, correlation, phase) DO UPDATE SET "
+    "turn = excluded.turn, delivered_in = excluded.delivered_in, asked_at = excluded.asked_at, "
+    "names = excluded.names, detail = excluded.detail"
+)
+_TRIM = (
+    "DELETE FROM recall WHERE space_key = ? AND key <= "
+    "(SELECT key FROM recall WHERE space_key = ? ORDER BY key DESC LIMIT 1 OFFSET ?)"
+)
+
+
+class SqlRecalls:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+        self._keys = ConversationKeys(entries)
+        self._candidates = Candidates(entries)
+
+    def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
+        space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)
+        kept = replace(recall, candidates=self._candidates.living(key.tenant, recall.candidates))
+        values: list[Value] = [
+            space_key,
+            conversation,
+            kept.correlation,
+            kept.phase.value,
+            kept.turn,
+            kept.delivered_in,
+            kept.asked_at,
+            names_of(kept.candidates, kept.excluded),
+            encode_recall(kept),
+        ]
+        self._session.run(_PUT, values)
+        self._session.run(_TRIM, (space_key, space_key, entries_max))
+
+    def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
+        conversation = self._keys.find(key)
+        if conversation is None:
+            return []
+        values: list[Value] = [conversation]
+        within = ""
+        if turn is not None:
+            within = "AND (turn = ? OR delivered_in = ?)"
+            values += [turn, turn]
+        rows = self._session.rows(
+            "SELECT correlation, phase, turn, delivered_in, asked_at, detail FROM recall "
+            f"WHERE conversation_key = ? {within} ORDER BY asked_at DESC, key DESC LIMIT ?",
+            [*values, limit],
+        )
+        return [self._read(key.tenant, row) for row in reversed(rows)]
+
+    def _read(self, tenant: str, row: Row) -> RecallRow:
+        columns = dict(zip(("correlation", "phase", "turn", "delivered_in", "asked_at"), row, strict=False))
+        recall = decode_recall(columns, row[5])
+        return replace(recall, candidates=self._candidates.living(tenant, recall.candidates))
