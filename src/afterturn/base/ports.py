@@ -127,15 +127,21 @@ class Memories(Protocol):
         A more trusted origin promotes it: a new version with the higher trust, `created=False`. Pinned stays pinned,
         metadata and sources are united (the new first, within their bounds), and validity and expiry stay where the
         draft names none. An existing one that has expired by `admitted.recorded_at` gives way. A quarantined draft is
-        stored with that status.
+        stored with that status, and so is a proposed one, unless the same is active or proposed already: then that one
+        is given as it is.
         """
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
         """Supersedes the active version. Conflict when it is not `expected_version`, when the new text is an active
-        duplicate of another memory, or when there is no active version; NotFound when the space has no such id."""
+        duplicate of another memory, or when there is no active version; NotFound when the space has no such id.
+        InvalidInput for a proposed draft: only what is new is proposed."""
+
+    def approve(self, operation: Operation, entry_id: str) -> Entry:
+        """Makes a proposed statement active; undo makes it wait again. Conflict when the same is active already, or
+        when it does not wait for approval; NotFound when the space has no such id."""
 
     def delete(self, operation: Operation, entry_id: str) -> Entry:
-        """Hides the active version; undo brings it back. Works on records too."""
+        """Hides the active version, or rejects a proposed one; undo brings it back. Works on records too."""
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
         """The newest version whatever its status, or the one asked for. NotFound outside the scope."""

@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """Only `active` entries are recalled (L7)."""
+    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or deletes it."""
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
@@ -83,6 +83,7 @@ class Verb(StrEnum):
     ADD = "add"
     UPDATE = "update"
     PROMOTE = "promote"
+    APPROVE = "approve"
     DELETE = "delete"
     RECORD = "record"
     IMPORT = "import"
@@ -105,7 +106,8 @@ class Scope:
 class Draft:
     """What somebody asks to have stored, before the guard has seen it.
 
-    `owner` is the space whose conversation it was said in; None is the space that it is stored in.
+    `owner` is the space whose conversation it was said in; None is the space that it is stored in. `proposed`: a
+    statement that waits for approval, and is not recalled before.
     """
 
     text: str
@@ -127,6 +129,7 @@ class Draft:
     metadata: Metadata = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     id: str | None = None
+    proposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,13 @@ SECONDS_MAX = 1e11
 
 _NAMES = ("agent", "project", "conversation", "turn", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
-_TYPES: tuple[tuple[str, type], ...] = (("kind", Kind), ("origin", Origin), ("target", Target), ("pinned", bool))
+_TYPES: tuple[tuple[str, type], ...] = (
+    ("kind", Kind),
+    ("origin", Origin),
+    ("target", Target),
+    ("pinned", bool),
+    ("proposed", bool),
+)
 
 
 def check_fields(draft: Draft) -> None:

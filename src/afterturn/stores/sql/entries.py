@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from afterturn.base.terms import terms
-from afterturn.base.types import Admitted, Entry, Operation, Status, Verdict
+from afterturn.base.types import Admitted, Entry, Kind, Operation, Status, Verdict
 from afterturn.stores.sql.journal import Journal
 from afterturn.stores.sql.rows import INSERT, new_entry, values_of
 from afterturn.stores.sql.session import Session
@@ -25,7 +25,7 @@ class Entries:
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
         """None when a constraint forbids it; then nothing changed."""
-        status = Status.QUARANTINED if admitted.verdict is Verdict.QUARANTINE else Status.ACTIVE
+        status = _first_status(admitted)
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
         space_key = self.spaces.key(operation.tenant, operation.space)
         key = self.session.insert(INSERT, values_of(entry, space_key))
@@ -81,6 +81,12 @@ class Entries:
         self.session.run(
             "UPDATE embedded SET entry_key = ? WHERE space_key = ? AND entry_key >= ?", (key - 1, space_key, key)
         )
+
+
+def _first_status(admitted: Admitted) -> Status:
+    if admitted.verdict is Verdict.QUARANTINE:
+        return Status.QUARANTINED
+    return Status.PROPOSED if admitted.draft.proposed and admitted.draft.kind is Kind.STATEMENT else Status.ACTIVE
 
 
 def with_status(entry: Entry, status: Status) -> Entry:

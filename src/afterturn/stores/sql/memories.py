@@ -20,11 +20,12 @@ from afterturn.stores.sql.promotion import promoted
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
 from afterturn.stores.sql.session import Value
 
+# The status is pasted: a bound one would keep SQLite from the indexes that hold one status alone.
 _DUPLICATE = (
     f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
-    "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = 'active'"
+    "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = '{status}'"
 )
-_ACTIVE = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
+_CURRENT = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = '{{status}}'"
 # What a version's status was after the last step taken by then.
 _ACTIVE_THEN = (
     "'active' = (SELECT p.after FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
@@ -44,6 +45,8 @@ class SqlMemories:
     def add(self, operation: Operation, admitted: Admitted) -> Added:
         if admitted.verdict is Verdict.QUARANTINE:
             return Added(self._insert(operation, admitted), created=True, operation=operation.id)
+        if admitted.draft.proposed:
+            return self._propose(operation, admitted)
         entry = self._entries.insert(operation, admitted, admitted.id)
         if entry is not None:
             return Added(entry, created=True, operation=operation.id)
@@ -61,6 +64,8 @@ class SqlMemories:
         return Added(existing, created=False, operation=None)
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
+        if admitted.draft.proposed:
+            raise InvalidInput(f"A change of {entry_id} can not be proposed. Propose a statement of its own.")
         key, current = self._get_active(operation, entry_id)
         if current.kind is not Kind.STATEMENT:
             raise InvalidInput(
@@ -78,9 +83,24 @@ class SqlMemories:
         self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
         return self._insert_version(operation, admitted, entry_id)
 
+    def approve(self, operation: Operation, entry_id: str) -> Entry:
+        found = self._find_current(operation, entry_id, Status.PROPOSED)
+        if found is None:
+            newest = self.get(Scope(operation.tenant, (operation.space,)), entry_id)
+            raise Conflict(f"{entry_id} is {newest.status}; only what is proposed can be approved.")
+        key, proposal = found
+        rival = self._find_like(operation, _signature(proposal), Status.ACTIVE)
+        if rival is not None and not _has_ended(rival[1], operation.at):
+            raise Conflict(f"{rival[1].id} says the same and is active. Delete one of the two.")
+        if rival is not None:
+            self._entries.move(operation, rival[0], Status.ACTIVE, Status.EXPIRED)
+        self._entries.move(operation, key, Status.PROPOSED, Status.ACTIVE)
+        return with_status(proposal, Status.ACTIVE)
+
     def delete(self, operation: Operation, entry_id: str) -> Entry:
-        key, current = self._get_active(operation, entry_id)
-        self._entries.move(operation, key, Status.ACTIVE, Status.DELETED)
+        waiting = self._find_current(operation, entry_id, Status.PROPOSED)
+        key, current = waiting or self._get_active(operation, entry_id)
+        self._entries.move(operation, key, current.status, Status.DELETED)
         return with_status(current, Status.DELETED)
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
@@ -153,25 +173,47 @@ class SqlMemories:
             self._entries.journal.rename(operation, Verb.PROMOTE)
         return Added(entry, created=False, operation=operation.id)
 
-    def _find_duplicate(self, operation: Operation, admitted: Admitted) -> tuple[int, Entry] | None:
+    def _propose(self, operation: Operation, admitted: Admitted) -> Added:
+        for status in (Status.ACTIVE, Status.PROPOSED):
+            found = self._find_duplicate(operation, admitted, status)
+            if found is not None and not _has_ended(found[1], admitted.recorded_at):
+                return Added(found[1], created=False, operation=None)
+            if found is not None and status is Status.PROPOSED:
+                self._entries.move(operation, found[0], Status.PROPOSED, Status.EXPIRED)
+        return Added(self._insert(operation, admitted), created=True, operation=operation.id)
+
+    def _find_duplicate(
+        self, operation: Operation, admitted: Admitted, status: Status = Status.ACTIVE
+    ) -> tuple[int, Entry] | None:
         draft = admitted.draft
         if draft.kind is not Kind.STATEMENT:
             return None
+        signature = (draft.target.value, draft.agent or "", draft.project or "", admitted.content_hash)
+        return self._find_like(operation, signature, status)
+
+    def _find_like(self, operation: Operation, signature: tuple[str, ...], status: Status) -> tuple[int, Entry] | None:
         space_key = self._entries.spaces.key(operation.tenant, operation.space)
-        signature = (space_key, draft.target.value, draft.agent or "", draft.project or "", admitted.content_hash)
-        return self._find(_DUPLICATE, signature)
+        return self._find(_DUPLICATE.format(status=status.value), (space_key, *signature))
 
     def _get_active(self, operation: Operation, entry_id: str) -> tuple[int, Entry]:
-        space_key = self._entries.spaces.key(operation.tenant, operation.space)
-        found = self._find(_ACTIVE, (space_key, entry_id))
+        found = self._find_current(operation, entry_id, Status.ACTIVE)
         if found is not None:
             return found
         newest = self.get(Scope(operation.tenant, (operation.space,)), entry_id)
-        raise Conflict(f"{entry_id} is {newest.status}, so there is nothing to change. Undo that first.")
+        remedy = "Approve or delete it first." if newest.status is Status.PROPOSED else "Undo that first."
+        raise Conflict(f"{entry_id} is {newest.status}, so there is nothing to change. {remedy}")
+
+    def _find_current(self, operation: Operation, entry_id: str, status: Status) -> tuple[int, Entry] | None:
+        space_key = self._entries.spaces.key(operation.tenant, operation.space)
+        return self._find(_CURRENT.format(status=status.value), (space_key, entry_id))
 
     def _find(self, sql: str, values: tuple[Value, ...]) -> tuple[int, Entry] | None:
         row = self._session.row(sql, values)
         return None if row is None else (row[0], read_entries(self._session, [row])[0])
+
+
+def _signature(entry: Entry) -> tuple[str, ...]:
+    return (entry.target.value, entry.agent or "", entry.project or "", entry.content_hash)
 
 
 def _has_ended(entry: Entry, now: float) -> bool:

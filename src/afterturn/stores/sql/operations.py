@@ -26,7 +26,7 @@ _LATEST = (
     "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
 )
 _RIVAL = (
-    "SELECT r.key, r.id FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' "
+    "SELECT r.key, r.id FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = '{status}' "
     "AND r.key <> e.key AND (r.id = e.id OR (r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
     "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, '') "
     "AND r.content_hash = e.content_hash)) WHERE e.key = ?"
@@ -88,7 +88,7 @@ class SqlOperations:
             if key not in first:
                 first[key] = (Status(status), Status(before) if before is not None else Status.UNDONE)
         self._check_no_rivals(first)
-        for key in sorted(first, key=lambda key: (first[key][1] is Status.ACTIVE, key)):
+        for key in sorted(first, key=lambda key: (first[key][1] in (Status.ACTIVE, Status.PROPOSED), key)):
             now, restored = first[key]
             if now is not restored:
                 self._entries.move(operation, key, now, restored)
@@ -115,13 +115,12 @@ class SqlOperations:
                 raise Conflict(f"{latest[0]} was changed again by operation {latest[1]}. Undo that one first.")
 
     def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
-        returning = [
-            key for key, (now, restored) in states.items() if restored is Status.ACTIVE and now is not restored
-        ]
-        for key in returning:
-            for rival, rival_id in self._session.rows(_RIVAL, (key,)):
-                if rival not in states or states[rival][1] is Status.ACTIVE:
-                    raise Conflict(f"{rival_id} says the same and is active. Delete it first, then undo again.")
+        for key, (now, restored) in states.items():
+            if restored not in (Status.ACTIVE, Status.PROPOSED) or now is restored:
+                continue
+            for rival, rival_id in self._session.rows(_RIVAL.format(status=restored.value), (key,)):
+                if rival not in states or states[rival][1] is restored:
+                    raise Conflict(f"{rival_id} says the same and is {restored}. Delete it first, then undo again.")
 
 
 def _operation(row: Row) -> Operation:

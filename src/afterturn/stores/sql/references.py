@@ -1,4 +1,4 @@
-"""Which of the versions that a conversation names are still there: a late write must not bring back what was forgotten."""
+"""Which versions that a conversation names are still there: a late write must not bring back what was forgotten."""
 
 from collections.abc import Collection
 

@@ -12,6 +12,7 @@ from afterturn.testing.conformance.jobs import TestJobs
 from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestStates
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
+from afterturn.testing.conformance.proposals import TestProposals
 from afterturn.testing.conformance.reach import TestReach
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
 from afterturn.testing.conformance.store import TestStore
@@ -30,6 +31,7 @@ __all__ = [
     "TestLanes",
     "TestMemories",
     "TestOwners",
+    "TestProposals",
     "TestReach",
     "TestRecords",
     "TestScopes",
