@@ -14,6 +14,7 @@ AfterturnError
 ├── MemoryClosed            used after closing
 ├── ForkedProcess           used in a forked child; open it anew there
 ├── CalledFromHandler       a blocking call from within an event handler, which would wait for itself
+├── ExtraMissing            an optional package is not installed; the message names the extra that brings it
 ├── EmbedderUnavailable     the embedder's files or service are missing; lexical recall goes on
 └── StoreError              the store could not do it
     ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
@@ -82,6 +83,10 @@ class ForkedProcess(AfterturnError):
 
 
 class CalledFromHandler(AfterturnError, RuntimeError):
+    pass
+
+
+class ExtraMissing(AfterturnError, ImportError):
     pass
 
 

@@ -1,0 +1,251 @@
+"""Memory's events as spans and metrics, with OpenTelemetry's own SDK and exporters that keep what they are given."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from afterturn import blocking
+from afterturn.base.errors import AfterturnError
+from afterturn.base.types import Event, Scalar
+from afterturn.hosts import telemetry
+from afterturn.testing import EventLog
+
+
+class Telescope:
+    """Real providers, and what came out of them."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        self.tracer_provider = TracerProvider()
+        self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.meter_provider = MeterProvider([self._reader])
+
+    def handler(self, then: Callable[[Event], None] | None = None) -> Callable[[Event], None]:
+        return telemetry.handler(self.tracer_provider, self.meter_provider, then=then)
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+    def figures(self, name: str) -> dict[tuple[str, ...], float]:
+        """By the values of its labels: what a counter counted, or the sum of a histogram."""
+        data = self._reader.get_metrics_data()
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+        points = [
+            point for scope in scopes for one in scope.metrics if one.name == name for point in one.data.data_points
+        ]
+        return {_labels(point): getattr(point, "value", getattr(point, "sum", None)) for point in points}
+
+    def everything(self) -> str:
+        data = self._reader.get_metrics_data()
+        told = [span.to_json() for span in self._exporter.get_finished_spans()]
+        return "\n".join([*told, data.to_json() if data else ""])
+
+
+def _labels(point: Any) -> tuple[str, ...]:
+    return tuple(str(value) for _, value in sorted(point.attributes.items()))
+
+
+@pytest.fixture
+def telescope() -> Iterator[Telescope]:
+    opened = Telescope()
+    yield opened
+    opened.tracer_provider.shutdown()
+    opened.meter_provider.shutdown()
+
+
+def event(name: str, at: float = 100.0, turn: str = "t1", **data: Scalar) -> Event:
+    return Event(name, at, "default", "user:ada", "c1", turn, data)
+
+
+def test_a_turn_is_a_span_and_its_recall_a_span_in_it(telescope: Telescope) -> None:
+    """§2: from the events alone, with their times."""
+    see = telescope.handler()
+    see(event("turn_started", 100.0))
+    see(event("recall_started", 100.25, correlation="r1"))
+    see(event("recall_settled", 100.5, correlation="r1", milliseconds=250.0, memories=2, long_term=2, missing=""))
+    see(event("handed_over", 100.75, point="user_message", memories=2, bytes=300, tokens=80))
+    see(event("recall_ended", 100.75, correlation="r1", phase="fast", outcome="delivered", reason="user_message"))
+    see(event("recorded", 102.0))
+    (turn,), (recall,) = telescope.spans("afterturn.turn"), telescope.spans("afterturn.recall")
+    assert turn.context is not None
+    assert recall.parent is not None
+    assert (recall.parent.span_id, turn.parent) == (turn.context.span_id, None)
+    assert (turn.start_time, turn.end_time) == (100_000_000_000, 102_000_000_000)
+    assert (recall.start_time, recall.end_time) == (100_250_000_000, 100_750_000_000)
+    assert dict(turn.attributes or {}) == {
+        "afterturn.tenant": "default",
+        "afterturn.space": "user:ada",
+        "afterturn.conversation": "c1",
+        "afterturn.turn": "t1",
+        "afterturn.outcome": "recorded",
+    }
+    assert (recall.attributes or {})["afterturn.outcome"] == "delivered"
+    assert (recall.attributes or {})["afterturn.milliseconds"] == 250.0
+    assert [one.name for one in turn.events] == ["afterturn.handed_over"]
+
+
+def test_figures_are_counted_by_what_happened(telescope: Telescope) -> None:
+    """§2: recalls by outcome, sizes of what was handed over, how long recalls took, what became of turns."""
+    see = telescope.handler()
+    for outcome in ("delivered", "delivered", "empty", "degraded"):
+        see(event("recall_ended", phase="fast", outcome=outcome, reason="x"))
+    see(event("recall_settled", milliseconds=12.5))
+    see(event("recall_settled", milliseconds=7.5))
+    see(event("handed_over", point="tool_result", bytes=300, tokens=80))
+    see(event("recorded"))
+    see(event("not_recorded", reason="no_final_answer"))
+    see(event("turn_aborted", reason="left_with_exception"))
+    see(event("recording_waits"))
+    assert telescope.figures("afterturn.recalls") == {
+        ("delivered", "fast", "x"): 2,
+        ("empty", "fast", "x"): 1,
+        ("degraded", "fast", "x"): 1,
+    }
+    assert telescope.figures("afterturn.recall.duration") == {(): 20.0}
+    assert telescope.figures("afterturn.handed_over.bytes") == {("tool_result",): 300}
+    assert telescope.figures("afterturn.handed_over.tokens") == {("tool_result",): 80}
+    assert telescope.figures("afterturn.turns") == {
+        ("recorded",): 1,
+        ("not_recorded", "no_final_answer"): 1,
+        ("aborted", "left_with_exception"): 1,
+    }
+    assert telescope.figures("afterturn.degraded") == {("recall_ended",): 1, ("recording_waits",): 1}
+
+
+def test_both_phases_of_a_recall_become_spans_that_begin_with_it(telescope: Telescope) -> None:
+    """R7: the refined phase may end in another turn than the recall began in."""
+    see = telescope.handler()
+    see(event("turn_started", 100.0))
+    see(event("recall_started", 101.0, correlation="r1"))
+    see(event("recall_ended", 102.0, correlation="r1", phase="fast", outcome="delivered"))
+    see(event("recorded", 103.0))
+    see(event("recall_ended", 110.0, "t2", correlation="r1", phase="refined", outcome="undelivered"))
+    fast, refined = telescope.spans("afterturn.recall")
+    (turn,) = telescope.spans("afterturn.turn")
+    assert (fast.start_time, refined.start_time) == (101_000_000_000, 101_000_000_000)
+    assert turn.context is not None
+    assert [one.parent.span_id for one in (fast, refined) if one.parent] == [turn.context.span_id] * 2
+
+
+def test_turns_and_recalls_that_never_end_take_bounded_memory(
+    telescope: Telescope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§2: the oldest make room, and their spans say that nobody knows what became of them."""
+    monkeypatch.setattr(telemetry, "WAITING_MAX", 3)
+    see = telescope.handler()
+    for number in range(10):
+        see(event("turn_started", 100.0 + number, f"t{number}"))
+        see(event("recall_started", 100.0 + number, f"t{number}", correlation=f"r{number}"))
+    lost = telescope.spans("afterturn.turn")
+    assert [(span.attributes or {})["afterturn.turn"] for span in lost] == [f"t{number}" for number in range(7)]
+    assert {(span.attributes or {})["afterturn.outcome"] for span in lost} == {"unknown"}
+    see(event("recall_ended", 200.0, "t0", correlation="r0", outcome="cancelled"))
+    (late,) = telescope.spans("afterturn.recall")
+    assert (late.start_time, late.end_time) == (200_000_000_000, 200_000_000_000)
+
+
+def test_a_turn_that_is_started_twice_leaves_no_span_open(telescope: Telescope) -> None:
+    """§2: a host that retries, or a process that resumes a turn."""
+    see = telescope.handler()
+    see(event("turn_started", 100.0))
+    see(event("turn_started", 101.0))
+    see(event("recorded", 102.0))
+    assert [(span.attributes or {})["afterturn.outcome"] for span in telescope.spans("afterturn.turn")] == [
+        "unknown",
+        "recorded",
+    ]
+
+
+def test_what_is_no_name_and_no_number_stays_here(telescope: Telescope) -> None:
+    """§2: an error's own words may hold a path or a text, so neither unknown keys nor long values are copied."""
+    see = telescope.handler()
+    see(event("turn_started", secret="tea", reason="x" * 200))
+    see(event("handed_over", point="Ada likes oolong tea " * 9, bytes=1, tokens=1, paths="tea.md"))
+    see(event("embedder_unavailable", reason="no file in the tea folder"))
+    see(event("recall_ended", outcome="degraded", reason="Ada likes oolong tea " * 9))
+    see(event("recorded"))
+    assert len(telescope.spans("afterturn.turn")) == 1
+    assert "tea" not in telescope.everything()
+
+
+def test_events_without_a_turn_and_unknown_ones_are_no_trouble(telescope: Telescope) -> None:
+    """§2: ends without a beginning, and whatever a later version tells."""
+    see = telescope.handler()
+    for name in ("memory_opened", "recorded", "recall_settled", "recall_ended", "handed_over", "something_new"):
+        see(Event(name, 1.0))
+    assert telescope.spans("afterturn.turn") == []
+    assert telescope.figures("afterturn.turns") == {("recorded",): 1}
+
+
+def test_a_further_handler_gets_every_event(telescope: Telescope) -> None:
+    """§2: telemetry takes nobody's place."""
+    log = EventLog()
+    see = telescope.handler(then=log)
+    see(event("turn_started"))
+    see(event("something_else"))
+    assert [one.name for one in log.events] == ["turn_started", "something_else"]
+
+
+def test_a_real_turn_comes_out_as_spans_and_figures_without_its_words(telescope: Telescope, tmp_path: Path) -> None:
+    """§2: a memory with telemetry, from opening to closing; nothing that was said is in what came out."""
+    log = EventLog()
+    settings = {"embedder": "none", "grace": 10.0}
+    with blocking.open(tmp_path / "memory.db", settings, on_event=telescope.handler(then=log)) as memory:
+        memory.space("user:ada").add("Ada drinks oolong")
+        messages: list[dict[str, str]] = [{"role": "user", "content": "Which oolong does Ada drink?"}]
+        with memory.conversation("c1", user="ada").turn(messages, id="t1") as turn:
+            assert turn.inject(messages) is not None
+            messages.append({"role": "assistant", "content": "The jade kind."})
+        assert turn.wait_recorded(within=20.0)
+        log.wait("recorded")
+    (span,) = telescope.spans("afterturn.turn")
+    (recall,) = telescope.spans("afterturn.recall")
+    assert (span.attributes or {})["afterturn.outcome"] == "recorded"
+    assert (recall.attributes or {})["afterturn.outcome"] == "delivered"
+    assert telescope.figures("afterturn.turns") == {("recorded",): 1}
+    assert sum(telescope.figures("afterturn.handed_over.bytes").values()) > 0
+    assert not {"oolong", "jade", "drinks"} & set(telescope.everything().split())
+    assert "oolong" not in telescope.everything()
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """§2: a clear error, and one that `except AfterturnError` catches."""
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(AfterturnError, match=r"afterturn\[otel\]") as caught:
+        telemetry.handler()
+    assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize("module", ["afterturn.memory", "afterturn.hosts.telemetry"])
+def test_importing_loads_nothing_of_it(module: str) -> None:
+    """§2: whoever does not ask for telemetry does not pay for it."""
+    program = f"import sys, json, {module}; print(json.dumps([m for m in sys.modules if 'opentelemetry' in m]))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+    assert json.loads(done.stdout) == []
+
+
+def test_without_providers_nothing_is_set_up_and_nothing_fails() -> None:
+    """§2: nothing leaves the machine by itself."""
+    program = textwrap.dedent("""
+        import sys
+        from afterturn.base.types import Event
+        from afterturn.hosts import telemetry
+        see = telemetry.handler()
+        for name in ("turn_started", "recall_started", "recall_ended", "handed_over", "recorded"):
+            see(Event(name, 1.0, "default", "user:ada", "c", "t", {"bytes": 1, "tokens": 1}))
+        print([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
+    """)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60, text=True)
+    assert done.stdout == "[]\n"
