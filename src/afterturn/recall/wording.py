@@ -1,0 +1,243 @@
+"""A statement as the sequence of what carries its meaning, so that two wordings of one fact come out alike. Pure.
+
+Word order, prepositions, tense, negations, numbers and signs stay: a fact lost is worse than one told twice.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from afterturn.base.terms import STOP_WORDS, terms, words
+from afterturn.base.types import Entry, Origin
+
+# Longer texts are no single statement; they are alike only when they are equal.
+STATEMENT_CHARS_MAX = 400
+_TURNED_STEPS_MAX = 8
+
+SPEAKER = "(speaker)"
+AGENT = "(agent)"
+_DENIED = "(not)"
+_OTHERS = frozenset(["(he)", "(she)", "(they)", "(we)", "(you)", AGENT])
+_FIRST = frozenset("i im ive me my mine myself".split())
+_SECOND = frozenset("you your yours yourself".split())
+_PERSONS = {
+    **dict.fromkeys("he him his himself".split(), "(he)"),
+    **dict.fromkeys("she her hers herself".split(), "(she)"),
+    **dict.fromkeys("they them their theirs themselves".split(), "(they)"),
+    **dict.fromkeys("we us our ours ourselves".split(), "(we)"),
+}
+# "The user likes tea" is about the speaker, "the user table" is not: what follows tells.
+_AFTER_USER = frozenset(
+    """
+    s is was has had does doesn did didn can cannot will would should wants needs likes loves hates dislikes enjoys
+    prefers uses lives resides works speaks drinks eats plays owns drives writes knows thinks said says asked mentioned
+    always never often usually really also currently
+    """.split()
+)
+_UNTOLD = frozenset(
+    """
+    a an the is are am be being s re ve m do does has have having of in at on this that these those there here it its
+    itself as also just very so now please and but because since really actually currently simply basically quite
+    indeed definitely certainly personally nowadays still der die das den dem ein eine einen einem einer le la les un
+    une el los las il lo gli
+    """.split()
+)
+_JOINS_CLAUSES = frozenset("and but because since so".split())
+_CONTRACTED = frozenset(
+    "aren can couldn didn doesn don hadn hasn haven isn mustn needn shan shouldn wasn weren won wouldn".split()
+)
+_NOT = frozenset("not no nor cannot dont doesnt didnt cant wont isnt arent wasnt".split())
+DENIALS = frozenset(
+    """
+    (not) never none nothing nobody neither without except unless only false wrong untrue longer nicht kein keine
+    keinen nie niemals ohne pas jamais sans aucun sin nunca jamas non mai senza nao sem niet geen nooit не нет ни без
+    никогда
+    """.split()
+)
+_SAME = {
+    word: group.split()[0]
+    for group in (
+        "called named name names",
+        "dislike dislikes hate hates detest detests",
+        "like likes enjoy enjoys",
+        "live lives reside resides",
+        "with using via",
+        "start starts begin begins",
+        "buy buys purchase purchases",
+        "film films movie movies",
+        "holiday holidays vacation vacations",
+        "mother mum mom",
+        "father dad",
+        "child kid",
+        "children kids",
+        "bicycle bike",
+        "picture photo",
+        "pictures photos",
+        "color colour",
+        "colors colours",
+        "favorite favourite",
+        "gray grey",
+        "center centre",
+        "behavior behaviour",
+        "neighbor neighbour",
+        "repository repo",
+        "database db",
+        "documentation docs",
+        "configuration config",
+        "application app",
+        "postgresql postgres",
+        "kubernetes k8s",
+        "javascript js",
+        *(
+            f"{number} {word}"
+            for number, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+        ),
+    )
+    for word in group.split()
+}
+_AS_THEY_ARE = _SAME.keys() | _NOT | STOP_WORDS
+_SAME_RUN = (("用户", "我"), ("用戶", "我"), ("使用者", "我"), ("ユーザー", "私"), ("ユーザ", "私"))
+_POLITE_END = re.compile(r"(?:です|だ|である)[よね]?$")
+_CLAUSE_END = re.compile(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$)")
+# A sign that is no punctuation tells C from C++, and below from above.
+_SIGN = re.compile(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
+_CAPITAL = re.compile(r"\b[^\W\d_]\w*")
+_BREAK = "clausebreak"
+_SIGN_WORD = "sign0x"
+_ASKS = re.compile(r"[?？؟]")
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """`steps` in the order of the text; `breaks` are the numbers of steps at which a clause ends.
+
+    `names` are the steps that were written with a capital; `voice` is the name of who says "I", blank if unknown.
+    """
+
+    steps: tuple[str, ...]
+    breaks: tuple[int, ...]
+    names: frozenset[str]
+    voice: str
+    asks: bool
+
+    @property
+    def impersonal(self) -> tuple[str, ...]:
+        """Without the speaker, whom a note often leaves out: "likes tea"."""
+        return tuple(step for step in self.steps if step != SPEAKER)
+
+    @property
+    def turned(self) -> tuple[str, ...] | None:
+        """The same for "Miso is my cat" and "My cat is Miso". None where order decides who does what to whom."""
+        if len(self.steps) > _TURNED_STEPS_MAX or len(self.names) > 1 or not all(map(_is_free, self.steps)):
+            return None
+        return min(self.steps[at:] + self.steps[:at] for at in range(len(self.steps)))
+
+    def openings(self) -> list[tuple[str, ...]]:
+        """What it says up to the end of a clause."""
+        return [self.steps[:at] for at in self.breaks]
+
+    def only_adds(self, opening: tuple[str, ...]) -> bool:
+        """Whether what follows the opening denies nothing of it, and brings in no name and no number."""
+        rest = self.steps[len(opening) :]
+        new_names = self.names.intersection(rest).difference(opening)
+        return not new_names and not any(step in DENIALS or _has_digit(step) for step in rest)
+
+
+def word(entry: Entry) -> Wording | None:
+    """None for what is too long to be one statement, or says nothing."""
+    if len(entry.text) > STATEMENT_CHARS_MAX:
+        return None
+    told, breaks = _told(_tokens(entry.text), entry.origin)
+    if not told:
+        return None
+    steps = _canonical(told)
+    capitals = set(words(" ".join(_capitalised(entry.text))))
+    speaker = entry.speaker or ""
+    return Wording(
+        steps=steps,
+        breaks=tuple(at for at in breaks if 0 < at < len(steps)),
+        names=frozenset(step for step, token in zip(steps, told, strict=True) if token in capitals),
+        voice="" if speaker in ("user", "assistant") else speaker,
+        asks=_ASKS.search(entry.text) is not None,
+    )
+
+
+def _tokens(text: str) -> list[str]:
+    marked = _CLAUSE_END.sub(f" {_BREAK} ", text)
+    marked = _SIGN.sub(lambda sign: " " + "".join(map(_sign_word, sign.group())) + " ", marked)
+    if not marked.isascii():
+        marked = "".join(_sign_word(mark) if _is_symbol(mark) else mark for mark in marked)
+    return words(marked)
+
+
+def _sign_word(mark: str) -> str:
+    return f" {_SIGN_WORD}{ord(mark):x} "
+
+
+def _is_symbol(character: str) -> bool:
+    return not character.isascii() and unicodedata.category(character) in ("So", "Sm", "Sc")
+
+
+def _told(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:
+    """The words that matter, with persons and negations named, and where clauses end among them."""
+    told: list[str] = []
+    breaks: list[int] = []
+    for at, token in enumerate(tokens):
+        if token == _BREAK or token in _JOINS_CLAUSES:
+            breaks.append(len(told))
+        elif token == "t" and at and tokens[at - 1] in _CONTRACTED:
+            told[-1:] = [_DENIED] if told and told[-1] == tokens[at - 1] else [*told[-1:], _DENIED]
+        elif (person := _person(tokens, at, origin)) is not None:
+            told.append(person)
+        elif token not in _UNTOLD:
+            told.append(token)
+    return told, breaks
+
+
+def _person(tokens: list[str], at: int, origin: Origin) -> str | None:
+    token = tokens[at]
+    if token in _FIRST:
+        return AGENT if origin is Origin.AGENT else SPEAKER
+    if token in _SECOND:
+        return {Origin.USER: AGENT, Origin.AGENT: SPEAKER}.get(origin, "(you)")
+    if token == "user" and at + 1 < len(tokens) and tokens[at + 1] in _AFTER_USER:
+        return SPEAKER
+    return _PERSONS.get(token)
+
+
+def _canonical(told: list[str]) -> tuple[str, ...]:
+    named = {token: _SAME.get(token) or (_DENIED if token in _NOT else token) for token in told}
+    stemmed = [token for token in named if token not in _AS_THEY_ARE and token.isascii() and token.isalnum()]
+    # One call for all of them: each costs more than a stem does.
+    stems = zip(stemmed, terms(" ".join(stemmed)), strict=True)
+    named.update({token: _uninflected(token, stem) for token, stem in stems})
+    return tuple(named[token] if named[token].isascii() else _plain_run(named[token]) for token in told)
+
+
+def _uninflected(token: str, stem: str) -> str:
+    """Plurals and persons of a verb fall together; "lived" and "live", "drink" and "drinker" do not."""
+    if stem.endswith("i") and token == stem[:-1] + "y":
+        return stem
+    ending = token[len(stem) :] if token.startswith(stem) else None
+    if ending in ("", "s", "e", "es"):
+        return stem
+    return f"{stem}+ed" if ending in ("d", "ed") else token
+
+
+def _plain_run(step: str) -> str:
+    for written, plain in _SAME_RUN:
+        step = step.replace(written, plain)
+    return _POLITE_END.sub("", step) or step
+
+
+def _capitalised(text: str) -> list[str]:
+    return [found.group() for found in _CAPITAL.finditer(text) if found.group()[0].isupper()]
+
+
+def _is_free(step: str) -> bool:
+    """A preposition or an auxiliary belongs to what stands next to it, so the sentence can not be turned around it."""
+    return step not in STOP_WORDS and step not in DENIALS and step not in _OTHERS and step.isascii()
+
+
+def _has_digit(step: str) -> bool:
+    return any(character.isdigit() for character in step)
