@@ -1,5 +1,7 @@
 """How long ago, in the words a block uses."""
 
+from datetime import UTC, datetime, timedelta
+
 _MINUTE = 60.0
 _HOUR = 3600.0
 _DAY = 86400.0
@@ -7,6 +9,7 @@ _MONTH = 30.44 * _DAY
 _YEAR = 365.25 * _DAY
 # Further away than anything that is written down: whoever gave the time made a mistake.
 _TOLD_MAX = 10_000 * _YEAR
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def describe_age(then: float, now: float) -> str:
@@ -21,6 +24,14 @@ def describe_age(then: float, now: float) -> str:
     if _DAY <= seconds < 2 * _DAY:
         return "yesterday"
     return f"{_past(seconds)} ago"
+
+
+def describe_day(then: float) -> str:
+    """The day in UTC, "2024-05-03"; blank for a time that no calendar has."""
+    try:
+        return (_EPOCH + timedelta(seconds=then)).date().isoformat()
+    except (OverflowError, ValueError):
+        return ""
 
 
 def _past(seconds: float) -> str:

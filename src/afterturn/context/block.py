@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Excerpt, Lane, Origin
-from afterturn.context.age import describe_age
+from afterturn.context.age import describe_age, describe_day
 from afterturn.context.author import describe_author
 from afterturn.context.neutral import TAG, neutralise, neutralise_quote
 
@@ -40,13 +40,14 @@ class FoundBlock:
     hash: str
 
 
-def render(excerpts: Sequence[Excerpt], *, now: float) -> Block:
+def render(excerpts: Sequence[Excerpt], *, now: float, dated: Collection[str] = ()) -> Block:
     """One bullet an excerpt, short-term before long-term before episodic, otherwise in the order given.
 
-    The same excerpts at the same `now` give the same bytes. Nothing is dropped here: `recall.budget` chooses.
+    Those whose references are in `dated` have their day beside their age (L10). The same excerpts at the same `now`
+    give the same bytes. Nothing is dropped here: `recall.budget` chooses.
     """
     ordered = sorted(excerpts, key=lambda excerpt: _LANE_ORDER.index(excerpt.hit.lane))
-    lines = [_OPEN, _HEADING, _NOTICE, *(bullet(excerpt, now=now) for excerpt in ordered), _CLOSE]
+    lines = [_OPEN, _HEADING, _NOTICE, *(bullet(excerpt, now=now, dated=dated) for excerpt in ordered), _CLOSE]
     text = "\n".join(lines)
     return Block(
         text=text,
@@ -57,10 +58,11 @@ def render(excerpts: Sequence[Excerpt], *, now: float) -> Block:
     )
 
 
-def bullet(excerpt: Excerpt, *, now: float) -> str:
+def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
     """The excerpt's line, without its newline."""
     entry = excerpt.hit.entry
-    start = f"- [{entry.ref}] {describe_age(entry.occurred_at, now)}, "
+    day = describe_day(entry.occurred_at) if entry.ref in dated else ""
+    start = f"- [{entry.ref}] {describe_age(entry.occurred_at, now)}{f' ({day})' if day else ''}, "
     if entry.trust < Origin.BACKGROUND_REVIEW.trust:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
     return f"{start}{describe_author(entry)}: {neutralise(excerpt.text) or '…'}"
