@@ -4,43 +4,67 @@ from types import SimpleNamespace
 
 import pytest
 
-from afterturn.dialects import find_dialect
+from afterturn.base.errors import InvalidInput
+from afterturn.dialects import DIALECTS, find_dialect, get_dialect
 
 USER = {"role": "user", "content": "hi"}
+RESPONSES_USER = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+CALL_ITEM = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+ANTHROPIC_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
+ANTHROPIC_IMAGE = {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}
+GEMINI_USER = {"role": "user", "parts": [{"text": "hi"}]}
+TOOL_CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
 
 
 @pytest.mark.parametrize(
-    "messages",
+    "messages, name",
     [
-        [],
-        [USER],
-        [{"role": "system", "content": "x"}],
-        [USER, {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}],
-        [SimpleNamespace(role="assistant", content="hello")],
-        [{"role": "user", "content": [{"type": "image_url"}, {"type": "video_url"}]}],
-        [object(), USER],
+        ([], "openai_chat"),
+        ([USER], "openai_chat"),
+        ([{"role": "system", "content": "x"}], "openai_chat"),
+        ([{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "openai_chat"),
+        ([USER, TOOL_CALL], "openai_chat"),
+        ([USER, {"role": "tool", "tool_call_id": "a", "content": "x"}], "openai_chat"),
+        ([SimpleNamespace(role="assistant", content="hello")], "openai_chat"),
+        ([{"role": "user", "content": [{"type": "image_url"}, {"type": "video_url"}]}], "openai_chat"),
+        ([{"role": "user", "content": [{"type": "image", "image": "cat.png"}]}], "openai_chat"),
+        ([{"role": "user", "content": "hi", "type": "human"}], "openai_chat"),
+        ([{"role": "user", "content": "hi", "parts": [{"type": "text", "text": "hi"}]}], "openai_chat"),
+        ([object(), USER], "openai_chat"),
+        ([USER, CALL_ITEM], "openai_responses"),
+        ([RESPONSES_USER], "openai_responses"),
+        ([USER, {"type": "reasoning", "id": "r", "summary": []}], "openai_responses"),
+        ([{"type": "message", "role": "user", "content": "hi"}], "openai_responses"),
+        ([ANTHROPIC_RESULT], "anthropic"),
+        ([ANTHROPIC_IMAGE], "anthropic"),
+        ([USER, {"role": "assistant", "content": [{"type": "thinking", "thinking": "…"}]}], "anthropic"),
+        ([USER, SimpleNamespace(role="assistant", type="message", content=[{"type": "text"}])], "anthropic"),
+        ([GEMINI_USER], "gemini"),
+        ([{"parts": [{"text": "hi"}]}], "gemini"),
+        ([{"role": "model", "parts": [{"functionCall": {"name": "f"}}]}], "gemini"),
     ],
 )
-def test_openai_chat_is_recognised(messages):
-    """H1: dictionaries, objects, parts of any provider; a blank list speaks against nothing."""
+def test_a_format_is_recognised_by_what_only_it_has(messages, name):
+    """H1: dictionaries and objects; what could be in several formats is OpenAI chat, which the next two take too."""
     dialect = find_dialect(messages)
     assert dialect is not None
-    assert dialect.name == "openai_chat"
+    assert dialect.name == name
 
 
 @pytest.mark.parametrize(
     "messages",
     [
-        [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}],
-        [USER, {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}],
-        [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
-        [{"role": "model", "parts": [{"text": "hi"}]}],
         ["just text"],
         [object()],
         [None],
+        [{"role": "narrator", "content": "x"}],
+        [TOOL_CALL, CALL_ITEM],
+        [TOOL_CALL, ANTHROPIC_RESULT],
+        [RESPONSES_USER, ANTHROPIC_RESULT],
+        [USER, GEMINI_USER],
     ],
 )
-def test_another_format_is_not_taken_for_it(messages):
+def test_what_is_in_no_format_or_in_two_has_no_dialect(messages):
     """H1: no block rather than one in the wrong shape."""
     assert find_dialect(messages) is None
 
@@ -60,8 +84,25 @@ def test_of_a_long_list_the_beginning_and_the_end_are_read():
 
 
 @pytest.mark.parametrize("at", [0, 19, -1, -200])
-def test_a_foreign_message_at_either_end_is_seen(at):
+@pytest.mark.parametrize("telling, name", [(RESPONSES_USER, "openai_responses"), (ANTHROPIC_RESULT, "anthropic")])
+def test_a_telling_message_at_either_end_is_seen(at, telling, name):
     """H1: no block rather than one in the wrong shape."""
     messages: list[object] = [USER] * 1000
-    messages[at] = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}
-    assert find_dialect(messages) is None
+    messages[at] = telling
+    found = find_dialect(messages)
+    assert found is not None
+    assert found.name == name
+
+
+@pytest.mark.parametrize("name", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_a_named_dialect_is_not_doubted(name):
+    """H1: the host knows what it speaks."""
+    assert find_dialect([USER], named=name) is get_dialect(name)
+    assert find_dialect([USER, GEMINI_USER], named=name) is DIALECTS[name]
+
+
+def test_a_name_that_is_none_is_answered_with_the_choices():
+    """§2: a message tells what happened, then what to do."""
+    with pytest.raises(InvalidInput, match=r"'cohere'.* openai_chat, openai_responses, anthropic, gemini"):
+        get_dialect("cohere")
+    assert find_dialect([USER], named="cohere") is None

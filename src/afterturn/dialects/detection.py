@@ -3,10 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from afterturn.base.errors import InvalidInput
+from afterturn.dialects.anthropic import Anthropic
 from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.gemini import Gemini
 from afterturn.dialects.openai_chat import OpenAIChat
+from afterturn.dialects.openai_responses import OpenAIResponses
 
-DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OpenAIChat(),)}
+_ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
+DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 """By name. Where a list could be in several, the first of them is chosen: its messages are valid in the next two."""
 
 # A list may hold a hundred thousand messages. Formats do not mix within one; what hosts prepend stands at its start.

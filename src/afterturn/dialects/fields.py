@@ -1,5 +1,6 @@
 """Reads a field of a mapping or of a client library's object, whatever that object does when it is touched."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,11 @@ def text_field(source: object, name: str) -> str | None:
 def list_field(source: object, name: str) -> Sequence[object]:
     """Empty when the field is missing or no list."""
     return _read(source, name, _as_list) or ()
+
+
+def json_field(source: object, name: str) -> str:
+    """A structured value as a person would read it: JSON, or its only text when it holds nothing else."""
+    return _read(source, name, _as_json) or ""
 
 
 def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
@@ -46,3 +52,11 @@ def _as_text(value: object) -> str | None:
 
 def _as_list(value: object) -> list[object] | None:
     return list(value) if isinstance(value, list | tuple) else None
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        (value,) = value.values()
+    if isinstance(value, str):
+        return str.__str__(value)
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

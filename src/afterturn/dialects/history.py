@@ -45,21 +45,29 @@ def has_open_call(dialect: Dialect, messages: Sequence[object]) -> bool:
 
     Responses whose call is out of sight are taken for those of one that still waits.
     """
-    answers: list[str] = []
-    calls: list[str] = []
-    step_seen = False
-    for element in _newest(dialect, messages):
-        if element is None:
-            continue
-        if element.role == "assistant":
-            step_seen = True
-            calls.extend(element.calls)
-        elif step_seen:
-            break
-        answers.extend(element.answers)
-    if not step_seen:
-        return bool(answers) and len(messages) > _RESPONSES_LOOKED_AT
-    return is_waiting(calls, answers)
+    return _is_open(_step(dialect, messages), len(messages))
+
+
+def _is_open(step: Sequence[Element | None], length: int) -> bool:
+    calls = [call for element in step if element for call in element.calls]
+    answers = [answer for element in step if element for answer in element.answers]
+    if any(element is not None and element.role == "assistant" for element in step):
+        return is_waiting(calls, answers)
+    return bool(answers) and length > _RESPONSES_LOOKED_AT
+
+
+def _step(dialect: Dialect, messages: Sequence[object]) -> list[Element | None]:
+    """From the end, the newest first, to where the assistant last began to speak: it may do so in several elements."""
+    step: list[Element | None] = []
+    has_spoken = False
+    for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
+        element = dialect.read(message)
+        if element is not None:
+            if has_spoken and element.role != "assistant":
+                break
+            has_spoken = has_spoken or element.role == "assistant"
+        step.append(element)
+    return step
 
 
 def is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
@@ -74,15 +82,11 @@ def find_point(dialect: Dialect, messages: Sequence[object]) -> Point | None:
 
     System and developer messages at the end are looked past; an unknown element there could be anything.
     """
-    for element in _newest(dialect, messages):
-        if element is None or element.role == "assistant":
-            return None
-        if element.role == "system":
-            continue
-        if has_open_call(dialect, messages):
-            return None
-        return Point.TOOL_RESULT if element.role == "tool" else Point.USER_MESSAGE
-    return None
+    step = _step(dialect, messages)
+    last = next((element for element in step if element is None or element.role != "system"), None)
+    if last is None or last.role == "assistant" or _is_open(step, len(messages)):
+        return None
+    return Point.TOOL_RESULT if last.role == "tool" else Point.USER_MESSAGE
 
 
 def exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:
@@ -108,10 +112,6 @@ def spoken(dialect: Dialect, messages: Iterable[object]) -> Iterator[Message]:
         element = dialect.read(message)
         if element is not None:
             yield from element.messages
-
-
-def _newest(dialect: Dialect, messages: Sequence[object]) -> Iterator[Element | None]:
-    return (dialect.read(message) for message in islice(reversed(messages), _RESPONSES_LOOKED_AT))
 
 
 def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:

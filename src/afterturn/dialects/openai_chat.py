@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.dialects.copies import extended
 from afterturn.dialects.dialect import Element, Said, ToolDefinition
 from afterturn.dialects.fields import field, list_field, text_field
+from afterturn.dialects.parts import extended, is_content, lines, parts_of, said_by_user
 
 _ROLES = {
     "system": "system",
@@ -15,12 +15,12 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
+_OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
 # Providers add types of their own to chat, so only those that other formats are known for speak against it.
 _FOREIGN_PARTS = frozenset(
-    "tool_use tool_result thinking redacted_thinking server_tool_use image document "
+    "tool_use tool_result thinking redacted_thinking server_tool_use "
     "input_text input_image input_file output_text".split()
 )
-_OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
 _PARTS_LOOKED_AT = 64
 
 
@@ -28,30 +28,31 @@ class OpenAIChat:
     name = "openai_chat"
 
     def speaks(self, message: object) -> bool | None:
-        role = text_field(message, "role")
-        if text_field(message, "type") is not None or field(message, "parts") is not None:
+        role = _ROLES.get(text_field(message, "role") or "")
+        if is_content(message):
             return False
-        if role not in _ROLES:
-            return None
-        kinds = {text_field(part, "type") for part in _parts(message)[:_PARTS_LOOKED_AT]}
-        if kinds & _FOREIGN_PARTS:
+        if role is None:
+            return None if text_field(message, "type") is None else False
+        parts = parts_of(message, "content")[:_PARTS_LOOKED_AT]
+        kinds = {text_field(part, "type") for part in parts}
+        if kinds & _FOREIGN_PARTS or any(field(part, "source") is not None for part in parts):
             return False
-        is_own = _ROLES[role] == "tool" or _has_calls(message) or kinds & _OWN_PARTS
-        return True if is_own else None
+        return True if role == "tool" or has_chat_calls(message) or kinds & _OWN_PARTS else None
 
     def read(self, message: object) -> Element | None:
         role = _ROLES.get(text_field(message, "role") or "")
         if role is None:
             return None
-        text, parts = _text(message), _parts(message)
+        text, parts = _text(message), parts_of(message, "content")
         if role == "tool":
             answered = text_field(message, "tool_call_id") or text_field(message, "name") or ""
             return Element((Said(role, text),), answers=(answered,))
         if role == "assistant":
             return _assistant(message, text, parts)
-        name = text_field(message, "name") if role == "user" else None
-        said = Said(role, text, name or "")
-        return Element((Said(role, ""), said) if role == "user" and text and _shows_more(parts) else (said,))
+        if role == "system":
+            return Element((Said(role, text),))
+        shows_more = any(text_field(part, "type") not in ("text", None) for part in parts)
+        return Element(said_by_user(text, text_field(message, "name") or "", shows_more=shows_more))
 
     def said(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": role, "content": text}
@@ -72,9 +73,13 @@ class OpenAIChat:
         }
 
 
+def has_chat_calls(message: object) -> bool:
+    return bool(list_field(message, "tool_calls")) or field(message, "function_call") is not None
+
+
 def _assistant(message: object, text: str, parts: Sequence[object]) -> Element:
     calls = _calls(message)
-    holds_more = calls or any(field(part, "type") not in ("text", "refusal", None) for part in parts)
+    holds_more = bool(calls) or any(text_field(part, "type") not in ("text", "refusal", None) for part in parts)
     is_silent = not text and (holds_more or field(message, "audio") is not None)
     return Element(() if is_silent else (Said("assistant", text),), calls=calls)
 
@@ -87,25 +92,12 @@ def _calls(message: object) -> tuple[str, ...]:
     return () if older is None else (text_field(older, "name") or "",)
 
 
-def _has_calls(message: object) -> bool:
-    return bool(list_field(message, "tool_calls")) or field(message, "function_call") is not None
-
-
 def _text(message: object) -> str:
     """What a person would read: the text parts, one a line; a refusal or what was spoken when that is all there is."""
     content = text_field(message, "content")
     if content is not None:
         return content
-    texts = [text_field(part, "text") or text_field(part, "refusal") or "" for part in _parts(message)]
-    written = "\n".join(text for text in texts if text) or text_field(message, "refusal")
-    return written or text_field(field(message, "audio"), "transcript") or ""
-
-
-def _shows_more(parts: Sequence[object]) -> bool:
-    return any(text_field(part, "type") not in ("text", None) for part in parts)
-
-
-def _parts(message: object) -> Sequence[object]:
-    return [
-        {"type": "text", "text": part} if isinstance(part, str) else part for part in list_field(message, "content")
-    ]
+    parts = parts_of(message, "content")
+    written = lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
+    spoken = text_field(field(message, "audio"), "transcript")
+    return written or text_field(message, "refusal") or spoken or ""

@@ -1,0 +1,91 @@
+"""Anthropic's messages format: calls are blocks of the assistant's message, their results blocks of the user's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from afterturn.dialects.dialect import Element, Said, ToolDefinition
+from afterturn.dialects.fields import field, text_field
+from afterturn.dialects.openai_chat import has_chat_calls
+from afterturn.dialects.parts import extended, is_content, lines, parts_of, runs, said_by_user
+
+_ROLES = frozenset(["system", "user", "assistant"])
+_OWN_BLOCKS = frozenset(
+    "tool_use tool_result thinking redacted_thinking server_tool_use search_result container_upload "
+    "mcp_tool_use mcp_tool_result".split()
+)
+_FOREIGN_PARTS = frozenset(
+    "image_url input_audio file video_url audio_url input_text input_image input_file output_text refusal".split()
+)
+_BLOCKS_LOOKED_AT = 64
+
+
+class Anthropic:
+    name = "anthropic"
+
+    def speaks(self, message: object) -> bool | None:
+        role, kind = text_field(message, "role"), text_field(message, "type")
+        if role not in _ROLES:
+            return False if role or kind or is_content(message) else None
+        blocks = parts_of(message, "content")[:_BLOCKS_LOOKED_AT]
+        kinds = {text_field(block, "type") or "" for block in blocks}
+        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
+            return False
+        # Its client's own objects are of type "message", as items of Responses are, but hold blocks of text.
+        is_own = kinds & _OWN_BLOCKS or (kind == "message" and "text" in kinds)
+        return True if is_own or any(field(block, "source") is not None for block in blocks) else None
+
+    def read(self, message: object) -> Element | None:
+        role = text_field(message, "role")
+        if role not in _ROLES:
+            return None
+        blocks = parts_of(message, "content")
+        text = text_field(message, "content")
+        if text is not None or role == "system":
+            return Element((Said(role or "", text if text is not None else lines(map(_text, blocks))),))
+        return _user(blocks) if role == "user" else _assistant(blocks)
+
+    def said(self, role: str, text: str) -> Mapping[str, Any]:
+        return {"role": role, "content": [{"type": "text", "text": text}]}
+
+    def merged(self, message: object, text: str) -> object | None:
+        """Results stay in front of it, as the format demands."""
+        if text_field(message, "role") != "user":
+            return None
+        return extended(message, "content", text, {"type": "text", "text": text})
+
+    def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
+        return {
+            "name": definition.name,
+            "description": definition.description,
+            "input_schema": dict(definition.parameters),
+        }
+
+
+def _user(blocks: Sequence[object]) -> Element:
+    results = [block for block in blocks if text_field(block, "type") == "tool_result"]
+    text = lines(map(_text, blocks))
+    others = {text_field(block, "type") or "" for block in blocks} - {"tool_result", "text", ""}
+    said = said_by_user(text, shows_more=bool(others)) if text or others or not results else ()
+    return Element(
+        (*(Said("tool", _result(block)) for block in results), *said),
+        answers=tuple(text_field(block, "tool_use_id") or "" for block in results),
+    )
+
+
+def _assistant(blocks: Sequence[object]) -> Element:
+    """What the server calls and answers is in one message with it, and no call of the host's."""
+    calls = tuple(text_field(block, "id") or "" for block in blocks if text_field(block, "type") == "tool_use")
+    text = runs(_text(block) for block in blocks)
+    kinds = {text_field(block, "type") or "" for block in blocks}
+    # Thinking alone is an answer that was cut off, and is refused when it is sent back.
+    holds_more = kinds - {"text", "thinking", "redacted_thinking", ""}
+    return Element(() if not text and holds_more else (Said("assistant", text),), calls=calls)
+
+
+def _text(block: object) -> str | None:
+    return text_field(block, "text") if text_field(block, "type") == "text" else None
+
+
+def _result(block: object) -> str:
+    content = text_field(block, "content")
+    return content if content is not None else lines(map(_text, parts_of(block, "content")))

@@ -1,0 +1,85 @@
+"""Gemini's contents: each has parts, and a part is a text, a call, a response or something shown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from afterturn.dialects.dialect import Element, Said, ToolDefinition
+from afterturn.dialects.fields import field, json_field, text_field
+from afterturn.dialects.parts import extended, is_content, lines, parts_of, runs, said_by_user
+
+# "function" and "tool" are what older clients call the content of responses.
+_ROLES = frozenset(["user", "model", "function", "tool"])
+# As the client library writes them, and as they go over the wire.
+_CALL = ("function_call", "functionCall")
+_RESPONSE = ("function_response", "functionResponse")
+_SHOWN = (
+    *("inline_data", "inlineData", "file_data", "fileData", "executable_code", "executableCode"),
+    *("code_execution_result", "codeExecutionResult", "tool_call", "toolCall", "tool_response", "toolResponse"),
+)
+
+
+class Gemini:
+    name = "gemini"
+
+    def speaks(self, message: object) -> bool | None:
+        role = text_field(message, "role")
+        if role == "model" or (role in (None, *_ROLES) and is_content(message)):
+            return True
+        return False if role or text_field(message, "type") or field(message, "content") is not None else None
+
+    def read(self, message: object) -> Element | None:
+        role = text_field(message, "role")
+        if role == "model":
+            return _model(parts_of(message, "parts"))
+        if role not in (None, *_ROLES) or field(message, "parts") is None:
+            return None
+        return _user(parts_of(message, "parts"))
+
+    def said(self, role: str, text: str) -> Mapping[str, Any]:
+        return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
+
+    def merged(self, message: object, text: str) -> object | None:
+        if text_field(message, "role") not in (None, *(_ROLES - {"model"})):
+            return None
+        return extended(message, "parts", text, {"text": text})
+
+    def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
+        return {
+            "function_declarations": [
+                {
+                    "name": definition.name,
+                    "description": definition.description,
+                    "parameters_json_schema": dict(definition.parameters),
+                }
+            ]
+        }
+
+
+def _user(parts: Sequence[object]) -> Element:
+    responses = [response for part in parts if (response := _one_of(part, _RESPONSE)) is not None]
+    text = lines(map(_text, parts))
+    shows_more = any(_one_of(part, _SHOWN) is not None for part in parts)
+    said = said_by_user(text, shows_more=shows_more) if text or shows_more or not responses else ()
+    return Element(
+        (*(Said("tool", json_field(response, "response")) for response in responses), *said),
+        answers=tuple(text_field(response, "name") or "" for response in responses),
+    )
+
+
+def _model(parts: Sequence[object]) -> Element:
+    """Calls go by their tool's name: an id is optional on either side, and hosts leave it out of responses."""
+    calls = [call for part in parts if (call := _one_of(part, _CALL)) is not None]
+    text = runs(map(_text, parts))
+    is_silent = not text and (calls or any(_one_of(part, _SHOWN) is not None for part in parts))
+    return Element(
+        () if is_silent else (Said("assistant", text),),
+        calls=tuple(text_field(call, "name") or "" for call in calls),
+    )
+
+
+def _text(part: object) -> str | None:
+    return None if field(part, "thought") is True else text_field(part, "text")
+
+
+def _one_of(part: object, names: Sequence[str]) -> object | None:
+    return next((found for name in names if (found := field(part, name)) is not None), None)

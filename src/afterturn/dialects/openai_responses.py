@@ -1,0 +1,122 @@
+"""OpenAI's Responses format: messages, calls, their outputs and reasoning are items of their own in one list."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from afterturn.dialects.dialect import Element, Said, ToolDefinition
+from afterturn.dialects.fields import list_field, text_field
+from afterturn.dialects.openai_chat import has_chat_calls
+from afterturn.dialects.parts import extended, is_content, lines, parts_of, said_by_user
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_PARTS = frozenset("input_text input_image input_file input_audio output_text".split())
+_FOREIGN_PARTS = frozenset(
+    "text image_url file image document tool_use tool_result thinking redacted_thinking server_tool_use".split()
+)
+# What names a call, and what an output says it answers.
+_CALLS = {
+    "function_call": "call_id",
+    "custom_tool_call": "call_id",
+    "computer_call": "call_id",
+    "shell_call": "call_id",
+    "apply_patch_call": "call_id",
+    "mcp_approval_request": "id",
+    # Its output carries one id, and the documents do not agree on which: they are counted instead.
+    "local_shell_call": "",
+}
+_OUTPUTS = {
+    "function_call_output": "call_id",
+    "custom_tool_call_output": "call_id",
+    "computer_call_output": "call_id",
+    "shell_call_output": "call_id",
+    "apply_patch_call_output": "call_id",
+    "mcp_approval_response": "approval_request_id",
+    "local_shell_call_output": "",
+}
+# Answered by the server, in the same response.
+_HOSTED = frozenset(
+    "web_search_call file_search_call code_interpreter_call image_generation_call mcp_call mcp_list_tools "
+    "program program_output compaction".split()
+)
+_SETTINGS = frozenset(["additional_tools", "configuration_update"])
+_TOOL_SEARCH = frozenset(["tool_search_call", "tool_search_output"])
+_ITEMS = frozenset([*_CALLS, *_OUTPUTS, *_HOSTED, *_SETTINGS, *_TOOL_SEARCH, "reasoning", "item_reference"])
+_PARTS_LOOKED_AT = 64
+
+
+class OpenAIResponses:
+    name = "openai_responses"
+
+    def speaks(self, message: object) -> bool | None:
+        kind, role = text_field(message, "type"), text_field(message, "role")
+        if kind in _ITEMS:
+            return True
+        if role not in _ROLES:
+            return False if kind or role or is_content(message) else None
+        kinds = {text_field(part, "type") for part in parts_of(message, "content")[:_PARTS_LOOKED_AT]}
+        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
+            return False
+        is_typed = kind == "message" and text_field(message, "content") is not None
+        return True if is_typed or kinds & _PARTS else None
+
+    def read(self, message: object) -> Element | None:
+        kind = text_field(message, "type")
+        if kind is None or kind == "message":
+            return _message(message)
+        if kind in _CALLS:
+            return Element((), calls=(text_field(message, _CALLS[kind]) or "",))
+        if kind in _OUTPUTS:
+            return Element((Said("tool", _output(message)),), answers=(text_field(message, _OUTPUTS[kind]) or "",))
+        if kind in _TOOL_SEARCH:
+            return _tool_search(message, kind)
+        if kind in _SETTINGS:
+            return Element((Said("system", ""),))
+        return Element((), leads=kind == "reasoning") if kind in _HOSTED or kind == "reasoning" else None
+
+    def said(self, role: str, text: str) -> Mapping[str, Any]:
+        # Input parts are refused in an assistant's message, and output parts want an id; a string goes everywhere.
+        content = [{"type": "input_text", "text": text}] if role == "user" else text
+        return {"type": "message", "role": role, "content": content}
+
+    def merged(self, message: object, text: str) -> object | None:
+        if text_field(message, "role") != "user":
+            return None
+        return extended(message, "content", text, {"type": "input_text", "text": text})
+
+    def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
+        return {
+            "type": "function",
+            "name": definition.name,
+            "description": definition.description,
+            "parameters": dict(definition.parameters),
+            "strict": False,
+        }
+
+
+def _message(message: object) -> Element | None:
+    role = _ROLES.get(text_field(message, "role") or "")
+    if role is None:
+        return None
+    parts = parts_of(message, "content")
+    written = lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
+    text = text_field(message, "content") or written
+    if role != "user":
+        return Element((Said(role, text),))
+    shows_more = any(text_field(part, "type") in _PARTS - {"input_text", "output_text"} for part in parts)
+    return Element(said_by_user(text, shows_more=shows_more))
+
+
+def _output(message: object) -> str:
+    text = text_field(message, "output")
+    if text is not None:
+        return text
+    parts = list_field(message, "output")
+    return lines(text_field(part, name) for part in parts for name in ("text", "stdout", "stderr"))
+
+
+def _tool_search(message: object, kind: str) -> Element:
+    """Hosted unless it says that the host does it."""
+    if text_field(message, "execution") != "client":
+        return Element(())
+    named = (text_field(message, "call_id") or "",)
+    return Element((), calls=named) if kind == "tool_search_call" else Element((Said("tool", ""),), answers=named)
