@@ -16,6 +16,11 @@ AfterturnError
 ├── CalledFromHandler       a blocking call from within an event handler, which would wait for itself
 ├── ExtraMissing            an optional package is not installed; the message names the extra that brings it
 ├── EmbedderUnavailable     the embedder's files or service are missing; lexical recall goes on
+├── ModelError              a model could not be asked, or gave nothing of use (`reason`, one word)
+│   ├── ModelUnavailable    not reached, not in time, overloaded, or its client is not installed (`retry_after`)
+│   ├── ModelRefused        the server does not take the call: the key, the model's name, the request (`status`)
+│   ├── ModelAnswerInvalid  what came back is no chat completion, or too long for one
+│   └── SelectionVoid       the model chose what it was not offered, or its choice can not be read
 └── StoreError              the store could not do it
     ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
     ├── ForeignFile         a file that is not an afterturn store
@@ -91,6 +96,34 @@ class ExtraMissing(AfterturnError, ImportError):
 
 
 class EmbedderUnavailable(AfterturnError):
+    pass
+
+
+class ModelError(AfterturnError):
+    """The message may quote the server. What is kept or told as an event is `reason`, which is one word of ours."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ModelUnavailable(ModelError):
+    def __init__(self, message: str, *, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(message, reason=reason)
+        self.retry_after = retry_after
+
+
+class ModelRefused(ModelError):
+    def __init__(self, message: str, *, reason: str, status: int) -> None:
+        super().__init__(message, reason=reason)
+        self.status = status
+
+
+class ModelAnswerInvalid(ModelError):
+    pass
+
+
+class SelectionVoid(ModelError):
     pass
 
 

@@ -111,11 +111,22 @@ class Separable(Protocol):
 
 
 class ChatModel(Protocol):
-    """A chat model as hosts and reviews call it: messages in, one assistant message out."""
+    """A chat model as hosts and reviews call it: messages in, one assistant message out, in OpenAI's chat format.
+
+    May be called from any event loop, several calls at a time. Cancelling a call ends it.
+    """
 
     async def complete(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
-    ) -> dict[str, Any]: ...
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """`schema` is the JSON Schema of the wanted answer; a model that can not be held to one answers without it.
+
+        ModelError when there is no answer.
+        """
 
 
 class Memories(Protocol):

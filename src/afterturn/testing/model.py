@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
 import copy
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 Answer: TypeAlias = str | Mapping[str, Any]
-Line: TypeAlias = Answer | BaseException | Callable[[Messages], Answer]
+Line: TypeAlias = "Answer | BaseException | Held | Callable[[Messages], Answer]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class ModelCall:
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
+    schema: Mapping[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -26,12 +31,42 @@ class ModelCall:
         return "\n".join(text for message in self.messages for text in _texts(message.get("content")))
 
 
+class Held:
+    """A line that is kept back until `release`, from whatever thread; one that nobody releases is a model that hangs.
+
+    `asked` is set when a call has come to it, `cancelled` when that call was given up. For one call only.
+    """
+
+    def __init__(self, line: Answer | BaseException = "") -> None:
+        self._line = line
+        self._released: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.asked = threading.Event()
+        self.cancelled = threading.Event()
+
+    def release(self) -> None:
+        """Twice, or after the call was given up, is harmless."""
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self._released.set_result(None)
+
+    async def answer(self) -> Answer:
+        self.asked.set()
+        try:
+            await asyncio.wrap_future(self._released)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        if isinstance(self._line, BaseException):
+            raise self._line
+        return self._line
+
+
 class ScriptedModel:
     """The ChatModel port over a script in OpenAI's chat format: one line a call, in order.
 
     A text is a final answer; a mapping is an assistant's message as it stands (`call_tools` makes one that calls
     tools); an exception is raised; a function is handed the messages and gives a text or a mapping, so that an answer
-    can depend on what the model was shown. A call after the last line raises AssertionError.
+    can depend on what the model was shown; `Held` is any of the first three, kept back until the test releases it.
+    A call after the last line raises AssertionError.
     """
 
     def __init__(self, *script: Line) -> None:
@@ -44,8 +79,14 @@ class ScriptedModel:
         """Lines that no call has come to yet."""
         return max(0, len(self._script) - len(self.calls))
 
-    async def complete(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        call = ModelCall(tuple(copy.deepcopy(list(messages))), tuple(copy.deepcopy(list(tools))))
+    async def complete(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        call = ModelCall(tuple(copy.deepcopy(list(messages))), tuple(copy.deepcopy(list(tools))), copy.deepcopy(schema))
         self.calls.append(call)
         if len(self.calls) > len(self._script):
             raise AssertionError(
@@ -55,6 +96,8 @@ class ScriptedModel:
         line = self._script[len(self.calls) - 1]
         if isinstance(line, BaseException):
             raise line
+        if isinstance(line, Held):
+            return self._message(await line.answer())
         return self._message(line(call.messages) if callable(line) else line)
 
     def _message(self, answer: Answer) -> dict[str, Any]:

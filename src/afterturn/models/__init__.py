@@ -1,0 +1,1 @@
+"""Models: chat messages in, one assistant message out. `runtime` chooses one; fast recall needs none."""
