@@ -212,6 +212,10 @@ class Operations(Protocol):
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         """Erases the rows: text, every version, vectors, index entries, jobs and their errors, timeline and turns.
 
+        What conversations keep of an entry goes too: the texts of blocks that show it, the standing block with it, and
+        candidates that name it. Of a recorded message, so does whatever was asked in its turn; of a speaker, what was
+        asked in turns that were not recorded as well, since nothing tells who asked.
+
         Statements of the space that rest only on what is erased go too. A conversation goes whoever owns it: in a
         shared space, every owner's of that id, with the timeline that these owners' spaces keep of it. Not reached:
         what another space holds, be it records of a conversation of this space's, or ids in its blocks and sources.
@@ -324,13 +328,17 @@ class Conversations(Protocol):
         """The tenant's open turns that were neither started nor touched since `idle_since`; how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        """Idempotent by hash, but that an injection puts it in sight again."""
+        """Idempotent by hash, but that one which is not in sight stands where it is injected now, and is in sight again.
+
+        Not if it was injected before the last `clear`: a turn's blocks are stored again when it is recorded. The text is
+        not kept when something in it was forgotten meanwhile.
+        """
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
         """Oldest first, without the refs of what was forgotten.
 
-        Those of the space's forgotten conversations come before them, with hash and size alone: a host may still show
-        them, and they must still be told from what was said (C5).
+        Those of the space's forgotten conversations come before them, with hash and size alone and not in sight: a host
+        may still show them, and they must still be told from what was said (C5).
         """
 
     def state(self, key: ConversationKey) -> ConversationState:

@@ -90,4 +90,4 @@ class Blocks:
             "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
             (key.tenant, key.space),
         )
-        return [BlockRow(block_hash, "", (), size_bytes, 0.0) for block_hash, size_bytes in rows]
+        return [BlockRow(block_hash, "", (), size_bytes, 0.0, in_sight=False) for block_hash, size_bytes in rows]

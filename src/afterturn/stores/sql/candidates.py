@@ -9,7 +9,10 @@ from afterturn.base.turns import Candidate, CarriedRow, Cause, Outcome, Phase, R
 from afterturn.base.types import Lane
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.references import References
+from afterturn.stores.sql.session import Row
 
+RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
+"""The fields of a recall row that have columns of their own."""
 _TUPLES = ("reads", "missing", "excluded", "visible")
 
 
@@ -32,11 +35,12 @@ def names_of(candidates: Iterable[Candidate], others: Iterable[str] = ()) -> str
 
 
 def encode_recall(recall: RecallRow) -> str:
-    return _encoded(recall, "correlation", "phase", "turn", "delivered_in", "asked_at")
+    return _encoded(recall, RECALL_COLUMNS)
 
 
-def decode_recall(columns: dict[str, Any], detail: str) -> RecallRow:
-    fields = {**json.loads(detail), **columns}
+def decode_recall(row: Row) -> RecallRow:
+    """Of `RECALL_COLUMNS` and the detail."""
+    fields = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
     for name in _TUPLES:
         fields[name] = tuple(fields[name])
     fields["candidates"] = _candidates(fields["candidates"])
@@ -47,17 +51,17 @@ def decode_recall(columns: dict[str, Any], detail: str) -> RecallRow:
 
 
 def encode_carried(carried: CarriedRow) -> str:
-    return _encoded(carried, "correlation")
+    return _encoded(carried, ("correlation", "turn"))
 
 
-def decode_carried(correlation: str, detail: str) -> CarriedRow:
+def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
     fields = json.loads(detail)
     fields["phases"] = tuple(Phase(phase) for phase in fields["phases"])
     fields["candidates"] = _candidates(fields["candidates"])
-    return CarriedRow(correlation=correlation, **fields)
+    return CarriedRow(correlation=correlation, turn=turn, **fields)
 
 
-def _encoded(row: RecallRow | CarriedRow, *columns: str) -> str:
+def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
     fields = asdict(row)
     for column in columns:
         del fields[column]

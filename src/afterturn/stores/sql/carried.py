@@ -7,9 +7,9 @@ from afterturn.stores.sql.candidates import Candidates, decode_carried, encode_c
 from afterturn.stores.sql.entries import Entries
 
 _PUT = (
-    "INSERT INTO carried (conversation_key, correlation, names, detail) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, names = excluded.names, "
-    "detail = excluded.detail"
+    "INSERT INTO carried (conversation_key, correlation, turn, names, detail) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, turn = excluded.turn, "
+    "names = excluded.names, detail = excluded.detail"
 )
 
 
@@ -20,11 +20,14 @@ class Carried:
 
     def put(self, tenant: str, conversation: int, carried: CarriedRow) -> None:
         kept = replace(carried, candidates=self._candidates.living(tenant, carried.candidates))
-        self._session.run(_PUT, (conversation, kept.correlation, names_of(kept.candidates), encode_carried(kept)))
+        names = names_of(kept.candidates)
+        self._session.run(_PUT, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
 
     def find(self, tenant: str, conversation: int) -> CarriedRow | None:
         """Looked for again when it is read: another space's forget does not reach this row."""
-        row = self._session.row("SELECT correlation, detail FROM carried WHERE conversation_key = ?", (conversation,))
+        row = self._session.row(
+            "SELECT correlation, turn, detail FROM carried WHERE conversation_key = ?", (conversation,)
+        )
         if row is None:
             return None
         carried = decode_carried(*row)

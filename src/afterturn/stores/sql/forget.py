@@ -7,8 +7,10 @@ from typing import Any
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Erased, Selector, reference
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.rows import FROM_ENTRY
 from afterturn.stores.sql.session import Value
 from afterturn.stores.sql.tombstones import Tombstones
+from afterturn.stores.sql.traces import Traces
 
 _BATCH = 500
 # Whatever could hold an id or a name inside a longer text is cut at these before it is compared.
@@ -20,6 +22,7 @@ class Eraser:
         self._entries = entries
         self._session = entries.session
         self._tombstones = Tombstones(entries.session)
+        self._traces = Traces(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         kind, chosen = _selected(selector)
@@ -29,12 +32,15 @@ class Eraser:
         names = self._names(space_key, doomed)
         # Before the entries go, which tell whose conversation it was.
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
+        turns = self._turns(list(doomed))
         self._erase_entries(space_key, list(doomed))
+        self._traces.erase_turns(tenant, turns)
+        self._traces.hide_texts(tenant, {reference(*version) for version in doomed.values()})
+        self._traces.erase_names(space_key, space, {reference(*version) for version in doomed.values()})
         self._erase_names(space_key, names)
         self._erase_traces(space_key, kind, chosen, names)
-        self._session.run_many(
-            "DELETE FROM timeline WHERE space_key = ? AND conversation = ?", [(owner, *chosen) for owner in owners]
-        )
+        for owner in owners:
+            self._erase_elsewhere(owner, chosen[0])
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
         return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
@@ -97,6 +103,21 @@ class Eraser:
         )
         return [key for (key,) in rows]
 
+    def _turns(self, keys: list[int]) -> list[tuple[str, str, str]]:
+        """(owner, conversation, turn) of the recorded messages among these entries."""
+        condition, value = self._session.among("e.key", keys)
+        rows = self._session.rows(
+            f"SELECT DISTINCT coalesce(e.owner, s.name), e.conversation, e.turn FROM {FROM_ENTRY} "
+            f"WHERE {condition} AND e.kind = 'record' AND e.conversation IS NOT NULL AND e.turn IS NOT NULL",
+            (value,),
+        )
+        return [(owner, conversation, turn) for owner, conversation, turn in rows]
+
+    def _erase_elsewhere(self, owner: int, conversation: str) -> None:
+        """What the owner of a conversation keeps of it, that was recorded here."""
+        self._session.run("DELETE FROM timeline WHERE space_key = ? AND conversation = ?", (owner, conversation))
+        self._traces.erase_questions(owner, conversation)
+
     def _erase_entries(self, space_key: int, keys: list[int]) -> None:
         self._entries.withdraw(space_key, keys)
         for start in range(0, len(keys), _BATCH):
@@ -132,6 +153,8 @@ class Eraser:
         """One look through the space's jobs and timeline, however many were chosen: each row has to be parsed."""
         if kind in ("conversation", "everything"):
             self._erase_conversations(space_key, kind, chosen)
+        if kind == "speaker":
+            self._traces.erase_unrecorded(space_key)
         words = names | set(chosen)
         self._erase_jobs(space_key, kind, words)
         self._erase_timeline(space_key, kind, words)
@@ -143,7 +166,7 @@ class Eraser:
             (space_key, value, kind),
         )
         self._session.run_many(_KEEP_HASHES, [(space_key, key) for (key,) in keys])
-        for table in ("turn", "block", "block_ref"):
+        for table in ("turn", "block", "block_ref", "carried", "standing", "standing_ref", "recall"):
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
         self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from afterturn.base.turns import ConversationKey, RecallRow
-from afterturn.stores.sql.candidates import Candidates, decode_recall, encode_recall, names_of
+from afterturn.stores.sql.candidates import RECALL_COLUMNS, Candidates, decode_recall, encode_recall, names_of
 from afterturn.stores.sql.conversation_keys import ConversationKeys
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
@@ -55,13 +55,12 @@ class SqlRecalls:
             within = "AND (turn = ? OR delivered_in = ?)"
             values += [turn, turn]
         rows = self._session.rows(
-            "SELECT correlation, phase, turn, delivered_in, asked_at, detail FROM recall "
+            f"SELECT {', '.join(RECALL_COLUMNS)}, detail FROM recall "
             f"WHERE conversation_key = ? {within} ORDER BY asked_at DESC, key DESC LIMIT ?",
             [*values, limit],
         )
         return [self._read(key.tenant, row) for row in reversed(rows)]
 
     def _read(self, tenant: str, row: Row) -> RecallRow:
-        columns = dict(zip(("correlation", "phase", "turn", "delivered_in", "asked_at"), row, strict=False))
-        recall = decode_recall(columns, row[5])
+        recall = decode_recall(row)
         return replace(recall, candidates=self._candidates.living(tenant, recall.candidates))

@@ -223,8 +223,10 @@ _TURNS = (
     "ALTER TABLE block ADD COLUMN in_sight INTEGER NOT NULL DEFAULT 1",
     # `names` are the references that `detail` holds, so that forgetting finds a row without reading it whole.
     """CREATE TABLE carried (
-        conversation_key INTEGER PRIMARY KEY,
+        key INTEGER PRIMARY KEY,
+        conversation_key INTEGER NOT NULL UNIQUE,
         correlation TEXT NOT NULL,
+        turn TEXT NOT NULL,
         names TEXT NOT NULL,
         detail TEXT NOT NULL
     )""",
@@ -254,6 +256,7 @@ _TURNS = (
         UNIQUE (conversation_key, correlation, phase)
     )""",
     "CREATE INDEX recall_space ON recall (space_key)",
+    "CREATE INDEX recall_turn ON recall (conversation_key, turn)",
     """CREATE UNIQUE INDEX entry_proposal
         ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
         WHERE kind = 'statement' AND status = 'proposed'""",

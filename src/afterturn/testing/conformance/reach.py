@@ -49,7 +49,7 @@ class TestReach:
         """C5: by hash and size, so that they are still stripped from what the host shows; nothing else is kept."""
         await store.write(lambda unit: unit.conversations.add_block(TALK, _BLOCK))
         await forget(store, selector)
-        assert await _blocks(store, TALK) == [BlockRow("block-hash", "", (), 400, 0.0)]
+        assert await _blocks(store, TALK) == [BlockRow("block-hash", "", (), 400, 0.0, in_sight=False)]
 
     async def test_any_conversation_of_the_space_knows_them(self, store: Store) -> None:
         """C5: a host may carry the messages of a forgotten conversation over into a new one."""
