@@ -162,6 +162,7 @@ class PrivateLoop:
         try:
             self._loop.run_forever()
         finally:
+            asyncio.set_event_loop(None)
             self._wind_up()
 
     def _wind_up(self) -> None:
@@ -170,7 +171,6 @@ class PrivateLoop:
         _cancel_all(self._loop)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._bridge.flush()
-        asyncio.set_event_loop(None)
         self._loop.close()
         self._gone.settle(True)
 
