@@ -4,6 +4,8 @@ import re
 import unicodedata
 
 TAG = "afterturn-memory"
+STANDING_TAG = "afterturn-standing"
+FILE_TAG = "afterturn-file"
 
 # What looks like "<": full-width, small and mathematical forms, quotation marks, modifiers, a syllabic, a rune.
 _ANGLES = (
@@ -28,7 +30,8 @@ _LOOK_ALIKES = {
 }
 _PLAIN = str.maketrans({drawn: letter for letter, alike in _LOOK_ALIKES.items() for drawn in alike})
 _NOT_LETTER = re.compile(r"[^a-z]+")
-_TAG_LETTERS = _NOT_LETTER.sub("", TAG.translate(_PLAIN))
+# All tags of ours begin with it, so whatever begins with it is disarmed.
+_TAG_LETTERS = _NOT_LETTER.sub("", "afterturn".translate(_PLAIN))
 # Most of what follows a bracket differs from the tag at once; marks and blanks may draw a tag out this far.
 _LOOKED_AT_CHARS = (24, 512)
 _JOINERS = "\u200c\u200d"
@@ -43,12 +46,24 @@ def neutralise(text: str) -> str:
     return _OPENING.sub(_disarm, line)
 
 
+def neutralise_lines(text: str) -> str:
+    """As `neutralise`, but lines, their indentation and tabs stay: for files and instructions."""
+    lines = (_printable(line).rstrip() for line in text.splitlines())
+    return _OPENING.sub(_disarm, "\n".join(lines).strip("\n"))
+
+
 def neutralise_quote(text: str) -> str:
     """As `neutralise`, and unable to end a quotation either."""
     return neutralise(text).translate(_INNER_QUOTES)
 
 
 _INNER_QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\uff02', "'"))
+
+
+def _printable(line: str) -> str:
+    if line.isascii() and line.isprintable():
+        return line
+    return "\t".join("".join(_visible(part)) for part in line.split("\t"))
 
 
 def _visible(line: str) -> list[str]:
@@ -79,7 +94,7 @@ def _disarm(found: re.Match[str]) -> str:
 
 
 def _is_tag(line: str, start: int) -> bool:
-    """Whether the letters from `start` on are those of our tag, however they are drawn and whatever is between them."""
+    """Whether the letters from `start` on are those of our tags, however drawn and whatever is between them."""
     for size in _LOOKED_AT_CHARS:
         decomposed = unicodedata.normalize("NFKD", line[start : start + size])
         letters = _NOT_LETTER.sub("", decomposed.casefold().translate(_PLAIN))
