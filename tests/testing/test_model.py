@@ -1,12 +1,13 @@
 """The scripted model: what a call gets, what it keeps, and where its script ends."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from afterturn.base.ports import ChatModel
-from afterturn.testing import ScriptedModel, call_tools
+from afterturn.testing import Held, ScriptedModel, call_tools
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -57,3 +58,37 @@ async def test_a_call_after_the_last_line_says_so_and_is_kept() -> None:
     with pytest.raises(AssertionError, match="ended with line 1, and the model was called once more"):
         await model.complete(HELLO)
     assert (len(model.calls), model.remaining) == (2, 0)
+
+
+async def test_a_held_line_comes_when_it_is_released_from_whatever_thread() -> None:
+    held = Held("at last")
+    call = asyncio.ensure_future(ScriptedModel(held).complete(HELLO))
+    assert await asyncio.to_thread(held.asked.wait, 10)
+    assert not call.done()
+    await asyncio.to_thread(held.release)
+    held.release()
+    assert (await call)["content"] == "at last"
+
+
+async def test_a_held_line_may_be_released_before_it_is_asked_for() -> None:
+    held = Held(TimeoutError("too slow"))
+    held.release()
+    with pytest.raises(TimeoutError, match="too slow"):
+        await ScriptedModel(held).complete(HELLO)
+
+
+async def test_a_held_line_that_is_given_up_says_so() -> None:
+    held = Held()
+    call = asyncio.ensure_future(ScriptedModel(held).complete(HELLO))
+    assert await asyncio.to_thread(held.asked.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    held.release()
+    assert held.cancelled.is_set()
+
+
+async def test_the_wanted_form_of_an_answer_is_kept_with_the_call() -> None:
+    model = ScriptedModel("{}")
+    await model.complete(HELLO, schema={"type": "object"})
+    assert model.calls[0].schema == {"type": "object"}
