@@ -55,6 +55,15 @@ def test_a_config_made_by_hand_is_checked_too() -> None:
     assert Config(grace=1).grace == 1.0
 
 
+def test_a_secret_is_in_no_representation_and_no_error(file: Path) -> None:
+    assert "sk-secret" not in repr(Config(model_key="sk-secret"))
+    assert Config(model_key="sk-secret").model_key == "sk-secret"
+    file.write_text("model_key = ['sk-secret']")
+    with pytest.raises(ConfigError, match="model_key") as caught:
+        load_config(environment={}, path=file)
+    assert "sk-secret" not in str(caught.value)
+
+
 def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
     with pytest.raises(ConfigError, match="AFTERTURN_GRACE"):
         load_config(environment={"AFTERTURN_GRACE": "soon"}, path=file)

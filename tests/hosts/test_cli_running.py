@@ -150,6 +150,18 @@ def test_config_show_hides_a_password(cli: CommandLine) -> None:
     assert "secret" not in shown
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+@pytest.mark.parametrize("url", ["https://host/v1", "https://ada:secret@host/v1", "https://ada:secret@[host/v1"])
+def test_config_show_hides_the_models_key(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...], url: str
+) -> None:
+    monkeypatch.setenv("AFTERTURN_MODEL_KEY", "sk-secret")
+    monkeypatch.setenv("AFTERTURN_MODEL_URL", url)
+    shown = cli("config", "show", *form).out
+    assert "***" in shown
+    assert "secret" not in shown
+
+
 def test_config_path_and_schema(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERTURN_CONFIG", str(cli.folder / "mine.toml"))
     assert cli("config", "path").out == f"{cli.folder / 'mine.toml'}\n"

@@ -12,10 +12,13 @@ from typing import Any, get_args
 from afterturn.base.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
+# The unit of a value that is in no representation, error or listing.
+SECRET = "secret"
 
 
 def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (), least: float | None = None) -> Any:
-    return field(default=default, metadata={"unit": unit, "reason": reason, "choices": choices, "least": least})
+    metadata = {"unit": unit, "reason": reason, "choices": choices, "least": least}
+    return field(default=default, repr=unit != SECRET, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ class Config:
     # model
     model: str | None = _key(None, "name", "The model behind `model_url`, for refined recall and compaction.")
     model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
-    model_key: str | None = _key(None, "secret", "What that server wants as a bearer token.")
+    model_key: str | None = _key(None, SECRET, "What that server wants as a bearer token.")
     model_timeout: float = _key(30.0, "seconds", "When a call of the model is given up; no turn waits for it.", least=0)
     window_tokens: int | None = _key(
         None, "tokens", "The model's context window; then an event warns when memory takes much of it.", least=1
@@ -174,6 +177,11 @@ def _schema(name: str) -> dict[str, Any]:
     return schema
 
 
+def without_secret(name: str, value: Any) -> Any:
+    """A setting's value as it may be shown."""
+    return "***" if value and KEYS[name].metadata["unit"] == SECRET else value
+
+
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
@@ -226,7 +234,7 @@ def _checked(name: str, value: Any, place: str) -> Any:
         value = float(value)
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         wanted = " or ".join(_JSON_TYPES[kind] for kind in types)
-        raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a {wanted}.")
+        raise ConfigError(f"{place} sets {name!r} to {without_secret(name, repr(value))}. It must be a {wanted}.")
     _check_range(name, value, place)
     return value
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from afterturn.base.config import config_origins, config_path, config_schema, default_store
+from afterturn.base.config import config_origins, config_path, config_schema, default_store, without_secret
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
 from afterturn.hosts.cli.console import one_line, print_table
 from afterturn.hosts.cli.document import print_document
@@ -45,9 +45,10 @@ def config(context: click.Context) -> None:
 )
 def show(invocation: Invocation) -> None:
     """Show each setting's value and where it comes from."""
-    values = asdict(invocation.config())
+    values = {name: without_secret(name, value) for name, value in asdict(invocation.config()).items()}
     origins = config_origins(invocation.overrides())
     values["store"] = _without_password(values["store"] or str(default_store()))
+    values["model_url"] = values["model_url"] and _without_password(values["model_url"])
     if invocation.json:
         print_document({name: {"value": values[name], "from": origins[name]} for name in values})
         return
@@ -75,10 +76,13 @@ def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _without_password(store: str) -> str:
-    if "://" not in store:
-        return store
-    parts = urlsplit(store)
+def _without_password(url: str) -> str:
+    if "://" not in url:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no URL, but perhaps a mistyped one with a password in it
+        return "***"
     if parts.password is None:
-        return store
+        return url
     return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")))
