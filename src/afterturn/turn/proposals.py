@@ -1,0 +1,172 @@
+"""What a sub-agent learned, filed for a person to approve (A3). Nothing here becomes a memory by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput
+from afterturn.base.events import Events
+from afterturn.base.names import is_storable
+from afterturn.base.ports import Clock, Ids, Store, Unit
+from afterturn.base.types import Added, Admitted, Draft, Metadata, Operation, Origin, Scalar, Target, Verb
+from afterturn.guard.gate import Gate
+from afterturn.turn.place import Place
+
+logger = logging.getLogger("afterturn")
+
+PROPOSALS_MAX = 20
+RESULT_CHARS_MAX = 65_536
+# Up to here an answer is a statement or two; beyond, it is a report, and only its bullets are statements.
+SHORT_CHARS_MAX = 500
+TASK_CHARS_MAX = 200
+# What a write may take beyond waiting for other processes.
+WRITE_WITHIN = 1.0
+
+_BULLET = re.compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
+_FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalParts:
+    """What proposing needs, handed over by `runtime`."""
+
+    store: Store
+    gate: Gate
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
+    not come back (M2)."""
+
+    place: Place
+    turn: str = ""
+    since: int | None = None
+
+
+class Proposals:
+    """Lives on memory's loop. The origin is `subagent`, whatever the text or its arguments say (G2)."""
+
+    def __init__(self, parts: ProposalParts) -> None:
+        self._parts = parts
+
+    async def propose(
+        self, occasion: Occasion, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
+    ) -> list[Added]:
+        """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
+
+        Raises InvalidInput for a text that the guard refuses, Conflict when the conversation was forgotten meanwhile,
+        StoreError and TimeoutError when it can not be written. Then nothing is.
+        """
+        return await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
+
+    async def returned(self, occasion: Occasion, task: str, result: object) -> list[Added]:
+        """Proposes the statements of a sub-agent's answer: a text, or a list of them. Never raises for memory's sake:
+        what is not proposed is logged and told as an event."""
+        texts = statements(result)
+        if not texts:
+            self._refuse(occasion, "no_statements")
+        if len(texts) > PROPOSALS_MAX:
+            self._refuse(occasion, "too_many")
+        admitted = self._admissible(occasion, texts[:PROPOSALS_MAX], task)
+        if not admitted:
+            return []
+        try:
+            return await self._file(occasion, admitted)
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("what a sub-agent learned is not proposed: %r", error)
+            self._refuse(occasion, type(error).__name__)
+            return []
+
+    async def _file(self, occasion: Occasion, admitted: Sequence[Admitted]) -> list[Added]:
+        group = self._parts.ids.new()
+        work = [(self._operation(occasion.place, group), one) for one in admitted]
+        async with asyncio.timeout(self._parts.config.busy_timeout + WRITE_WITHIN):
+            added = await self._parts.store.write(lambda unit: _add(unit, occasion, work))
+        for one in added:
+            if one.created:
+                self._emit("proposed", occasion, memory=one.entry.id, operation=one.operation)
+        return added
+
+    def _admissible(self, occasion: Occasion, texts: Sequence[str], task: str) -> list[Admitted]:
+        admitted = []
+        for text in texts:
+            try:
+                admitted.append(self._admit(occasion, text, Target.ENVIRONMENT, task))
+            except InvalidInput as error:
+                logger.warning("something that a sub-agent learned is not proposed: %s", error)
+                self._refuse(occasion, type(error).__name__)
+        return admitted
+
+    def _admit(self, occasion: Occasion, text: str, target: Target, task: str) -> Admitted:
+        place = occasion.place
+        draft = Draft(
+            text=text,
+            origin=Origin.SUBAGENT,
+            target=target,
+            agent=place.agent,
+            project=place.project,
+            conversation=place.id,
+            owner=None if place.owner == place.writes else place.owner,
+            turn=occasion.turn or None,
+            metadata=_metadata(task),
+            proposed=True,
+        )
+        return self._parts.gate.admit(draft)
+
+    def _operation(self, place: Place, group: str) -> Operation:
+        parts = self._parts
+        return Operation(
+            parts.ids.new(), place.tenant, place.writes, Verb.ADD, Origin.SUBAGENT, parts.clock.now(), group
+        )
+
+    def _refuse(self, occasion: Occasion, reason: str) -> None:
+        self._emit("proposal_refused", occasion, reason=reason)
+
+    def _emit(self, name: str, occasion: Occasion, **data: Scalar) -> None:
+        place = occasion.place
+        self._parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+
+
+def statements(result: object) -> list[str]:
+    """What a result states, one more than `PROPOSALS_MAX` at the most. Of a long text its bullets, but not those in
+    code; of a short one without bullets all of it."""
+    if isinstance(result, str):
+        text = result[:RESULT_CHARS_MAX]
+        found = list(itertools.islice(_bullets(text), PROPOSALS_MAX + 1))
+        return found or ([text.strip()] if text.strip() and len(text) <= SHORT_CHARS_MAX else [])
+    return list(result[: PROPOSALS_MAX + 1]) if isinstance(result, list | tuple) else []
+
+
+def _bullets(text: str) -> Iterator[str]:
+    in_code = False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            in_code = not in_code
+        elif not in_code and (mark := _BULLET.match(line)):
+            yield line[mark.end() :].strip()
+
+
+def _add(unit: Unit, occasion: Occasion, work: Sequence[tuple[Operation, Admitted]]) -> list[Added]:
+    place = occasion.place
+    if occasion.since is not None and unit.operations.is_forgotten(
+        place.tenant, place.writes, conversation=place.id, speakers=(), since=occasion.since
+    ):
+        raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")
+    return [unit.memories.add(unit.operations.start(operation), admitted) for operation, admitted in work]
+
+
+def _metadata(task: str) -> Metadata:
+    """For whoever approves it: what the sub-agent was asked to do."""
+    asked = " ".join(task[: 2 * TASK_CHARS_MAX].split())[:TASK_CHARS_MAX]
+    return {"task": asked} if asked and is_storable(asked) else {}

@@ -1,0 +1,63 @@
+"""Memory tools and proposals over a real store, without the rest of a memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from afterturn.base.config import Config
+from afterturn.base.events import Events
+from afterturn.base.ports import Store, Unit
+from afterturn.base.types import Draft, Entry, Filter, Operation, Origin, Scope, Status, Verb
+from afterturn.guard.gate import Gate
+from afterturn.stores.sqlite.store import open_store
+from afterturn.testing import EventLog
+from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.proposals import Occasion, ProposalParts, Proposals
+from afterturn.turn.tools import MemoryTools, ToolParts
+
+ADA: Whereabouts = {"user": "ada"}
+
+
+class Toolbox:
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.told = EventLog()
+        self.clock = ManualClock()
+        self.ids = SequentialIds()
+        self.config = Config(**config)
+        self.gate = Gate(self.config, self.clock, self.ids)
+        self.store = open_store(path, self.config, self.clock)
+        self.events = Events(self.clock, "default", self.told)
+
+    async def close(self) -> None:
+        await self.store.close(within=5.0)
+
+    async def add(self, text: str, space: str = "user:ada", **fields: object) -> Entry:
+        admitted = self.gate.admit(Draft(text, **fields))
+        operation = Operation(self.ids.new(), "default", space, Verb.ADD, Origin.USER, self.clock.now())
+
+        def work(unit: Unit) -> Entry:
+            return unit.memories.add(unit.operations.start(operation), admitted).entry
+
+        return await self.store.write(work)
+
+    async def read(self, work: Callable[[Unit], object]) -> object:
+        return await self.store.read(work)
+
+    async def waiting(self, space: str = "user:ada") -> list[Entry]:
+        """What was proposed, oldest first."""
+        scope, proposed = Scope("default", (space,)), Filter(statuses=(Status.PROPOSED,))
+        found = await self.store.read(lambda unit: unit.memories.page(scope, proposed, limit=100))
+        return found[::-1]
+
+    def occasion(self, where: Whereabouts = ADA, *, turn: str = "t1", since: int | None = None) -> Occasion:
+        return Occasion(make_place("default", "c1", where), turn, since)
+
+    def proposals(self, store: Store | None = None) -> Proposals:
+        parts = ProposalParts(store or self.store, self.gate, self.clock, self.ids, self.config, self.events)
+        return Proposals(parts)
+
+    def tools(self, where: Whereabouts = ADA, *, remember: bool = True, store: Store | None = None) -> MemoryTools:
+        chosen = store or self.store
+        parts = ToolParts(chosen, None, self.proposals(chosen), self.clock, self.ids, self.config, self.events)
+        return MemoryTools(parts, self.occasion(where), remember=remember)
