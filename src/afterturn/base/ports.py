@@ -217,8 +217,9 @@ class Operations(Protocol):
         asked in turns that were not recorded as well, since nothing tells who asked.
 
         Statements of the space that rest only on what is erased go too. A conversation goes whoever owns it: in a
-        shared space, every owner's of that id, with the timeline that these owners' spaces keep of it. Not reached:
-        what another space holds, be it records of a conversation of this space's, or ids in its blocks and sources.
+        shared space, every owner's of that id, with the timeline and the questions that these owners' spaces keep of
+        it. Not reached: what another space holds, be it records of a conversation of this space's, or ids in its
+        blocks and sources. Texts of blocks and standing blocks are reached in all of the tenant's spaces.
         Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
         (`is_forgotten`). Only `Store.scrub` makes the bytes go.
         """
@@ -328,10 +329,10 @@ class Conversations(Protocol):
         """The tenant's open turns that were neither started nor touched since `idle_since`; how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        """Idempotent by hash, but that one which is not in sight stands where it is injected now, and is in sight again.
+        """Idempotent by hash, but one that is not in sight stands where it is injected now, and is in sight again.
 
-        Not if it was injected before the last `clear`: a turn's blocks are stored again when it is recorded. The text is
-        not kept when something in it was forgotten meanwhile.
+        Not if it was injected before the last `clear`: a turn's blocks are stored again when it is recorded. The text
+        is not kept when something in it was forgotten meanwhile.
         """
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:

@@ -3,6 +3,7 @@
 Register the package for assertion rewriting first: `pytest.register_assert_rewrite("afterturn.testing.conformance")`.
 """
 
+from afterturn.testing.conformance.carrying import TestCarried, TestStanding
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
 from afterturn.testing.conformance.figures import TestFigures
 from afterturn.testing.conformance.forgetting import TestForgetting
@@ -14,14 +15,18 @@ from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
 from afterturn.testing.conformance.proposals import TestProposals
 from afterturn.testing.conformance.reach import TestReach
+from afterturn.testing.conformance.recalls import TestRecalls
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
+from afterturn.testing.conformance.sight import TestConversationState, TestSight
 from afterturn.testing.conformance.store import TestStore
 from afterturn.testing.conformance.tombstones import TestTombstones
 from afterturn.testing.conformance.units import TestUnits
 
 __all__ = [
     "TestBlocks",
+    "TestCarried",
     "TestChanges",
+    "TestConversationState",
     "TestExclusion",
     "TestFigures",
     "TestFilters",
@@ -33,9 +38,12 @@ __all__ = [
     "TestOwners",
     "TestProposals",
     "TestReach",
+    "TestRecalls",
     "TestRecords",
     "TestScopes",
     "TestSearch",
+    "TestSight",
+    "TestStanding",
     "TestStates",
     "TestStore",
     "TestTimeline",

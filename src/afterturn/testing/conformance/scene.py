@@ -5,7 +5,7 @@ from typing import Any
 
 from afterturn.base.ports import Store
 from afterturn.base.terms import terms
-from afterturn.base.turns import ConversationKey
+from afterturn.base.turns import Candidate, ConversationKey
 from afterturn.base.types import (
     Added,
     Draft,
@@ -13,6 +13,7 @@ from afterturn.base.types import (
     Entry,
     Erased,
     Kind,
+    Lane,
     LaneQuery,
     Match,
     Operation,
@@ -72,6 +73,10 @@ async def forget(store: Store, selector: Selector, *, at: float = NOW, space: st
     return await store.write(lambda unit: unit.operations.forget(TENANT, space, selector, at=at))
 
 
+async def forget_memory(store: Store, entry_id: str, *, space: str = SPACE, tenant: str = TENANT) -> Erased:
+    return await store.write(lambda unit: unit.operations.forget(tenant, space, Selector(memory=entry_id), at=NOW))
+
+
 async def get(store: Store, entry_id: str, *, version: int | None = None, scope: Scope = ADA) -> Entry:
     return await store.read(lambda unit: unit.memories.get(scope, entry_id, version=version))
 
@@ -93,6 +98,11 @@ async def frequencies(store: Store, words: Sequence[str], scope: Scope = ADA) ->
 async def key_of(store: Store, text: str) -> int:
     """The store's handle on an active entry of exactly this text."""
     return next(match.key for match in await found(store, text) if match.entry.text == text)
+
+
+def candidate(entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: str = "") -> Candidate:
+    """As a recall weighs a statement."""
+    return Candidate(entry.ref, entry.space, Lane.LONG_TERM, score, score / 2, similarity, decision)
 
 
 def draft_fields() -> Draft:
