@@ -8,13 +8,14 @@ PYTHON ?=
 ARGS ?=
 ROUNDS ?= 200
 SEED ?= 1
+SEEDS ?= 1-1000
 
 BIN := .venv/bin
 # The folder is part of the name: an environment that was moved along with the project is made anew.
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench crash format docs behaviour lock clean
+.PHONY: help demo test check bench crash sim format docs behaviour lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,9 @@ bench: $(READY) ## Measure the store, ours beside the limit
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
+
+sim: $(READY) ## Let chance order everything that happens, by seed, and look for a broken promise; SEEDS=1-1000
+	@$(BIN)/python -m afterturn.lab.sim --seeds $(SEEDS) $(ARGS)
 
 format: $(READY) ## Format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix --quiet . || true

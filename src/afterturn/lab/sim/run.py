@@ -1,0 +1,194 @@
+"""One seed, from the first process to the last look at the store."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError
+from afterturn.lab.sim.checks import check_events, check_process, check_records
+from afterturn.lab.sim.client import Client, Manners
+from afterturn.lab.sim.faults import KINDS, Faults
+from afterturn.lab.sim.process import Process, SimIds, Surroundings, healed
+from afterturn.lab.sim.transcript import Broken, Transcript
+from afterturn.lab.sim.words import OWNERS, memories
+from afterturn.lab.sim.world import Stuck, World
+from afterturn.testing.hashing import HashingEmbedder
+
+GRACES = (0.0, 0.05, 0.05, 0.2)
+_DRAIN_WITHIN = 600.0
+
+
+@dataclass(slots=True)
+class Result:
+    """`broken` is empty when every promise was kept. `log` is the same each time the seed is run."""
+
+    seed: int
+    broken: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+
+def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], None] | None = None) -> Result:
+    """Runs a whole scenario in `folder`, on a copy of the store `template`. `tell` hears each line of its log."""
+    result = Result(seed)
+    path = folder / f"{seed}.db"
+    shutil.copyfile(template, path)
+    world = World(seed)
+    world.tell = tell
+    with _quiet() as complaints:
+        scenario = Scenario(world, path)
+        try:
+            scenario.run()
+        except (Broken, Stuck) as error:
+            result.broken.append(str(error))
+        finally:
+            scenario.bury()
+    result.broken += scenario.broken + complaints
+    result.log = world.log
+    _remove(path)
+    return result
+
+
+class Scenario:
+    """Several lives of processes over one store, and hosts whose conversations go on from one to the next."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        random = world.random
+        self.broken: list[str] = []
+        self._world = world
+        self._grace = random.choice(GRACES)
+        self._around = Surroundings(
+            world,
+            path,
+            Config(grace=self._grace, synchronous="normal", embedder="none", recall_entries_max=3),
+            SimIds(),
+            Faults(world, random.choice(KINDS)),
+            HashingEmbedder() if random.random() < 0.25 else None,
+        )
+        self._transcripts = [
+            Transcript(f"talk-{number}", random.choice(OWNERS)) for number in range(random.randint(1, 3))
+        ]
+        self._processes: list[Process] = []
+
+    def run(self) -> None:
+        self._world.note("world", f"the store is {self._around.faults.troubles.name}, grace {self._grace}")
+        for number in range(1, self._world.random.randint(1, 3) + 1):
+            self._live(Process(self._around, f"p{number}"))
+        self._look(Process(healed(self._around), "last"))
+        self.broken += check_events(self._processes, self._transcripts)
+
+    def bury(self) -> None:
+        for process in self._processes:
+            process.bury()
+        with warnings.catch_warnings():
+            if any(process.killed for process in self._processes):
+                # What the dead had begun was never awaited, and never will be.
+                warnings.simplefilter("ignore", RuntimeWarning)
+            self._processes.clear()
+            gc.collect()
+
+    def _live(self, process: Process) -> None:
+        random = self._world.random
+        self._processes.append(process)
+        try:
+            process.open()
+        except AfterturnError as error:
+            self._world.note(process.name, f"can not open: {error}")
+            return
+        hosts = self._begin(process)
+        ending = random.choice(["finish", "finish", "finish", "close", "kill"])
+        deadline = math.inf if ending == "finish" else self._world.monotonic() + random.uniform(0, 6.0)
+        self._world.run(lambda: all(host.done() for host in hosts), deadline=deadline)
+        if ending == "kill":
+            process.kill()
+            for transcript in self._transcripts:
+                transcript.recover(process.name)
+            return
+        process.close()
+        self._world.run(lambda: all(host.done() for host in hosts))
+        self._end(process, hosts)
+
+    def _begin(self, process: Process) -> list[asyncio.Task[None]]:
+        random = self._world.random
+        own_loop = random.random() < 0.5
+        manners = Manners(grace=self._grace, own_loop=own_loop)
+        clients = [Client(self._world, process, transcript, manners) for transcript in self._transcripts]
+        return [client.loop.create_task(client.run(random.randint(1, 3))) for client in clients]
+
+    def _end(self, process: Process, hosts: list[asyncio.Task[None]]) -> None:
+        for host in hosts:
+            host.result()
+        self._world.run(process.is_at_rest)
+        self.broken += check_process(process)
+
+    def _look(self, process: Process) -> None:
+        """With nothing going wrong any more: what was promised is there, once and whole."""
+        self._processes.append(process)
+        process.open()
+        memory = process.memory
+        if not process.wait(memory.drain(within=_DRAIN_WITHIN)):
+            self.broken.append("C8: the last process could not drain its jobs")
+        findings = process.wait(memory.check())
+        self.broken += [f"check: {finding}" for finding in findings if finding.level == "error"]
+        for transcript in self._transcripts:
+            self.broken += process.wait(check_records(memory, transcript))
+        process.close()
+        self.broken += check_process(process)
+
+
+def make_template(path: Path) -> None:
+    """A store with what the owners knew before; made once and copied for each seed."""
+    world = World("template")
+    around = Surroundings(world, path, Config(embedder="none"), SimIds("m"), Faults(world, KINDS[0]), None)
+    process = Process(healed(around), "template")
+    process.open()
+    for owner in OWNERS:
+        space = process.memory.space(owner)
+        for text in memories(owner):
+            process.wait(space.add(text))
+    process.close()
+    process.bury()
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    shutil.rmtree(f"{path}.waiting", ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """Keeps the collector and the log out of the way; what is logged as an error is kept."""
+    complaints: list[str] = []
+    handler = _Errors(complaints)
+    logger = logging.getLogger("afterturn")
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    collecting = gc.isenabled()
+    # When it runs depends on everything that ran before, and what it frees may have a say in what follows.
+    gc.disable()
+    try:
+        yield complaints
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        if collecting:
+            gc.enable()
+
+
+class _Errors(logging.Handler):
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._complaints = complaints
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._complaints.append(f"log: {self.format(record)}")
