@@ -35,6 +35,7 @@ from afterturn.base.types import (
 )
 from afterturn.guard.gate import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
+from afterturn.space import proposals
 from afterturn.space.export import export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
@@ -165,6 +166,18 @@ class SpaceCore:
         if memory is not None:
             await self.get(memory)
         return await self._forget(selector)
+
+    async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
+        """What waits for approval, newest first; `before` is the last id of the previous page."""
+        return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
+
+    async def approve(self, entry_id: str) -> Changed:
+        """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
+        return await proposals.approve(self._parts, self.name, entry_id)
+
+    async def reject(self, entry_id: str) -> Changed:
+        """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
+        return await proposals.reject(self._parts, self.name, entry_id)
 
     async def recall(
         self,

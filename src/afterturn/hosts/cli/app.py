@@ -23,6 +23,11 @@ SECTIONS = {
         "update": f"{_HERE}.edit:update",
         "delete": f"{_HERE}.edit:delete",
     },
+    "What was proposed": {
+        "inbox": f"{_HERE}.proposals:inbox",
+        "approve": f"{_HERE}.proposals:approve",
+        "reject": f"{_HERE}.proposals:reject",
+    },
     "What was done, and taking it back": {
         "history": f"{_HERE}.history:history",
         "undo": f"{_HERE}.history:undo",
