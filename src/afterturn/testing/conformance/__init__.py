@@ -10,7 +10,7 @@ from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
 from afterturn.testing.conformance.index import TestChanges, TestSearch, TestVectors
 from afterturn.testing.conformance.jobs import TestJobs
-from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestStates
+from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestSeenSince, TestStates
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
 from afterturn.testing.conformance.proposals import TestProposals
@@ -20,6 +20,7 @@ from afterturn.testing.conformance.scopes import TestFilters, TestScopes
 from afterturn.testing.conformance.sight import TestConversationState, TestSight
 from afterturn.testing.conformance.store import TestStore
 from afterturn.testing.conformance.tombstones import TestTombstones
+from afterturn.testing.conformance.traces import TestTraces
 from afterturn.testing.conformance.units import TestUnits
 
 __all__ = [
@@ -42,12 +43,14 @@ __all__ = [
     "TestRecords",
     "TestScopes",
     "TestSearch",
+    "TestSeenSince",
     "TestSight",
     "TestStanding",
     "TestStates",
     "TestStore",
     "TestTimeline",
     "TestTombstones",
+    "TestTraces",
     "TestTurns",
     "TestUndo",
     "TestUnits",

@@ -7,7 +7,19 @@ import pytest
 from afterturn.base.ports import Store
 from afterturn.base.terms import content_hash
 from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Verdict
-from afterturn.testing.conformance.scene import ADA, NOW, add, delete, found, key_of, record, texts, update
+from afterturn.testing.conformance.scene import (
+    ADA,
+    NOW,
+    SPACE,
+    TENANT,
+    add,
+    delete,
+    found,
+    key_of,
+    record,
+    texts,
+    update,
+)
 
 
 class TestLanes:
@@ -87,6 +99,58 @@ class TestExclusion:
         await add(store, "Ada keeps bees")
         query = LaneQuery(ADA, NOW, excluded_refs=frozenset(f"other{number}" for number in range(40_000)))
         assert await texts(store, "bees", query) == ["Ada keeps bees"]
+
+
+class TestSeenSince:
+    async def test_what_was_recorded_since_is_still_seen(self, store: Store) -> None:
+        """L9: of a hidden history, what is newer than the last compaction is before the model's eyes."""
+        await self._said(store)
+        await record(store, "bees at fifty", conversation="talk", at=50.0)
+        assert sorted(await texts(store, "bees", self._query())) == ["bees at fifty", "early bees", "stated bees"]
+
+    @pytest.mark.parametrize("lane", [*Lane, None])
+    async def test_it_holds_in_every_lane(self, store: Store, lane: Lane | None) -> None:
+        """L9: no lane gives it, by word, by key or by time."""
+        await self._said(store)
+        query = self._query(lane=lane)
+        keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
+        resolved = await store.read(lambda unit: unit.index.resolve(query, keys))
+        known = await store.read(lambda unit: unit.memories.known_at(query, NOW))
+        given = {*await texts(store, "bees", query), *(match.entry.text for match in resolved)}
+        assert "late bees" not in given | {entry.text for entry in known}
+        assert given == {entry.text for entry in known}
+
+    async def test_other_conversations_are_not_seen(self, store: Store) -> None:
+        """L9: what was said elsewhere, or in no conversation, is recalled however new it is."""
+        for conversation in ("talk", "other", None):
+            await record(store, f"bees in {conversation}", conversation=conversation, at=90.0)
+        assert await texts(store, "bees", self._query()) == ["bees in None", "bees in other"]
+
+    async def test_another_owner_s_conversation_of_the_same_id_is_not_seen(self, store: Store) -> None:
+        """L2, L9: it is another conversation."""
+        for owner in ("user:bob", SPACE):
+            await record(store, f"bees of {owner}", conversation="talk", owner=owner, at=90.0)
+        assert await texts(store, "bees", self._query(owner=SPACE)) == ["bees of user:bob"]
+        assert await texts(store, "bees", self._query()) == []
+
+    async def test_without_a_conversation_it_means_nothing(self, store: Store) -> None:
+        """L9: there is no history that could be hidden."""
+        await self._said(store)
+        query = LaneQuery(ADA, NOW, seen_since=50.0)
+        assert sorted(await texts(store, "bees", query)) == ["early bees", "late bees", "stated bees"]
+
+    async def test_it_holds_before_the_cut(self, store: Store) -> None:
+        """L3: what is left out makes room for the next."""
+        await self._said(store)
+        assert await texts(store, "bees", self._query(lane=Lane.SHORT_TERM), limit=1) == ["early bees"]
+
+    async def _said(self, store: Store) -> None:
+        await record(store, "early bees", conversation="talk", at=10.0)
+        await add(store, "stated bees", conversation="talk", at=90.0)
+        await record(store, "late bees", conversation="talk", at=90.0)
+
+    def _query(self, *, lane: Lane | None = None, owner: str | None = None) -> LaneQuery:
+        return LaneQuery(ADA, NOW, lane=lane, conversation="talk", owner=owner, seen_since=50.0)
 
 
 class TestStates:
