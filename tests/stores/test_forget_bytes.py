@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -10,8 +11,20 @@ import pytest
 
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
-from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
-from afterturn.base.types import EmbedderIdentity, Event, Job, Kind, LaneQuery, Scope, Selector, Verb
+from afterturn.base.turns import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    Cause,
+    ConversationKey,
+    Outcome,
+    Phase,
+    RecallRow,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+)
+from afterturn.base.types import EmbedderIdentity, Event, Job, Kind, Lane, LaneQuery, Scope, Selector, Verb
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
@@ -57,13 +70,25 @@ def write_sentinels(unit: Unit) -> str:
     newer = admit(TEXT + " corrected", agent=AGENT, project=PROJECT, sources=(SOURCE,), **fields)
     unit.memories.update(operation(Verb.UPDATE), statement.id, newer, expected_version=1)
     key = ConversationKey("default", SPACE, CONVERSATION)
-    unit.conversations.start_turn(key, TurnRow(TURN, TurnStatus.OPEN, 1.0, "hash"))
-    unit.conversations.add_block(key, BlockRow("hash", TURN, (record.id,), 9, 1.0))
+    keep_traces(unit, key, [record.id, statement.id])
     payload = json.dumps({"conversation": CONVERSATION, "turn": TURN})
     unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
     unit.jobs.add(Job("failed", "embed", "default", SPACE, "{}", 1.0, error=f"can not embed {TEXT!r}"))
     unit.timeline.add([Event("recorded", 1.0, "default", SPACE, CONVERSATION, TURN)], entries_max=100)
     return statement.id
+
+
+def keep_traces(unit: Unit, key: ConversationKey, refs: Sequence[str]) -> None:
+    """Text that a conversation keeps of what these entries say and of what was asked."""
+    shown, turn = f"a block about {TEXT} " * 60, TurnRow(TURN, TurnStatus.OPEN, 1.0, "hash")
+    unit.conversations.start_turn(key, turn)
+    for ref in refs:
+        unit.conversations.add_block(key, BlockRow(f"hash{ref}", TURN, (ref,), 9, 1.0, "user_message", "anchor", shown))
+    unit.conversations.put_standing(key, StandingRow(f"always {shown}", tuple(refs), 1.0))
+    candidates = tuple(Candidate(ref, SPACE, Lane.LONG_TERM, 0.5, 0.5, None) for ref in refs)
+    unit.conversations.carry(key, CarriedRow("c1", TURN, 1, f"what of {TEXT}?", 1.0, 2.0, (Phase.FAST,), candidates))
+    asked = RecallRow("c1", TURN, 1, Cause.MESSAGE, Phase.FAST, f"and {TEXT}?", 1.0, 2.0, Outcome.EMPTY, "")
+    unit.recalls.add(key, replace(asked, candidates=candidates), entries_max=100)
 
 
 def traces(folder: Path) -> dict[str, list[str]]:
@@ -103,6 +128,51 @@ def test_a_forgotten_speaker_leaves_no_word_of_the_text(store: Engine, tmp_path:
     assert store.scrub()
     left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
     assert left <= _fragments(CONVERSATION) | _fragments(TURN)
+
+
+@pytest.mark.parametrize("others", [0, 40], ids=["alone", "among others"])
+def test_a_forgotten_memory_leaves_no_word_where_it_was_shown(store: Engine, tmp_path: Path, others: int):
+    """M2: block texts and standing blocks, in its own space's conversations and in another's, go with its text."""
+    secret = admit(TEXT)
+    store.write_now(lambda unit: unit.memories.add(operation(), secret))
+    for at in range(others + 1):
+        shown = BlockRow(
+            f"hash{at}", "turn", (secret.id,), 9, 1.0, "user_message", "anchor", f"{TEXT} {'so ' * at * 40}"
+        )
+        standing = StandingRow(f"always {shown.text}", (secret.id,), 1.0)
+        for space in (SPACE, "user:bob"):
+            key = ConversationKey("default", space, f"talk {at % 7}")
+            store.write_now(lambda unit, key=key, shown=shown: unit.conversations.add_block(key, shown))
+            store.write_now(lambda unit, key=key, standing=standing: unit.conversations.put_standing(key, standing))
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    assert forget(store, Selector(memory=secret.id)) == 1
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+def test_a_question_goes_with_the_message_that_it_was(store: Engine, tmp_path: Path):
+    """M2, M4: when a record's retention ends, what was asked in its turn is erased, carried or not."""
+    said = admit(TEXT, kind=Kind.RECORD, conversation="talk", turn=TURN)
+    store.write_now(lambda unit: unit.records.add(operation(Verb.RECORD), [said]))
+    store.write_now(lambda unit: keep_traces(unit, ConversationKey("default", SPACE, "talk"), [said.id]))
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    assert forget(store, Selector(memories=(said.id,))) == 1
+    assert store.scrub()
+    left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
+    assert left <= _fragments(TURN)
+
+
+def test_a_recall_that_was_replaced_or_pushed_out_leaves_no_word(store: Engine, tmp_path: Path):
+    """M2: rows that were rewritten or trimmed are erased wherever they had been."""
+    key = ConversationKey("default", SPACE, CONVERSATION)
+    row = RecallRow("c", TURN, 1, Cause.MESSAGE, Phase.FAST, TEXT, 1.0, 2.0, Outcome.EMPTY, "")
+    for at in range(60):
+        asked = replace(row, correlation=f"c{at % 30}", question=f"{TEXT} {'hm ' * (at * 7 % 50)}")
+        store.write_now(lambda unit, asked=asked: unit.recalls.add(key, asked, entries_max=20))
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    forget(store, Selector(conversation=CONVERSATION))
+    assert store.scrub()
+    assert traces(tmp_path) == {}
 
 
 def test_a_reader_holds_the_bytes_until_it_ends(store: Engine, tmp_path: Path):
