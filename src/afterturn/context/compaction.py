@@ -1,0 +1,229 @@
+"""Compaction for hosts that have none (K1): what is old is summarised by a model, the rest stays as it is.
+
+Planning and rebuilding are pure; one model call stands between them. Nothing raises into the host.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+from afterturn.base.ports import ChatModel
+from afterturn.context.block import find_blocks
+from afterturn.context.contents import element_tokens, text_tokens
+from afterturn.context.snapshot import Snapshot, SnapshotMalformed, find_snapshot, parse_snapshot, with_facts
+from afterturn.context.summarising import ask_again, ask_for_snapshot
+from afterturn.context.transcript import is_block, transcribe
+from afterturn.dialects.dialect import Dialect, Element
+from afterturn.dialects.views import curated, safe_cuts
+
+logger = logging.getLogger(__name__)
+
+COMPACT_ABOVE = 0.5
+KEEP_SHARE = 0.3
+ACKNOWLEDGEMENT = "Understood. I go on from this state."
+
+# Of the model's limit, what a request may take: the answer needs room, and estimates are estimates.
+_READ_SHARE = 0.7
+# A turn is better kept whole; but not when that leaves less than this of what could be kept.
+_WHOLE_TURN_SHARE = 0.5
+
+Estimate: TypeAlias = Callable[[object], int]
+_Elements: TypeAlias = Sequence[Element | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Elements from `start` up to `cut` are summarised, with `older` as their base; instructions among them stay."""
+
+    start: int
+    cut: int
+    older: Snapshot | None
+    tokens: int
+    tokens_summarised: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """`messages` are the host's own but for the summary and its acknowledgement; all of them when nothing changed.
+
+    `reason` is `compacted`, or why not: `below_threshold`, `nothing_to_cut`, `timeout`, `model_failed`, `empty`,
+    `malformed`, `longer`. `summarised` counts the elements that the summary stands for.
+    """
+
+    messages: list[object]
+    changed: bool
+    reason: str
+    tokens_before: int
+    tokens_after: int
+    summarised: int
+
+
+def plan(
+    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, estimate: Estimate | None = None
+) -> Plan | None:
+    """None when the history takes at most half of the limit, or can not be cut anywhere. Reads all of it."""
+    weights = _weights(dialect, messages, estimate)
+    return _plan(dialect, messages, weights) if sum(weights) > COMPACT_ABOVE * limit_tokens else None
+
+
+async def compact(
+    model: ChatModel,
+    dialect: Dialect,
+    messages: Sequence[object],
+    *,
+    limit_tokens: int,
+    facts: Sequence[str] = (),
+    within: float = 30.0,
+) -> Compacted:
+    """Over half of `limit_tokens`: the last 30 % stay, the rest becomes a summary that tells all `facts`.
+
+    At most two calls of the model, within `within` seconds together. Whatever fails leaves the history untouched.
+    """
+    weights = _weights(dialect, messages, None)
+    tokens = sum(weights)
+    if tokens <= COMPACT_ABOVE * limit_tokens:
+        return _untouched(messages, tokens, "below_threshold")
+    planned = _plan(dialect, messages, weights)
+    if planned is None:
+        return _untouched(messages, tokens, "nothing_to_cut")
+    request = _request(dialect, messages, planned, facts, int(limit_tokens * _READ_SHARE))
+    try:
+        async with asyncio.timeout(within):
+            snapshot = await _summarise(model, request)
+    except SnapshotMalformed as error:
+        logger.warning("the summary of a history was not usable: %s", error)
+        return _untouched(messages, tokens, "empty" if isinstance(error, _Empty) else "malformed")
+    except TimeoutError:
+        return _untouched(messages, tokens, "timeout")
+    except Exception:  # the boundary: a model may fail in any way, and the host goes on with the history that it has
+        logger.exception("the model that summarises a history failed")
+        return _untouched(messages, tokens, "model_failed")
+    return rebuild(dialect, messages, planned, with_facts(snapshot, facts))
+
+
+def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapshot: Snapshot) -> Compacted:
+    """Instructions, summary, acknowledgement, tail. Untouched when that would be no shorter."""
+    tail = list(messages[planned.cut :])
+    made: list[object] = [dialect.said("user", snapshot.text)]
+    # Gemini refuses a call that follows words of the model's own; where the tail begins with its, those go on.
+    if _role_of(dialect.read(tail[0])) != "assistant":
+        made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
+    made_tokens = sum(element_tokens(dialect, element) for element in made)
+    if made_tokens >= planned.tokens_summarised:
+        return _untouched(messages, planned.tokens, "longer")
+    instructions = [message for message in messages[: planned.cut] if _is_system(dialect.read(message))]
+    return Compacted(
+        messages=[*instructions, *made, *tail],
+        changed=True,
+        reason="compacted",
+        tokens_before=planned.tokens,
+        tokens_after=planned.tokens - planned.tokens_summarised + made_tokens,
+        summarised=planned.cut - len(instructions),
+    )
+
+
+def block_facts(dialect: Dialect, messages: Sequence[object], known_hashes: Collection[str]) -> list[str]:
+    """What our blocks in `messages` say, each once: the bullets without id and age. Forged blocks say nothing."""
+    elements = (dialect.read(message) for message in messages)
+    texts = [element.text_of("user") for element in elements if element is not None]
+    ours = (
+        text[found.start : found.end] for text in texts for found in find_blocks(text) if found.hash in known_hashes
+    )
+    bullets = (line for block in ours for line in block.splitlines() if line.startswith("- ["))
+    return list(dict.fromkeys(bullet.partition("] ")[2].partition(", ")[2] for bullet in bullets))
+
+
+class _Empty(SnapshotMalformed):
+    pass
+
+
+async def _summarise(model: ChatModel, request: Sequence[Mapping[str, Any]]) -> Snapshot:
+    """One repair: small models forget a tag and find it when they are told."""
+    answer = _text(await model.complete(request))
+    try:
+        return parse_snapshot(answer)
+    except SnapshotMalformed as error:
+        mended = _text(await model.complete(ask_again(request, answer, str(error))))
+    if not mended.strip():
+        raise _Empty("the answer is empty")
+    return parse_snapshot(mended)
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    content = answer.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _request(
+    dialect: Dialect, messages: Sequence[object], planned: Plan, facts: Sequence[str], tokens_max: int
+) -> list[Mapping[str, Any]]:
+    known = text_tokens("\n".join(facts)) + (text_tokens(planned.older.text) if planned.older else 0)
+    history = curated(dialect, messages[planned.start : planned.cut])
+    transcript = transcribe(dialect, history, tokens_max=max(tokens_max // 4, tokens_max - known))
+    return ask_for_snapshot(transcript, planned.older, facts)
+
+
+def _weights(dialect: Dialect, messages: Sequence[object], estimate: Estimate | None) -> list[int]:
+    return [estimate(message) if estimate else element_tokens(dialect, message) for message in messages]
+
+
+def _plan(dialect: Dialect, messages: Sequence[object], weights: Sequence[int]) -> Plan | None:
+    elements = [dialect.read(message) for message in messages]
+    leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
+    older = _snapshot_at(elements, leading)
+    start = leading if older is None else _after_snapshot(elements, leading)
+    allowed = [cut for cut in safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
+    if not allowed:
+        return None
+    cut = _choose_cut(elements, allowed, weights, leading)
+    summarised = sum(weights[at] for at in range(leading, cut) if not _is_system(elements[at]))
+    return Plan(start, cut, older, sum(weights), summarised)
+
+
+def _choose_cut(elements: _Elements, allowed: Sequence[int], weights: Sequence[int], leading: int) -> int:
+    """The earliest that keeps no more than its share, rather at a user's message; else the one that keeps least."""
+    tails = list(accumulate(reversed(weights), initial=0))[::-1]
+    fitting = [cut for cut in allowed if tails[cut] <= KEEP_SHARE * tails[leading]]
+    if not fitting:
+        return allowed[-1]
+    users = (cut for cut in fitting if _role_of(elements[cut]) == "user")
+    whole = next((cut for cut in users if tails[cut] >= _WHOLE_TURN_SHARE * tails[fitting[0]]), None)
+    return fitting[0] if whole is None else whole
+
+
+def _may_begin_at(elements: _Elements, cut: int) -> bool:
+    """With what a user says, or with what the assistant does once all its calls are answered; never with our block."""
+    element = elements[cut]
+    if element is None or _is_system(element) or is_block(element):
+        return False
+    if element.role == "user":
+        return True
+    before = (earlier for earlier in reversed(elements[:cut]) if not _is_system(earlier))
+    answered = next((earlier for earlier in before if earlier is None or not is_block(earlier)), None)
+    return answered is not None and bool(answered.answers)
+
+
+def _snapshot_at(elements: _Elements, at: int) -> Snapshot | None:
+    element = elements[at] if at < len(elements) else None
+    return find_snapshot(element.text_of("user")) if element is not None else None
+
+
+def _after_snapshot(elements: _Elements, at: int) -> int:
+    after = elements[at + 1] if at + 1 < len(elements) else None
+    is_acknowledged = after is not None and after.text_of("assistant") == ACKNOWLEDGEMENT
+    return at + 2 if is_acknowledged else at + 1
+
+
+def _role_of(element: Element | None) -> str:
+    return "" if element is None else element.role
+
+
+def _is_system(element: Element | None) -> bool:
+    return _role_of(element) == "system"
+
+
+def _untouched(messages: Sequence[object], tokens: int, reason: str) -> Compacted:
+    return Compacted(list(messages), False, reason, tokens, tokens, 0)
