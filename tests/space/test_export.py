@@ -1,7 +1,9 @@
 """An export gives everything that a space holds, however much that is."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,20 @@ import pytest
 import afterturn
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
-from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
-from afterturn.base.types import Event, Scope, Selector
+from afterturn.base.turns import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    Cause,
+    ConversationKey,
+    Outcome,
+    Phase,
+    RecallRow,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+)
+from afterturn.base.types import Event, Lane, Scope, Selector
 from afterturn.space.export import PAGE, export_lines
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
@@ -86,6 +100,27 @@ def test_a_conversation_is_followed_by_its_turns_and_blocks(engine: Engine):
         "b1",
         ("m1", "m2"),
     )
+
+
+def test_what_a_conversation_takes_along_is_in_the_export(engine: Engine):
+    """M4: counters, carried recall, standing block and every recall, each under its kind."""
+    talk = ConversationKey(TENANT, SPACE, "talk")
+    entry = engine.write_now(lambda unit: unit.memories.add(operation(), admit("Ada keeps bees"))).entry
+    seen = (Candidate(entry.ref, SPACE, Lane.LONG_TERM, 0.5, 0.5, None),)
+    row = RecallRow("c1", "turn-1", 1, Cause.MESSAGE, Phase.FAST, "bees?", 1.0, 2.0, Outcome.DELIVERED, "")
+
+    def work(unit: Unit) -> None:
+        unit.conversations.clear(talk, at=1.0, compacted=True)
+        unit.conversations.carry(talk, CarriedRow("c0", "turn-0", 1, "honey?", 1.0, 2.0, (Phase.FAST,), seen))
+        unit.conversations.put_standing(talk, StandingRow("Be brief", (entry.ref,), 1.0))
+        for number in range(MANY):
+            unit.recalls.add(talk, replace(row, correlation=f"c{number}", candidates=seen), entries_max=MANY)
+
+    engine.write_now(work)
+    lines = [line for line in exported(engine) if not line.keys() & {"entry", "operation", "step"}]
+    assert kinds(lines) == {"conversation": 1, "state": 1, "carried": 1, "standing": 1, "recall": MANY}
+    assert [next(iter(line.values()))["conversation"] for line in lines[1:]] == ["talk"] * (MANY + 3)
+    assert json.loads(json.dumps(lines[-1]))["recall"]["candidates"][0]["ref"] == entry.ref
 
 
 async def test_a_spoken_turn_is_in_the_export_of_its_owner(memory: afterturn.Memory, ada: afterturn.Space) -> None:

@@ -8,11 +8,13 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from afterturn.base.ports import Unit
-from afterturn.base.turns import ConversationKey
+from afterturn.base.turns import ConversationKey, ConversationState
 from afterturn.base.types import Entry, Event, Filter, Operation, Scope, Status, Step
 
 EXPORT_FORMAT = 1
 PAGE = 1000
+# More than any space keeps.
+RECALLS_MAX = 10_000_000
 
 Line: TypeAlias = dict[str, Any]
 
@@ -57,6 +59,22 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
             # Those of forgotten conversations come with every other, and belong to no turn.
             if block.turn:
                 yield {"block": {"conversation": conversation, **asdict(block)}}
+        yield from _kept_lines(unit, key)
+
+
+def _kept_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
+    """What the conversation takes along from turn to turn, if anything, and what its recalls came to."""
+    state = unit.conversations.state(key)
+    kept = {
+        "state": None if state == ConversationState() else state,
+        "carried": unit.conversations.find_carried(key),
+        "standing": unit.conversations.find_standing(key),
+    }
+    for name, row in kept.items():
+        if row is not None:
+            yield {name: {"conversation": key.id, **asdict(row)}}
+    for recall in unit.recalls.page(key, limit=RECALLS_MAX):
+        yield {"recall": {"conversation": key.id, **asdict(recall)}}
 
 
 def _flat(step: Step) -> Line:

@@ -15,10 +15,12 @@ from plain import FIRST, SECOND, THIRD, WAIT, insert, integrity, open_plain, val
 from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
+from afterturn.base.turns import BlockRow, ConversationKey, ConversationState
 from afterturn.base.types import Scope
 from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
+from afterturn.stores.sqlite.store import open_store
 
 INDEXED = 3
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
@@ -45,6 +47,40 @@ def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_pat
     assert engine.read_now(lambda unit: unit.index.frequencies(scope, ["green"])) == {"user:ada": {"green": 1}}
     assert [_version(copy) for copy in engine.backups()] == [version]
     engine.close()
+
+
+async def test_conversations_of_the_third_version_go_on_where_they_were(tmp_path: Path) -> None:
+    """M4, H6: turns that were recorded are counted, blocks are in sight, and the copy can be put back."""
+    path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
+    place = Place(path, Config(), SystemClock(), MIGRATIONS[:INDEXED], {INDEXED: AFTER[INDEXED]})
+    engine = open_place(place)
+    engine.write_now(_insert_conversation)
+    engine.close()
+    store = open_store(path, Config(), SystemClock())
+    block = BlockRow("hash", "turn-1", ("m1", "m2"), 40, 2.0)
+    assert await store.read(lambda unit: unit.conversations.state(key)) == ConversationState(turns=2)
+    assert await store.read(lambda unit: unit.conversations.blocks(key)) == [block]
+    assert await store.read(lambda unit: unit.conversations.find_carried(key)) is None
+    await store.write(lambda unit: unit.conversations.clear(key, at=9.0, compacted=True))
+    [copy] = store.backups()
+    assert _version(copy) == INDEXED
+    await store.restore(copy, progress=lambda done, total: None)
+    assert await store.read(lambda unit: unit.conversations.state(key)) == ConversationState(turns=2)
+    await store.close(within=WAIT)
+
+
+def _insert_conversation(unit: object) -> None:
+    """As the third version wrote it: three turns, two of them recorded, and a block."""
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
+    session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'talk', 1, 1)")
+    session.run_many(
+        "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash, recorded_at) "
+        "VALUES (1, ?, ?, 1, 1, 'hash', ?)",
+        [("turn-1", "completed", 2.0), ("turn-2", "completed", 3.0), ("turn-3", "open", None)],
+    )
+    session.run("INSERT INTO block VALUES (1, 'hash', 'turn-1', 40, 2.0)")
+    session.run_many("INSERT INTO block_ref VALUES (1, 'hash', ?, ?)", [(0, "m1"), (1, "m2")])
 
 
 def _insert_entry(unit: object, version: int) -> None:

@@ -39,6 +39,20 @@ _CONTRADICTIONS = {
         "SELECT id FROM turn WHERE recorded_at IS NOT NULL AND "
         "(SELECT count(*) FROM entry WHERE entry.turn = turn.id AND kind = 'record') <> 2"
     ),
+    "count of recorded turns": (
+        "SELECT id FROM conversation WHERE turns <> (SELECT count(*) FROM turn "
+        "WHERE conversation_key = conversation.key AND recorded_at IS NOT NULL)"
+    ),
+    "block's reference without block": (
+        "SELECT ref FROM block_ref AS r "
+        "WHERE NOT EXISTS (SELECT 1 FROM block WHERE conversation_key = r.conversation_key AND hash = r.hash)"
+    ),
+    **{
+        f"{table} without conversation": (
+            f"SELECT conversation_key FROM {table} WHERE conversation_key NOT IN (SELECT key FROM conversation)"
+        )
+        for table in ("turn", "block", "carried", "standing", "standing_ref", "recall")
+    },
 }
 
 

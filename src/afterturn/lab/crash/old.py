@@ -1,6 +1,7 @@
 """Stores as earlier versions left them, for migrations that are killed."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from afterturn.base.clock import SystemClock
@@ -12,6 +13,7 @@ from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
 
 ROWS = 50
+_CONVERSATIONS = 2
 _ENTRY: dict[str, Value] = {
     "version": 1,
     "space_key": 1,
@@ -30,10 +32,12 @@ _ENTRY: dict[str, Value] = {
 
 
 def write_old_store(path: Path, version: int) -> None:
-    """`ROWS` statements in the space "user:old", each made by an operation, under the schema of `version`."""
-    derived = {step: derive for step, derive in AFTER.items() if step <= version}
-    place = Place(path, Config(), SystemClock(), MIGRATIONS[:version], derived)
-    engine = open_place(place, _Fill)  # type: ignore[arg-type]
+    """`ROWS` statements in the space "user:old", each made by an operation, under the schema of `version`.
+
+    From the second version on, with a conversation in which all of them were shown.
+    """
+    place = Place(path, Config(), SystemClock(), MIGRATIONS[:version])
+    engine = open_place(place, partial(_Fill, version=version))  # type: ignore[arg-type]
     engine.write_now(lambda unit: None)
     engine.close()
 
@@ -43,8 +47,32 @@ class _Fill:
     """Stands in for the repositories, which know the newest schema only."""
 
     session: ApswSession
+    version: int
 
     def flush(self) -> None:
+        self._write_entries()
+        if self.version >= _CONVERSATIONS:
+            self._write_conversation()
+        for step, derive in AFTER.items():
+            if step <= self.version:
+                derive(self.session)
+
+    def _write_conversation(self) -> None:
+        self.session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'c', 1, 1)")
+        self.session.run(
+            "INSERT INTO turn (conversation_key, id, status, started_at, touched_at, user_hash) "
+            "VALUES (1, 'old-turn', 'open', 1, 1, 'hash')"
+        )
+        self.session.run(
+            "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at) "
+            "VALUES (1, 'hash', 'old-turn', 9, 1)"
+        )
+        self.session.run_many(
+            "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (1, 'hash', ?, ?)",
+            [(key, f"old{key}") for key in range(1, ROWS + 1)],
+        )
+
+    def _write_entries(self) -> None:
         self.session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:old')")
         columns = [*_ENTRY, "key", "id", "text", "content_hash"]
         marks = ", ".join("?" for _ in columns)
