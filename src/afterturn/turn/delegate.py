@@ -33,8 +33,12 @@ class Facts:
 def task_text(task: str, facts: Facts, tools: Sequence[ToolDefinition] = ()) -> str:
     """The task in the host's own words, then the facts that fit, those about it first; a part without content is
     left out. The same arguments give the same text."""
+    return assemble(task, key_facts(task, facts), tools)
+
+
+def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] = ()) -> str:
     sections = [f"## Task\n{task.strip()}"]
-    if bullets := key_facts(task, facts):
+    if bullets:
         sections.append("\n".join(["## Key Context (preserve these facts)", _NOTICE, *bullets]))
     if tools:
         sections.append("\n".join(["## Memory Tools Available", *map(_tool_line, tools), _ANSWERS_NOTICE]))

@@ -107,7 +107,12 @@ class MemoryTools:
         self._parts = parts
         self._occasion = occasion
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
-        self.offered = (SEARCH_MEMORY, REMEMBER_THIS) if remember else (SEARCH_MEMORY,)
+        self.offered = offered(remember=remember)
+
+    @property
+    def dialect(self) -> str | None:
+        """What the host has named as its message format."""
+        return self._occasion.place.dialect
 
     def definitions(self, dialect: Dialect) -> list[Mapping[str, Any]]:
         """As the dialect's requests list tools; the host's to change."""
@@ -176,6 +181,11 @@ class MemoryTools:
     def _emit(self, name: str, **data: Scalar) -> None:
         place = self._occasion.place
         self._parts.events.emit(name, space=place.owner, conversation=place.id, turn=self._occasion.turn, **data)
+
+
+def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
+    """Looking up is always offered; whether a model may propose is the host's choice."""
+    return (SEARCH_MEMORY, REMEMBER_THIS) if remember else (SEARCH_MEMORY,)
 
 
 def failure(name: str, error: Exception) -> str:
