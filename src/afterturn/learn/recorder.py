@@ -58,7 +58,8 @@ class Recorder:
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
-        self._handed: set[Held] = set()
+        # In the order they came: whoever stores them from files later keeps to it.
+        self._handed: dict[Held, None] = {}
         self._waiting: OrderedDict[Key, Held] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
 
@@ -69,7 +70,7 @@ class Recorder:
 
     def enqueue(self, recording: Recording, recorded: Slot[bool]) -> None:
         held = Held(recording, recorded)
-        self._handed.add(held)
+        self._handed[held] = None
         task = self._parts.supervisor.start(self._record(held), f"record {recording.turn}")
         self.expect(task)
         task.add_done_callback(lambda _: self._ended(held))
@@ -136,7 +137,7 @@ class Recorder:
             await self._keep(held, error)
 
     def _ended(self, held: Held) -> None:
-        self._handed.discard(held)
+        self._handed.pop(held, None)
         if self._waiting.get(held.key) is not held:
             # Whatever became of it, nobody waits for ever.
             held.recorded.settle(False)

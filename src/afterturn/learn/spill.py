@@ -31,6 +31,8 @@ class Spill:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(recording.to_json())
             file.flush()
+            # `files` goes by it: turns that were spilled in one tick of the disk's clock, or late, keep their order.
+            os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
             os.fsync(file.fileno())
         draft.replace(target)
         sync(self.folder)

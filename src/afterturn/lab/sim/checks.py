@@ -29,10 +29,10 @@ def _recalls(process: Process) -> list[str]:
     broken: list[str] = []
     ended = Counter(event.turn for event in process.events if event.name == "recall_ended")
     begun = {event.turn for event in process.events if event.name == "recall_started"}
-    for turn in begun:
+    for turn in sorted(begun):
         if ended[turn] != 1 and not process.killed:
             broken.append(f"R5: the recall of {turn} has {ended[turn]} outcomes")
-    broken += [f"R5: the recall of {turn} ended and never began" for turn in ended if turn not in begun]
+    broken += [f"R5: the recall of {turn} ended and never began" for turn in sorted(ended) if turn not in begun]
     return broken + _flights(process.events)
 
 
