@@ -5,6 +5,7 @@ Nothing is sent by this: spans and figures go to the providers that the host has
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ _TOLD: Final = frozenset(
     point reason records short_term tokens tool
     """.split()
 )
-_REASON_CHARS_MAX: Final = 60
+_NAME: Final = re.compile(r"[\w.,:-]{1,60}")
 
 
 def handler(
@@ -119,7 +120,9 @@ class _Figures:
             _record(self.handed_over_bytes, data.get("bytes"), _labels(data, "point"))
             _record(self.handed_over_tokens, data.get("tokens"), _labels(data, "point"))
         elif name in _TURN_ENDS:
-            self.turns.add(1, {"outcome": _TURN_ENDS[name], **_labels(data, "reason")})
+            # Why a turn was aborted is the host's own word, which may be another one each time.
+            reason = _labels(data, "reason") if name != "turn_aborted" else {}
+            self.turns.add(1, {"outcome": _TURN_ENDS[name], **reason})
         elif name in _DEGRADING:
             self.degraded.add(1, {"event": name})
 
@@ -247,12 +250,12 @@ def _labels(data: Mapping[str, Scalar], *keys: str) -> Attributes:
 
 
 def _chosen(data: Mapping[str, Scalar], keys: frozenset[str]) -> Attributes:
-    return {key: value for key, value in data.items() if key in keys and value is not None and _is_short(value)}
+    return {key: value for key, value in data.items() if key in keys and value is not None and _is_name(value)}
 
 
-def _is_short(value: Scalar) -> bool:
-    """Reasons are names; whatever is longer than a name could be a text, and stays here."""
-    return not isinstance(value, str) or 0 < len(value) <= _REASON_CHARS_MAX
+def _is_name(value: Scalar) -> bool:
+    """Reasons are names; what is no name could be a text, and stays here."""
+    return not isinstance(value, str) or _NAME.fullmatch(value) is not None
 
 
 def _record(figure: Histogram, value: Scalar, labels: Attributes) -> None:
