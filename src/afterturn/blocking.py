@@ -25,9 +25,9 @@ from afterturn.memory import (
 from afterturn.runtime import MemoryCore, Parts
 from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore
-from afterturn.turn.place import Place, Whereabouts, make_place
-from afterturn.turn.turn import M, Phase, TurnVerbs
+from afterturn.turn.conversation import ConversationVerbs
+from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.turn import M, PhaseName, TurnVerbs
 
 WORK_POLL = 0.2
 
@@ -87,12 +87,22 @@ class Memory(MemoryHandle):
 class Turn(TurnVerbs):
     """For hosts without an event loop: `with conversation.turn(messages) as turn`."""
 
-    def inject(self, messages: MutableSequence[M], *, within: float | None = None, phase: Phase = "fast") -> M | None:
-        """Adds the block if it is there, waiting for it at most `grace` seconds, once per turn."""
-        wait = self._wait_for(messages, within, phase) or 0.0
-        if wait > 0 and self._state is not None and not self._core.in_thread:
-            self._state.prefetch.ready_blocking(within=wait)
+    def inject(
+        self, messages: MutableSequence[M], *, within: float | None = None, phase: PhaseName = "fast"
+    ) -> M | None:
+        """Adds the block if it is there, waiting for it at most `grace` seconds, once for each thing that is said."""
+        self._wait(messages, within, phase)
         return self.inject_now(messages)
+
+    def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
+        """`block_now`, waiting as `inject` does."""
+        self._wait(None, within, phase)
+        return self.block_now()
+
+    def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
+        waiting = self._wait_at(messages, within, phase)
+        if waiting is not None and waiting[1] > 0 and not self._core.in_thread:
+            waiting[0].settled.wait_blocking(within=waiting[1])
 
     def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""
@@ -110,17 +120,8 @@ class Turn(TurnVerbs):
         self._leave(failed=kind is not None)
 
 
-class Conversation:
+class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
-
-    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
-        self._core = core
-        self._place = place
-        self._loop = loop
-
-    @property
-    def id(self) -> str:
-        return self._place.id
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
         """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""

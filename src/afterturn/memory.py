@@ -5,6 +5,7 @@ They hold nothing but a core and the loop it lives on; `blocking` is the same fo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from afterturn.base.names import check_name
 from afterturn.base.types import Event
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.conversation import ConversationCore, ConversationVerbs
 from afterturn.turn.place import Place, Whereabouts, make_place
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
@@ -151,17 +152,8 @@ class Memory(MemoryHandle):
     retry_dead = awaiting(MemoryCore.retry_dead)
 
 
-class Conversation:
+class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
-
-    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
-        self._core = core
-        self._place = place
-        self._loop = loop
-
-    @property
-    def id(self) -> str:
-        return self._place.id
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
         """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
@@ -269,12 +261,21 @@ def begin(
     """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
     check_messages(messages)
     try:
-        return core.begin(place, messages, id, speaker)
+        return core.begin(place, messages, id, speaker, recall=not _is_cancelled())
     except AfterturnError:
         return None
     except Exception:  # the boundary to the host's own list, which may raise whatever it likes
         logger.exception("the messages can not be read; the turn goes on without memory")
         return None
+
+
+def _is_cancelled() -> bool:
+    """Whether the host's own task is being cancelled: it will not stay to hear what would be recalled (R4)."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def check_messages(messages: object) -> None:

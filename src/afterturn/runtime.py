@@ -19,7 +19,7 @@ from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
-from afterturn.base.ports import Clock, Embedder, Ids, Store, Worker
+from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
@@ -31,7 +31,8 @@ from afterturn.maintenance import Housekeeping, TimelineWriter
 from afterturn.recall.embedding import Embedding
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore, ConversationParts
+from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.parts import ConversationParts
 from afterturn.turn.recaller import Recaller
 
 logger = logging.getLogger("afterturn")
@@ -48,6 +49,7 @@ class Parts:
     """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
 
     embedder: Embedder | None = None
+    model: ChatModel | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
     loop: Callable[[str], PrivateLoop] = PrivateLoop
@@ -122,7 +124,7 @@ class MemoryCore:
         self._conversation_parts = ConversationParts(
             self.loop,
             store,
-            Recaller(chosen, self._embedding, config, parts.clock, events),
+            Recaller(chosen, self._embedding, parts.model or _default_model(config), config, parts.clock, events),
             self._recorder,
             self._supervisor,
             parts.clock,
@@ -153,6 +155,8 @@ class MemoryCore:
         left = _countdown(self.config.close_timeout)
         undone: list[str] = []
         if self._connected:
+            for core in list(self._conversation_parts.busy):
+                core.close()
             undone += await self._recorder.close(within=left() * RECORDING_SHARE)
             undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         await self._supervisor.close(within=left())
@@ -358,6 +362,15 @@ def _default_embedder() -> Embedder:
     from afterturn.embedders.static import StaticEmbedder
 
     return StaticEmbedder()
+
+
+def _default_model(config: Config) -> ChatModel | None:
+    """The one that the settings name, if they do. It connects when it is first asked."""
+    if config.model_url is None:
+        return None
+    from afterturn.models.openai_compatible import OpenAICompatible
+
+    return OpenAICompatible(config.model_url, config.model or "", key=config.model_key, timeout=config.model_timeout)
 
 
 def _spill_folder(target: Path | None) -> Path:

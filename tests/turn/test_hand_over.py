@@ -67,7 +67,7 @@ async def test_concurrent_injects_hand_over_one_block(memory: afterturn.Memory) 
     await remembered(memory)
     messages = [user("What is my cat called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.prefetch.ready(within=5.0)  # type: ignore[union-attr]
+        await turn._state.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
         lists = [list(messages) for _ in range(8)]
         threads = [threading.Thread(target=turn.inject_now, args=(copied,)) for copied in lists]
         for thread in threads:
@@ -230,7 +230,7 @@ async def test_a_new_turn_takes_recall_over_and_both_are_recorded(memory: aftert
     conversation = memory.conversation("c", user="ada")
     first, second = [user("What is my cat called?")], [user("What was my cat called again?")]
     async with conversation.turn(first) as earlier:
-        await earlier._state.prefetch.ready(within=5.0)  # type: ignore[union-attr]
+        await earlier._state.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
         async with conversation.turn(second) as later:
             assert await later.inject(second) is not None
             assert await earlier.inject(first) is None

@@ -60,6 +60,7 @@ class RecallRequest:
     lanes: tuple[Lane, ...] = tuple(Lane)
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
+    seen_since: float | None = None
     filter: Filter = Filter()
     correlation: str = ""
 
@@ -72,6 +73,7 @@ class RecallRequest:
             owner=self.owner,
             excluded_refs=self.excluded_refs,
             visible_hashes=self.visible_hashes,
+            seen_since=self.seen_since,
             filter=self.filter,
         )
 

@@ -1,54 +1,33 @@
-"""One thread of messages: starts turns, reads what the host shows, hands finished turns to the recorder.
+"""One thread of messages: starts turns and their epochs, reads what the host shows, hands finished turns on.
 
-It lives on memory's loop, but for what hosts call from any thread: `begin`, `delivered`, `leave`, `abort`.
+It lives on memory's loop, but for what hosts call from any thread, which posts.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, MutableSequence, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, Conflict, InvalidName, NotFound
-from afterturn.base.events import Events
+from afterturn.base.errors import Conflict, ForkedProcess, InvalidName, MemoryClosed, NotFound
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
-from afterturn.base.ports import Clock, Ids, Store, Unit
-from afterturn.base.supervisor import Supervisor
-from afterturn.base.terms import content_hash
-from afterturn.base.turns import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
-from afterturn.context.block import Block, strip_blocks
-from afterturn.dialects.detection import find_dialect
-from afterturn.dialects.dialect import Dialect, Strip
-from afterturn.dialects.history import Exchange, exchange, latest_user
-from afterturn.learn.recorder import Recorder
-from afterturn.learn.recording import Recording, is_exchange
+from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point, TurnRow, TurnStatus
+from afterturn.dialects.dialect import Dialect
+from afterturn.turn.bookkeeping import Bookkeeping
+from afterturn.turn.epochs import Epochs
+from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.leaving import recording_of
+from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
-from afterturn.turn.prefetch import Outcome, Prefetch
-from afterturn.turn.preparing import Question, Shown, read_turn
-from afterturn.turn.recaller import Recaller
+from afterturn.turn.prefetch import Prefetch
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationParts:
-    """What all conversations of one memory share, handed over by `runtime`. Without a store, memory is off."""
-
-    loop: PrivateLoop
-    store: Store | None
-    recaller: Recaller
-    recorder: Recorder
-    supervisor: Supervisor
-    clock: Clock
-    ids: Ids
-    config: Config
-    events: Events
+M = TypeVar("M")
+P = ParamSpec("P")
 
 
 class ConversationCore:
@@ -57,22 +36,70 @@ class ConversationCore:
     def __init__(self, parts: ConversationParts, key: ConversationKey) -> None:
         self._parts = parts
         self.key = key
-        self._blocks: dict[str, BlockRow] = {}
-        self._current: TurnState | None = None
+        self._books = Bookkeeping(
+            key, parts.store, parts.supervisor, parts.recorder, parts.clock, parts.config, parts.events
+        )
+        self._epochs = Epochs(parts, key, self._books)
+        self._open_turns: dict[str, TurnState | None] = {}
+
+    @property
+    def desk(self) -> Desk:
+        return self._epochs.desk
+
+    @property
+    def known_blocks(self) -> Collection[str]:
+        """The hashes of our own blocks."""
+        return self._epochs.sight.blocks
 
     # From any thread: one shallow copy, one post.
 
-    def begin(self, place: Place, messages: Sequence[object], turn_id: str | None, speaker: str | None) -> TurnState:
+    def begin(
+        self, place: Place, messages: Sequence[object], turn_id: str | None, speaker: str | None, *, recall: bool = True
+    ) -> TurnState:
         """Starts a turn and its recall. Does no I/O and parses nothing on the caller's path (R2)."""
         state = self._state(place, turn_id, speaker)
-        self._parts.loop.post(self._start, state, list(messages))
+        self._parts.loop.post(functools.partial(self._start, state, list(messages), recall=recall))
         return state
 
-    def delivered(self, state: TurnState, block: Block, point: str) -> None:
-        """A block really went into the host's messages (H5)."""
-        row = BlockRow(block.hash, state.id, block.refs, block.size_bytes, self._parts.clock.now())
+    def say(self, state: TurnState, text: str, cause: Cause) -> None:
+        """Something new in the middle of a turn: an epoch of its own (R1)."""
+        if cause is Cause.CUE:
+            if state.cues >= self._parts.config.cues_max:
+                self._parts.loop.post(functools.partial(self._epochs.emit, "cue_refused", state, cues=state.cues))
+                return
+            state.cues += 1
+        prefetch = self._epochs.new_prefetch(cause, state.id, epoch=state.epochs)
+        state.prefetches.append(prefetch)
+        self._parts.loop.post(self._epochs.say, state, prefetch, text)
+
+    def expect(self, place: Place, text: str) -> None:
+        """The user is typing (R9)."""
+        self._parts.loop.post(self._epochs.expect, place, text)
+
+    def compacted(self, place: Place, messages: Sequence[object] | None) -> None:
+        """The host's context was compacted; `messages` are what is left of it, when the host shows them (H7)."""
+        self._parts.loop.post(self._epochs.compacted, place, None if messages is None else list(messages), "told")
+
+    def reset(self, place: Place) -> None:
+        self._parts.loop.post(self._epochs.reset, place)
+
+    def delivered(self, state: TurnState, offer: Offer, point: Point, anchor: str) -> None:
+        """A block really goes into the host's messages (H5)."""
+        block = offer.block
+        row = BlockRow(
+            block.hash, state.id, block.refs, block.size_bytes, self._parts.clock.now(), point, anchor, block.text
+        )
         state.blocks.append(row)
-        self._parts.loop.post(self._delivered, state, row, block.tokens, point)
+        self._epochs.sight.learn([row])
+        self._parts.loop.post(self._epochs.delivered, state, offer, row)
+
+    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> None:
+        """Puts back what a host dropped while it rebuilt its list, and looks into what is gone (H6, H7)."""
+        put_back, lost = self._epochs.sight.mend(state, dialect, messages)
+        if put_back:
+            self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=put_back))
+        if lost:
+            self._parts.loop.post(self._epochs.compacted, state.place, list(messages), "seen")
 
     def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; the rest happens on memory's loop (C4)."""
@@ -105,10 +132,10 @@ class ConversationCore:
         return self._parts.loop.in_thread
 
     @property
-    def grace(self) -> float:
-        return self._parts.config.grace
+    def config(self) -> Config:
+        return self._parts.config
 
-    # On memory's loop.
+    # On memory's loop: how turns begin.
 
     async def start_turn(
         self, place: Place, messages: list[object], turn_id: str | None, speaker: str | None
@@ -119,24 +146,31 @@ class ConversationCore:
         """
         if turn_id is not None:
             check_name(turn_id, "turn id")
-            self._check_open(turn_id, await self._find_turn(turn_id))
+            self._check_open(turn_id, await self._books.find_turn(turn_id))
         state = self._state(place, turn_id, speaker)
+        state.durable = True
         self._start(state, messages)
         if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.store is not None:
             await state.stored.wait(within=self._parts.config.busy_timeout + 1.0)
         return state
 
     async def resume_turn(self, place: Place, turn_id: str) -> TurnState:
-        """An open turn that this or another process started. It starts no recall: nothing new was said."""
+        """An open turn that this or another process started. It starts no recall: nothing new was said.
+
+        What was recalled for it and not handed over yet is offered, wherever that was.
+        """
         check_name(turn_id, "turn id")
-        row = await self._find_turn(turn_id)
+        row = await self._books.find_turn(turn_id)
         if row is None:
             raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
         self._check_open(turn_id, row)
-        self._parts.recorder.expect(self._parts.supervisor.start(self._touch(turn_id), f"touch turn {turn_id}"))
-        state = TurnState(turn_id, place, Prefetch(""), row.started_at, user_hash=row.user_hash)
-        state.prefetch.discard()
-        state.epoch = await self._load_blocks(place)
+        self._books.touch_turn(turn_id)
+        if self._epochs.current is not None and self._epochs.current.id == turn_id and not self._epochs.current.left:
+            return self._epochs.current
+        state = self._state(place, turn_id, None)
+        state.durable, state.started_at, state.user_hash = True, row.started_at, row.user_hash
+        self._hold(state)
+        await self._epochs.resume(state)
         state.stored.settle(True)
         state.read.settle(True)
         return state
@@ -145,135 +179,41 @@ class ConversationCore:
         if row is not None and row.status is not TurnStatus.OPEN:
             raise Conflict(f"Turn {turn_id!r} is {row.status} already. Start a new one, with another id.")
 
-    def drop_recalls(self, space: str) -> None:
-        """What was recalled from a space before something was forgotten there is not handed over any more (M2)."""
-        current = self._current
-        if current is not None and space in current.place.reads:
-            self._parts.recaller.end(current, Outcome.CANCELLED, "forgotten")
-            current.prefetch.discard()
-
     def _state(self, place: Place, turn_id: str | None, speaker: str | None) -> TurnState:
         fresh, now = self._parts.ids.new(), self._parts.clock.now()
         named = _usable(turn_id, "turn id") or fresh
-        return TurnState(named, place, Prefetch(fresh), now, _usable(speaker, "speaker"))
+        first = Prefetch(fresh, Cause.MESSAGE, turn=named, epoch=0, phases=self._parts.recaller.phases)
+        return TurnState(named, place, [first], now, _usable(speaker, "speaker"))
 
-    def _start(self, state: TurnState, messages: list[object]) -> None:
+    def _start(self, state: TurnState, messages: list[object], *, recall: bool = True) -> None:
         self._parts.recaller.begin_turn(state)
-        earlier, self._current = self._current, state
-        if earlier is not None and not earlier.prefetch.consumed:
-            self._stop(earlier, Outcome.SUPERSEDED, "new_query")
-        state.prefetch.task = self._parts.supervisor.start(self._open(state, messages), f"turn {state.id}")
-        state.prefetch.task.add_done_callback(lambda _: self._opened(state))
+        if (earlier := self._epochs.current) is not None and earlier.id in self._open_turns:
+            # A host that never leaves its turns is owed their end, not their contents.
+            self._open_turns[earlier.id] = None
+        self._hold(state)
+        self._epochs.start(state, messages, recall=recall)
 
-    def _opened(self, state: TurnState) -> None:
-        assert state.prefetch.task is not None
-        if state.prefetch.task.cancelled():
-            self._parts.recaller.end(state, Outcome.CANCELLED, "shutdown")
-        if not state.read.peek():
-            state.stored.settle(False)
-        state.read.settle(False)
-        state.prefetch.settle(None, at=self._parts.clock.now())
+    def _hold(self, state: TurnState) -> None:
+        """A host may lose sight of an open turn, and of its conversation; closing must not."""
+        self._open_turns[state.id] = state
+        self._parts.busy.add(self)
 
-    async def _open(self, state: TurnState, messages: list[object]) -> None:
-        state.dialect = find_dialect(messages)
-        if state.dialect is None:
-            logger.warning(
-                "conversation %r: its messages are not in OpenAI's chat format (dictionaries or objects with a `role` "
-                "and `content`), so this turn goes on without memory",
-                self.key.id,
-            )
-            self._emit("unknown_dialect", state)
-            return
-        if self._parts.store is None:
-            state.read.settle(True)
-            return
-        question = await self._read(state, state.dialect, messages)
-        state.read.settle(True)
-        self._emit("turn_started", state)
-        self._parts.supervisor.start(self._store_turn(state), f"store turn {state.id}")
-        if question is not None and not state.prefetch.consumed:
-            await self._parts.recaller.run(state, question)
+    def _let_go(self, state: TurnState) -> None:
+        self._open_turns.pop(state.id, None)
+        if not self._open_turns:
+            self._parts.busy.discard(self)
 
-    async def _read(self, state: TurnState, dialect: Dialect, messages: list[object]) -> Question | None:
-        """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
-        assert self._parts.store is not None
-        place, config = state.place, self._parts.config
-        shown = Shown(dialect, messages, dict(self._blocks))
-        reading = await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
-        self._blocks.update(reading.blocks)
-        state.epoch = reading.epoch
-        if reading.said is not None:
-            at, said = reading.said
-            state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
-        return reading.question
+    def drop_recalls(self, space: str) -> None:
+        self._epochs.drop_recalls(space)
 
-    async def _load_blocks(self, place: Place) -> int:
-        """What we injected so far, by any process; and how many forgets there have been, for `is_forgotten`."""
-        assert self._parts.store is not None
-
-        def work(unit: Unit) -> tuple[list[BlockRow], int]:
-            return unit.conversations.blocks(place.key), unit.operations.epoch(place.tenant, place.writes)
-
-        rows, epoch = await self._parts.store.read(work)
-        self._blocks.update({row.hash: row for row in rows})
-        return epoch
-
-    async def _store_turn(self, state: TurnState) -> None:
-        key, at = self.key, self._parts.clock.now()
-        row = TurnRow(state.id, TurnStatus.OPEN, state.started_at, state.user_hash)
-
-        def work(unit: Unit) -> bool:
-            unit.conversations.open(key, at=at)
-            return unit.conversations.start_turn(key, row)
-
-        try:
-            state.stored.settle(await self._written(work, f"turn {state.id!r}") is True)
-        finally:
-            state.stored.settle(False)
-
-    async def _find_turn(self, turn_id: str) -> TurnRow | None:
-        key, store = self.key, self._parts.store
-        if store is None:
-            return None
-        return await store.read(lambda unit: unit.conversations.find_turn(key, turn_id))
-
-    async def _touch(self, turn_id: str) -> None:
-        """Somebody came back to it, so it is not idle. Nobody waits for this."""
-        key, at = self.key, self._parts.clock.now()
-        await self._written(
-            lambda unit: unit.conversations.touch_turn(key, turn_id, at=at), f"the return to turn {turn_id!r}"
-        )
-
-    def _delivered(self, state: TurnState, row: BlockRow, tokens: int, point: str) -> None:
-        self._blocks[row.hash] = row
-        self._emit("handed_over", state, point=point, memories=len(row.refs), bytes=row.size_bytes, tokens=tokens)
-        self._parts.recaller.end(state, Outcome.DELIVERED, point)
-        self._parts.recaller.rest()
-        # Closing waits for it: whoever resumes the turn elsewhere must know our own words from the user's.
-        self._parts.recorder.expect(self._parts.supervisor.start(self._store_block(row), f"block of turn {state.id}"))
-
-    async def _store_block(self, row: BlockRow) -> None:
-        key, at = self.key, self._parts.clock.now()
-
-        def work(unit: Unit) -> None:
-            unit.conversations.open(key, at=at)
-            unit.conversations.add_block(key, row)
-
-        await self._written(work, f"a block of turn {row.turn!r}")
-
-    async def _written(self, work: Callable[[Unit], R], what: str) -> R | None:
-        """Bookkeeping that a store in trouble may miss: what matters of a turn is written when it is recorded."""
-        assert self._parts.store is not None
-        try:
-            return await self._parts.store.write(work)
-        except AfterturnError as error:
-            logger.warning("%s is not noted in the store: %s", what, error)
-            return None
+    # On memory's loop: how turns end.
 
     def _leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         if failed and not completed:
             self._abort(state, "left_with_exception")
             return
+        self._epochs.recalls.leave(state)
+        self._let_go(state)
         task = self._parts.supervisor.start(
             self._record(state, messages, completed=completed), f"leave turn {state.id}"
         )
@@ -283,104 +223,60 @@ class ConversationCore:
     def _left(self, state: TurnState, *, recorded: bool) -> None:
         if not recorded:
             state.recorded.settle(False)
-        if not state.prefetch.consumed:
-            settled = state.prefetch.settled
-            self._stop(state, Outcome.UNDELIVERED if settled else Outcome.CANCELLED, "no_safe_point")
         self._parts.recaller.end_turn(state)
 
     async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
         if self._parts.store is None:
             state.recorded.settle(False)
             return
+        config = self._parts.config
         try:
-            await state.read.wait(within=self._parts.config.recall_timeout)
+            await state.read.wait(within=config.recall_timeout)
             await self._load_blocks(state.place)
-            recording, reason = self._recording(state, messages, completed=completed)
+            recording, reason = recording_of(
+                state,
+                messages,
+                self._epochs.sight.blocks,
+                config,
+                ended_at=self._parts.clock.now(),
+                completed=completed,
+            )
         except Exception as error:
             state.recorded.settle(False)
-            self._emit("not_recorded", state, reason=type(error).__name__)
+            self._epochs.emit("not_recorded", state, reason=type(error).__name__)
             raise
         if recording is not None:
             self._parts.recorder.enqueue(recording, state.recorded)
             return
         state.recorded.settle(False)
-        self._emit("not_recorded", state, reason=reason)
-        await self._end_turn(state, TurnStatus.ABORTED)
+        self._epochs.emit("not_recorded", state, reason=reason)
+        if self._epochs.recalls.carried is not None and self._epochs.recalls.carried.turn == state.id:
+            self._epochs.recalls.drop_carried("abort")
+        await self._books.end_turn(state, TurnStatus.ABORTED)
 
-    def _recording(self, state: TurnState, messages: list[object], *, completed: bool) -> tuple[Recording | None, str]:
-        config, place = self._parts.config, state.place
-        if not config.recording:
-            return None, "switched_off"
-        dialect = state.dialect or find_dialect(messages)
-        if dialect is None:
-            return None, "unknown_dialect"
-        strip = functools.partial(
-            strip_blocks, known_hashes={**self._blocks, **{row.hash: row for row in state.blocks}}
-        )
-        found = _exchange(dialect, messages, state.user_hash, strip)
-        if not found.messages:
-            return None, "no_exchange"
-        if not completed and not found.ends_complete:
-            return None, "no_final_answer"
-        if not is_exchange(found.messages):
-            return None, "no_exchange"
-        return (
-            Recording(
-                tenant=place.tenant,
-                space=place.writes,
-                conversation=place.id,
-                turn=state.id,
-                owner=place.owner,
-                started_at=state.started_at,
-                epoch=state.epoch,
-                user_hash=state.user_hash,
-                messages=tuple(_spoken_by(message, state.speaker) for message in found.messages),
-                agent=place.agent,
-                project=place.project,
-                blocks=tuple(state.blocks),
-                ended_at=self._parts.clock.now(),
-            ),
-            "",
-        )
+    async def _load_blocks(self, place: Place) -> None:
+        """What we injected so far, by any process."""
+        assert self._parts.store is not None
+        rows = await self._parts.store.read(lambda unit: unit.conversations.blocks(place.key))
+        self._epochs.sight.learn(row for row in rows if row.hash not in self._epochs.sight.blocks)
 
     def _abort(self, state: TurnState, reason: str) -> None:
-        self._stop(state, Outcome.CANCELLED, "abort")
+        self._epochs.recalls.stop_all(state, Outcome.CANCELLED, "abort")
+        state.left = True
+        self._let_go(state)
         state.recorded.settle(False)
         self._parts.recaller.end_turn(state)
         if self._parts.store is not None:
-            self._emit("turn_aborted", state, reason=reason)
-            self._parts.supervisor.start(self._end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
+            self._epochs.emit("turn_aborted", state, reason=reason)
+            self._parts.supervisor.start(self._books.end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
 
-    async def _end_turn(self, state: TurnState, status: TurnStatus) -> None:
-        key, at = self.key, self._parts.clock.now()
-        await state.stored.wait(within=self._parts.config.busy_timeout)
-        if state.read.peek():
-            await self._written(
-                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False),
-                f"the end of turn {state.id!r}",
-            )
-
-    def _stop(self, state: TurnState, outcome: Outcome, reason: str) -> None:
-        """Cancels a recall and drops what it found. The turn itself is still recorded if it completes (R3, R4)."""
-        self._parts.recaller.end(state, outcome, reason)
-        state.prefetch.discard()
-        if state.prefetch.task is not None and state.read.settled:
-            state.prefetch.task.cancel()
-
-    def _emit(self, name: str, state: TurnState, **data: str | int) -> None:
-        self._parts.events.emit(name, space=self.key.space, conversation=self.key.id, turn=state.id, **data)
-
-
-def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: Strip) -> Exchange:
-    """From the turn's user message on; from the latest one when the host has rewritten it since the turn began."""
-    if user_hash and (found := exchange(dialect, messages, user_hash, strip)).messages:
-        return found
-    latest = latest_user(dialect, messages, strip)
-    return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
-
-
-def _spoken_by(message: Message, speaker: str | None) -> Message:
-    return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message
+    def close(self) -> None:
+        """Ends what no host has ended: turns are abandoned, but for those that another process may resume."""
+        for turn_id, state in list(self._open_turns.items()):
+            if state is not None:
+                self._epochs.recalls.shut(state)
+            if state is None or not state.durable:
+                self._books.abandon_turn(turn_id)
 
 
 def _usable(name: object, what: str) -> str | None:
@@ -392,3 +288,38 @@ def _usable(name: object, what: str) -> str | None:
     except InvalidName as error:
         logger.warning("%s The turn goes on without it.", error)
         return None
+
+
+class ConversationVerbs:
+    """What hosts with and without an event loop tell a conversation, from any thread. Never raises, never waits."""
+
+    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
+        self._core = core
+        self._place = place
+        self._loop = loop
+
+    @property
+    def id(self) -> str:
+        return self._place.id
+
+    def expect(self, text: str) -> None:
+        """What the user is typing: recall starts, and is used when what is said in the end is close to it."""
+        self._tell(self._core.expect, text)
+
+    def compacted(self, messages: Sequence[object] | None = None) -> None:
+        """The context was compacted. Pass what is left of it when the history is shown: what went may come again."""
+        self._tell(self._core.compacted, messages)
+
+    def reset(self) -> None:
+        """The conversation begins anew: nothing counts as shown any more, and no memory is lost."""
+        self._tell(self._core.reset)
+
+    def _tell(self, verb: Callable[Concatenate[Place, P], None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            verb(self._place, *args, **kwargs)
+        except ForkedProcess:
+            self._core.misused("memory_forked", "in a forked child; open memory again there")
+        except MemoryClosed:
+            self._core.misused("memory_closed", "after its memory was closed")
+        except Exception:  # the boundary between memory and its host
+            logger.exception("memory failed; the conversation goes on without it")

@@ -1,20 +1,33 @@
-"""What the model can see in its context now, read from the messages themselves (H5, H6). Pure."""
+"""What the model can see in its context now: read from the messages, or from what was handed over (H5, H6). Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.base.terms import content_hash
-from afterturn.base.turns import BlockRow, Message
+from afterturn.base.turns import BlockRow, Message, Point
 from afterturn.context.block import find_blocks, strip_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`refs` are shown by blocks, `message_hashes` by what was said; `size_bytes` counts every copy of a block."""
+    """`refs` are shown by blocks, `message_hashes` by what was said; `size_bytes` counts every copy of a block.
+
+    `seen_since`: records of this conversation that are newer are in sight too, though nobody shows them to us.
+    """
 
     refs: frozenset[str] = frozenset()
     message_hashes: frozenset[str] = frozenset()
     size_bytes: int = 0
+    seen_since: float | None = None
+
+    def with_blocks(self, blocks: Iterable[BlockRow]) -> "Ledger":
+        """As it is once these stand in the messages too."""
+        added = list(blocks)
+        return replace(
+            self,
+            refs=self.refs.union(ref for block in added for ref in block.refs),
+            size_bytes=self.size_bytes + sum(block.size_bytes for block in added),
+        )
 
 
 def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledger:
@@ -28,8 +41,11 @@ def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledg
         said = strip_blocks(message.text, known) if ours else message.text
         if said.strip():
             hashes.add(content_hash(said) if ours else message.hash)
-    return Ledger(
-        refs=frozenset(ref for block in visible for ref in block.refs),
-        message_hashes=frozenset(hashes),
-        size_bytes=sum(block.size_bytes for block in visible),
-    )
+    return Ledger(message_hashes=frozenset(hashes)).with_blocks(visible)
+
+
+def hidden_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow], *, compacted_at: float | None) -> Ledger:
+    """Of a host that hides its history: what was handed over since the last compaction, and what was said since."""
+    in_sight = [block for block in blocks if block.in_sight and block.point != Point.PROMPT]
+    spoken = read_ledger(messages, blocks)
+    return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(in_sight)

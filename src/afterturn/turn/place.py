@@ -2,16 +2,34 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from enum import StrEnum
+from typing import Literal, TypedDict, TypeVar
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_name, check_space
 from afterturn.base.turns import ConversationKey
+from afterturn.dialects.detection import get_dialect
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Visibility(StrEnum):
+    """Whether the host shows us the messages that its model sees (H6)."""
+
+    SHOWN = "shown"
+    HIDDEN = "hidden"
+
+
+class Placement(StrEnum):
+    """How a block goes in: as an element of its own, or into a copy of the last user element (H1)."""
+
+    APPEND = "append"
+    MERGE = "merge"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A conversation's key is tenant, owner and id; the rest is what the host granted this time."""
+    """A conversation's key is tenant, owner and id; the rest is what the host granted and told this time."""
 
     id: str
     tenant: str
@@ -20,6 +38,13 @@ class Place:
     writes: str
     agent: str | None = None
     project: str | None = None
+    history: Visibility = Visibility.SHOWN
+    placement: Placement = Placement.APPEND
+    dialect: str | None = None
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.history is Visibility.HIDDEN
 
     @property
     def key(self) -> ConversationKey:
@@ -27,7 +52,11 @@ class Place:
 
 
 class Whereabouts(TypedDict, total=False):
-    """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one."""
+    """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one.
+
+    `history="hidden"`: what `turn` is given is not all that the model sees, so memory goes by what it handed over, and
+    is told of `compacted()`. `dialect` names the message format where it should not be detected.
+    """
 
     user: str | None
     owner: str | None
@@ -35,6 +64,9 @@ class Whereabouts(TypedDict, total=False):
     writes: str | None
     agent: str | None
     project: str | None
+    history: Literal["shown", "hidden"]
+    placement: Literal["append", "merge"]
+    dialect: str | None
 
 
 def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
@@ -46,6 +78,7 @@ def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
         )
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
+    dialect = where.get("dialect")
     return Place(
         id=check_name(conversation, "conversation"),
         tenant=tenant,
@@ -54,7 +87,18 @@ def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
         writes=home if writes is None else check_space(writes),
         agent=agent if agent is None else check_name(agent, "agent"),
         project=project if project is None else check_name(project, "project"),
+        history=_one_of(Visibility, where.get("history", "shown"), "history"),
+        placement=_one_of(Placement, where.get("placement", "append"), "placement"),
+        dialect=get_dialect(dialect).name if dialect is not None else None,
     )
+
+
+def _one_of(choices: type[E], value: str, what: str) -> E:
+    try:
+        return choices(value)
+    except ValueError:
+        known = " or ".join(f'"{choice}"' for choice in choices)
+        raise InvalidInput(f"{what}={value!r} is not known. Pass {known}.") from None
 
 
 def _owner(user: str | None, owner: str | None) -> str:

@@ -1,83 +1,117 @@
-"""A recall under way: started with an epoch, settled on memory's loop, handed over on the host's path, once."""
+"""A recall under way: started with an epoch, settled on memory's loop, handed over on the host's path, by phases."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from afterturn.base.slot import Slot
-from afterturn.context.block import Block
-from afterturn.dialects.dialect import Dialect
+from afterturn.base.turns import Cause, Outcome, Phase
+from afterturn.base.types import Hit
+from afterturn.turn.preparing import Prepared, Question
 
 
-class Outcome(StrEnum):
-    """How a recall ended; each ends in exactly one, with a reason."""
+class Stage(StrEnum):
+    """Where a phase is on its way; ARCHITECTURE.md draws it."""
 
-    DELIVERED = "delivered"
-    EMPTY = "empty"
-    DEGRADED = "degraded"
-    SUPERSEDED = "superseded"
-    CANCELLED = "cancelled"
-    UNDELIVERED = "undelivered"
+    ASKED = "asked"
+    READY = "ready"
+    CARRIED = "carried"
+    ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What a recall came to: a block ready to go in, or none."""
+def may_follow(stage: Stage) -> frozenset[Stage]:
+    match stage:
+        case Stage.ASKED:
+            return frozenset((Stage.READY, Stage.ENDED))
+        case Stage.READY:
+            return frozenset((Stage.CARRIED, Stage.ENDED))
+        case Stage.CARRIED:
+            return frozenset((Stage.ENDED,))
+        case Stage.ENDED:
+            return frozenset()
+        case _:
+            assert_never(stage)
 
-    dialect: Dialect
-    block: Block | None
+
+class PhaseRun:
+    """One phase of one prefetch. `consumed` belongs to the desk, whose lock guards it; the rest to memory's loop.
+
+    `settled` is what a host waits for; it settles when there is something to take, or when there never will be.
+    """
+
+    __slots__ = ("consumed", "hits", "outcome", "phase", "prefetch", "reason", "settled", "settled_at", "stage")
+
+    def __init__(self, prefetch: Prefetch, phase: Phase) -> None:
+        self.prefetch = prefetch
+        self.phase = phase
+        self.stage = Stage.ASKED
+        self.hits: tuple[Hit, ...] = ()
+        self.settled: Slot[bool] = Slot()
+        self.settled_at: float | None = None
+        self.consumed = False
+        self.outcome: Outcome | None = None
+        self.reason = ""
+
+    def move(self, stage: Stage) -> None:
+        assert stage in may_follow(self.stage), f"{self.phase} can not go from {self.stage} to {stage}"
+        self.stage = stage
+
+    @property
+    def ended(self) -> bool:
+        return self.stage is Stage.ENDED
 
 
 class Prefetch:
-    """Read it when it has settled, or drop it; dropping it costs nothing."""
+    """What one epoch recalls. Without a question (blank input, an acknowledgement) nothing is asked, nothing ends."""
 
-    __slots__ = ("_consumed", "_lock", "_slot", "correlation", "outcome", "settled_at", "task")
+    __slots__ = (
+        "asked_at",
+        "cause",
+        "correlation",
+        "epoch",
+        "forgets",
+        "prepared",
+        "question",
+        "runs",
+        "speculated",
+        "started",
+        "task",
+        "turn",
+    )
 
-    def __init__(self, correlation: str) -> None:
+    def __init__(self, correlation: str, cause: Cause, *, turn: str, epoch: int, phases: tuple[Phase, ...]) -> None:
         self.correlation = correlation
-        self.settled_at: float | None = None
-        self.outcome: Outcome | None = None
+        self.cause = cause
+        self.turn = turn
+        self.epoch = epoch
+        self.runs = tuple(PhaseRun(self, phase) for phase in phases)
+        self.question: Question | None = None
+        self.prepared: Prepared | None = None
+        self.asked_at: float | None = None
+        self.started = 0.0
+        self.forgets = 0
+        self.speculated = False
         self.task: asyncio.Task[None] | None = None
-        self._slot: Slot[Prepared | None] = Slot()
-        self._lock = threading.Lock()
-        self._consumed = False
 
     @property
-    def settled(self) -> bool:
-        return self._slot.settled
+    def fast(self) -> PhaseRun:
+        return self.runs[0]
 
     @property
-    def consumed(self) -> bool:
-        return self._consumed
+    def asked(self) -> bool:
+        return self.asked_at is not None
 
-    def settle(self, prepared: Prepared | None, *, at: float) -> None:
-        """None: there is nothing to hand over, however it came to that."""
-        if self._slot.settle(prepared):
-            self.settled_at = at
+    @property
+    def in_flight(self) -> bool:
+        return any(run.stage is Stage.ASKED for run in self.runs)
 
-    def peek(self) -> Prepared | None:
-        """What could be handed over now, without taking it."""
-        return None if self._consumed else self._slot.peek()
+    def last(self, phase: Phase) -> PhaseRun:
+        """The run that waiting for `phase` means: the fast one where nothing is refined."""
+        return next((run for run in self.runs if run.phase is phase), self.fast)
 
-    def take(self) -> Prepared | None:
-        """What is to be handed over, to the first who asks: it is marked consumed before it is read (H2)."""
-        with self._lock:
-            if self._consumed or not self._slot.settled:
-                return None
-            self._consumed = True
-        return self._slot.peek()
-
-    def discard(self) -> None:
-        """Whatever it found is not handed over any more."""
-        with self._lock:
-            self._consumed = True
-
-    async def ready(self, *, within: float) -> None:
-        """Returns when it has settled, at the latest after `within` seconds."""
-        await self._slot.wait(within=within)
-
-    def ready_blocking(self, *, within: float) -> None:
-        self._slot.wait_blocking(within=within)
+    def let_go(self) -> None:
+        """Nobody has to wait for it any more, whatever became of it."""
+        for run in self.runs:
+            run.settled.settle(False)

@@ -6,29 +6,35 @@ Imports neither asyncio nor numpy.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
+from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
-from afterturn.base.terms import is_acknowledgement
-from afterturn.base.turns import BlockRow
-from afterturn.base.types import Hit, Recollection, Scope
+from afterturn.base.terms import is_acknowledgement, terms
+from afterturn.base.turns import BlockRow, Candidate, CarriedRow, ConversationState
+from afterturn.base.types import Entry, Hit, Recollection, Scope, Status
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
 from afterturn.recall.budget import Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall
-from afterturn.turn.ledger import Ledger, read_ledger
+from afterturn.recall.restated import collapse, contradicting
+from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
 from afterturn.turn.place import Place
+from afterturn.turn.rebuilding import missing_from, survey
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# More candidates than a block holds, so that the budget can choose among the lanes.
+# More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
 CANDIDATES = 4
+CANDIDATES_MIN = 32
+# What a model may choose among (R7).
+MANIFEST_MAX = 200
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
 
@@ -44,37 +50,92 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a turn began with. `said` is None when the latest user message has no text.
+    """What a turn began with, or what a list shows in its middle.
 
-    `question` is None when there is nothing to recall for; `epoch` is the number of the newest forget.
+    `said` is None when the latest user message has no text, `question` when there is nothing to recall for; `forgets`
+    counts them; `dropped` are blocks that the host left out while it rebuilt its prompt, and that go back; `lost` those
+    that went with the messages they stood after.
     """
 
     blocks: Mapping[str, BlockRow]
-    epoch: int
+    forgets: int
     said: tuple[int, str] | None
+    ledger: Ledger
     question: Question | None
+    dropped: tuple[BlockRow, ...] = ()
+    lost: tuple[BlockRow, ...] = ()
+    carried: CarriedRow | None = None
+    carried_hits: tuple[Hit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A host's messages, and the blocks of ours that may be among them but not in the store yet."""
+    """A host's messages, and the blocks of ours that may be among them but not in the store yet.
+
+    `carried` is what an earlier turn left; None: look in the store.
+    """
 
     dialect: Dialect
     messages: Sequence[object]
     blocks: Mapping[str, BlockRow]
+    carried: tuple[Hit, ...] | None = None
 
 
 def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading:
-    """Finds what the user said, what we injected so far, and whether it is worth a recall (R6)."""
-    dialect, messages = shown.dialect, shown.messages
-    blocks = {**shown.blocks, **{row.hash: row for row in unit.conversations.blocks(place.key)}}
-    epoch = unit.operations.epoch(place.tenant, place.writes)
-    said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=blocks))
-    if said is None or not config.recall or config.recall_entries_max == 0 or is_acknowledgement(said[1]):
-        return Reading(blocks, epoch, said, None)
-    seen = spoken(dialect, messages)
-    question = Question(said[1][:QUESTION_CHARS_MAX], place, read_ledger(seen, blocks.values()))
-    return Reading(blocks, epoch, said, question)
+    """Finds what the user said, what we injected so far, what was carried, and whether it is worth a recall (R6)."""
+    stored = {row.hash: row for row in unit.conversations.blocks(place.key)}
+    blocks = {**stored, **shown.blocks}
+    state = unit.conversations.state(place.key)
+    said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
+    ledger, dropped, lost = _sight(shown, place, blocks, state)
+    carried, hits = _carried(unit, shown, place, ledger)
+    asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
+    return Reading(
+        blocks=blocks,
+        forgets=unit.operations.epoch(place.tenant, place.writes),
+        said=said,
+        ledger=ledger,
+        question=question_for(said[1], place, asked, config) if said else None,
+        dropped=dropped,
+        lost=lost,
+        carried=carried,
+        carried_hits=hits,
+    )
+
+
+def _carried(unit: Unit, shown: Shown, place: Place, ledger: Ledger) -> tuple[CarriedRow | None, tuple[Hit, ...]]:
+    if shown.carried is not None:
+        scope = Scope(place.tenant, place.reads)
+        now = {hit.entry.ref: _find_version(unit, scope, hit.entry.ref) for hit in shown.carried}
+        return None, tuple(hit for hit in shown.carried if not _is_stale(now[hit.entry.ref], ledger))
+    carried = unit.conversations.find_carried(place.key)
+    return carried, hits_of(unit, place, carried.question, carried.candidates, ledger) if carried else ()
+
+
+def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
+    """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6)."""
+    if not config.recall or config.recall_entries_max == 0 or not text.strip() or is_acknowledgement(text):
+        return None
+    return Question(text[:QUESTION_CHARS_MAX], place, ledger)
+
+
+def _sight(
+    shown: Shown, place: Place, blocks: Mapping[str, BlockRow], state: ConversationState
+) -> tuple[Ledger, tuple[BlockRow, ...], tuple[BlockRow, ...]]:
+    seen = spoken(shown.dialect, shown.messages)
+    if place.is_hidden:
+        return hidden_ledger(seen, blocks.values(), compacted_at=state.compacted_at), (), ()
+    ledger = read_ledger(seen, blocks.values())
+    expected = in_place(blocks.values())
+    if not expected:
+        return ledger, (), ()
+    dropped, lost = missing_from(survey(shown.dialect, shown.messages, blocks), expected)
+    return ledger.with_blocks(dropped), tuple(dropped), tuple(lost)
+
+
+def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
+    """Those that should stand in a shown history, oldest first."""
+    return sorted((row for row in blocks if row.in_sight and row.anchor), key=lambda row: (row.injected_at, row.hash))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +148,31 @@ class Asking:
     vectors: VectorSearch | None = None
 
 
-def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> tuple[Recollection, Block | None]:
-    """Recalls, fits the budget and renders. No block when nothing relevant is new to the model."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a recall came to. `hits` are worth handing over, best first; `found` is all that was weighed.
+
+    `restated` are left out because another says the same, by reference; `exhausted`: nothing but what was shown before
+    was relevant, so that is offered again (L4).
+    """
+
+    found: Recollection
+    hits: tuple[Hit, ...]
+    restated: Mapping[str, str]
+    exhausted: bool = False
+
+
+def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> Prepared:
+    """Recalls what is relevant and new to the model. Exclusions hold inside the query, before any cut (L3)."""
+    prepared = _judged(_ask(unit, question, asking, config), config)
+    ledger = question.ledger
+    if prepared.hits or prepared.found.missing or not question.place.is_hidden or not ledger.refs:
+        return prepared
+    again = replace(question, ledger=replace(ledger, refs=frozenset()))
+    return replace(_judged(_ask(unit, again, asking, config), config), exhausted=True)
+
+
+def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Recollection:
     place, ledger = question.place, question.ledger
     request = RecallRequest(
         text=question.text,
@@ -96,25 +180,56 @@ def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> t
         scope=Scope(place.tenant, place.reads),
         conversation=place.id,
         owner=place.owner,
-        limit=config.recall_entries_max * CANDIDATES,
-        score_min=config.recall_score_min,
+        limit=MANIFEST_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES),
+        score_min=0.0,
         excluded_refs=ledger.refs,
         visible_hashes=ledger.message_hashes,
+        seen_since=ledger.seen_since,
         now=asking.now,
         correlation=asking.correlation,
     )
-    found = recall(unit, request, asking.vectors)
-    budget = Budget.of(config, visible_bytes=ledger.size_bytes)
-    line = functools.partial(bullet, now=asking.now)
-    excerpts = choose(stated_once(found.hits), budget, frame=FRAME, line=line)
-    return found, render(excerpts, now=asking.now) if excerpts else None
+    return recall(unit, request, asking.vectors)
 
 
-def stated_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Of hits that say the same word for word, the newest of the most trusted, in the place of the best (L10)."""
-    chosen: dict[str, Hit] = {}
-    for hit in hits:
-        known = chosen.setdefault(hit.entry.content_hash, hit)
-        if (hit.entry.trust, hit.entry.occurred_at) > (known.entry.trust, known.entry.occurred_at):
-            chosen[hit.entry.content_hash] = hit
-    return list(chosen.values())
+def _judged(found: Recollection, config: Config) -> Prepared:
+    hits, restated = collapse([hit for hit in found.hits if hit.score >= config.recall_score_min])
+    return Prepared(found, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
+
+
+def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float) -> Block | None:
+    """One block of what fits, those named first before the others. None when nothing is left to say."""
+    once = list({hit.entry.ref: hit for hit in reversed(list(hits))}.values())[::-1]
+    budget = Budget.of(config, visible_bytes=visible_bytes)
+    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now))
+    if not excerpts:
+        return None
+    return render(excerpts, now=now, dated=contradicting([excerpt.hit for excerpt in excerpts]))
+
+
+def hits_of(
+    unit: Unit, place: Place, question: str, candidates: Sequence[Candidate], ledger: Ledger | None = None
+) -> tuple[Hit, ...]:
+    """Stored candidates as hits again: those that are still known, may be read and, with a ledger, are not in sight."""
+    scope, wanted = Scope(place.tenant, place.reads), frozenset(terms(question))
+    hits = []
+    for candidate in candidates:
+        entry = _find_version(unit, scope, candidate.ref)
+        if entry is None or (ledger is not None and _is_stale(entry, ledger)):
+            continue
+        shared = tuple(sorted(wanted.intersection(terms(entry.text))))
+        hits.append(Hit(entry, candidate.lane, candidate.score, candidate.lexical, candidate.similarity, shared))
+    return tuple(hits)
+
+
+def _find_version(unit: Unit, scope: Scope, ref: str) -> Entry | None:
+    entry_id, _, version = ref.partition(".")
+    try:
+        return unit.memories.get(scope, entry_id, version=int(version or 1))
+    except NotFound:
+        return None
+
+
+def _is_stale(entry: Entry | None, ledger: Ledger) -> bool:
+    if entry is None or entry.status is not Status.ACTIVE:
+        return True
+    return entry.ref in ledger.refs or entry.content_hash in ledger.message_hashes

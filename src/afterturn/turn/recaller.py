@@ -1,102 +1,83 @@
-"""Runs a prefetch on memory's loop, and has it prepared on a reader's thread."""
+"""Asks the store, and the model where recall is refined, on behalf of a conversation. Lives on memory's loop."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
-from afterturn.base.ports import Clock, Store
-from afterturn.base.types import Lane, Recollection
-from afterturn.context.block import Block
+from afterturn.base.ports import ChatModel, Clock, Store, Unit
+from afterturn.base.turns import Phase
+from afterturn.base.types import Excerpt, Hit
+from afterturn.context.block import Block, bullet
 from afterturn.recall.embedding import Embedding
-from afterturn.turn.prefetch import Outcome, Prefetch, Prepared
-from afterturn.turn.preparing import Asking, Question, prepare
+from afterturn.recall.selector import select
+from afterturn.recall.window import best_window
+from afterturn.turn.preparing import Asking, Prepared, Question, compose, prepare
 from afterturn.turn.state import TurnState
 
-logger = logging.getLogger("afterturn")
+# What a model is shown of a memory while it chooses: enough to tell what it is about.
+_EXCERPT_BYTES = 160
 
 
+@dataclass(frozen=True, slots=True)
 class Recaller:
-    def __init__(self, store: Store, embedding: Embedding | None, config: Config, clock: Clock, events: Events) -> None:
-        self._store = store
-        self._embedding = embedding
-        self._config = config
-        self._clock = clock
-        self._events = events
+    """What all conversations of one memory ask through. Without a model, or unless switched on, nothing is refined."""
 
-    async def run(self, state: TurnState, question: Question) -> None:
-        """Settles the turn's prefetch, whatever happens. A failure is warned about and leaves the turn whole."""
-        state.asked = True
-        started = self._clock.monotonic()
-        self._emit("recall_started", state, correlation=state.prefetch.correlation)
-        try:
-            async with asyncio.timeout(self._config.recall_timeout):
-                found, block = await self._recall(state.prefetch, question)
-        except TimeoutError:
-            self._degrade(state, "timeout")
-            return
-        except Exception as error:  # the boundary: memory's fault must not fail the host's turn
-            logger.warning("a recall failed; the turn goes on without it", exc_info=error)
-            self._degrade(state, type(error).__name__)
-            return
-        self._tell(state, found, block, elapsed=self._clock.monotonic() - started)
-        self._settle(state, found, block)
+    store: Store
+    embedding: Embedding | None
+    model: ChatModel | None
+    config: Config
+    clock: Clock
+    events: Events
 
-    async def _recall(self, prefetch: Prefetch, question: Question) -> tuple[Recollection, Block | None]:
-        embedding, config = self._embedding, self._config
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return tuple(Phase) if self.config.refined and self.model is not None else (Phase.FAST,)
+
+    async def find(
+        self, question: Question, correlation: str, waiting: Sequence[Hit], *, visible_bytes: int
+    ) -> tuple[Prepared, Block | None]:
+        """The fast phase, and the block that it makes together with what waits to be handed over already."""
+        embedding, config = self.embedding, self.config
+        now = self.clock.now()
         asking = Asking(
-            now=self._clock.now(),
-            correlation=prefetch.correlation,
+            now=now,
+            correlation=correlation,
             query_vector=await embedding.query_vector(question.text) if embedding else None,
             vectors=embedding.index if embedding else None,
         )
-        return await self._store.read(lambda unit: prepare(unit, question, asking, config))
 
-    def _settle(self, state: TurnState, found: Recollection, block: Block | None) -> None:
-        if block is None:
-            broken = set(found.missing) & set(Lane)
-            self.end(state, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
-        assert state.dialect is not None
-        state.prefetch.settle(Prepared(state.dialect, block), at=self._clock.now())
+        def work(unit: Unit) -> tuple[Prepared, Block | None]:
+            prepared = prepare(unit, question, asking, config)
+            return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
 
-    def _tell(self, state: TurnState, found: Recollection, block: Block | None, *, elapsed: float) -> None:
-        lanes = {str(lane): sum(hit.lane is lane for hit in found.hits) for lane in Lane}
-        self._emit(
-            "recall_settled",
-            state,
-            correlation=found.correlation,
-            milliseconds=round(elapsed * 1000, 2),
-            missing=",".join(found.missing),
-            memories=len(block.refs) if block else 0,
-            **lanes,
-        )
+        async with asyncio.timeout(config.recall_timeout):
+            return await self.store.read(work)
+
+    async def refine(self, question: Question, hits: Sequence[Hit]) -> list[Hit]:
+        """What the model chooses of `hits`. Raises whatever is wrong with the model or its answer."""
+        assert self.model is not None
+        now = self.clock.now()
+
+        def line(hit: Hit) -> str:
+            return bullet(Excerpt(hit, best_window(hit.entry.text, hit.terms, _EXCERPT_BYTES)), now=now)
+
+        async with asyncio.timeout(self.config.model_timeout):
+            return await select(self.model, question.text, hits, entries_max=self.config.recall_entries_max, line=line)
 
     def begin_turn(self, state: TurnState) -> None:
         """Background work keeps out of this turn's way until `end_turn`."""
-        if self._embedding is not None:
-            self._embedding.begin_turn(state)
+        if self.embedding is not None:
+            self.embedding.begin_turn(state)
 
     def rest(self) -> None:
         """A turn has its block: what would disturb a recall may run while the model answers."""
-        if self._embedding is not None:
-            self._embedding.want()
+        if self.embedding is not None:
+            self.embedding.want()
 
     def end_turn(self, state: TurnState) -> None:
-        if self._embedding is not None:
-            self._embedding.end_turn(state)
-
-    def end(self, state: TurnState, outcome: Outcome, reason: str) -> None:
-        """Records how the turn's recall ended, if it had one; the first outcome stands."""
-        if state.asked and state.prefetch.outcome is None:
-            state.prefetch.outcome = outcome
-            self._emit("recall_ended", state, outcome=outcome, reason=reason)
-
-    def _degrade(self, state: TurnState, reason: str) -> None:
-        self.end(state, Outcome.DEGRADED, reason)
-        state.prefetch.settle(None, at=self._clock.now())
-
-    def _emit(self, name: str, state: TurnState, **data: str | int | float) -> None:
-        place = state.place
-        self._events.emit(name, space=place.owner, conversation=place.id, turn=state.id, **data)
+        if self.embedding is not None:
+            self.embedding.end_turn(state)

@@ -9,33 +9,60 @@ from dataclasses import dataclass, field
 
 from afterturn.base.slot import Slot
 from afterturn.base.turns import BlockRow
+from afterturn.base.types import Hit
 from afterturn.dialects.dialect import Dialect
+from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
+from afterturn.turn.rebuilding import Standing
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class TurnState:
     """`read` settles when memory's loop has read the turn's messages; dialect and user message stand from then on.
 
-    `recorded` settles when it is known whether the turn was stored.
+    `prefetches` are in the order of its epochs, the last one current; `carried` is what an earlier turn left for this
+    one. `standing` tells where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
+    it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it. `began`: the
+    model has been called, as far as we know. `recorded` settles when it is known whether the turn was stored.
+    `durable`: it is meant to outlive its process.
     """
 
     id: str
     place: Place
-    prefetch: Prefetch
+    prefetches: list[Prefetch]
     started_at: float
     speaker: str | None = None
-    epoch: int = 0
+    durable: bool = False
+    left: bool = False
+    forgets: int = 0
     dialect: Dialect | None = None
+    ledger: Ledger = field(default_factory=Ledger)
     user_hash: str = ""
     user_index: int | None = None
     user_element: object = None
+    carried: Prefetch | None = None
+    recalled: tuple[Hit, ...] = ()
+    cues: int = 0
+    requeried: set[int] = field(default_factory=set)
     blocks: list[BlockRow] = field(default_factory=list)
-    asked: bool = False
+    dropped: tuple[BlockRow, ...] = ()
+    standing: dict[str, Standing] = field(default_factory=dict)
+    reported: set[str] = field(default_factory=set)
+    unsure: bool = False
+    began: bool = False
+    texts: list[str] = field(default_factory=list)
     read: Slot[bool] = field(default_factory=Slot)
     stored: Slot[bool] = field(default_factory=Slot)
     recorded: Slot[bool] = field(default_factory=Slot)
+
+    @property
+    def current(self) -> Prefetch:
+        return self.prefetches[-1]
+
+    @property
+    def epochs(self) -> int:
+        return sum(prefetch.cause.is_epoch for prefetch in self.prefetches)
 
 
 COPIED_LEVELS_MAX = 6

@@ -140,9 +140,7 @@ class MemoryTools:
         assert self._parts.store is not None
         async with asyncio.timeout(self._parts.config.recall_timeout):
             embedding = self._parts.embedding
-            request = self._request(
-                query, scope, await embedding.query_vector(query) if embedding and embedding.index else None
-            )
+            request = self._request(query, scope, await embedding.query_vector(query) if embedding else None)
             found, lines = await self._parts.store.read(functools.partial(self._look_up, request=request))
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
         return _answer(found, lines)

@@ -6,12 +6,17 @@ import functools
 import logging
 from collections.abc import Callable, MutableSequence, Sequence
 from types import TracebackType
-from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
-from afterturn.dialects.detection import find_dialect
+from afterturn.base.turns import Cause, Phase, Point
+from afterturn.dialects.detection import certain_dialect, find_dialect
+from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
 from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.handover import Offer, put_in
+from afterturn.turn.prefetch import PhaseRun
+from afterturn.turn.rebuilding import Standing, anchor_at
 from afterturn.turn.state import TurnState, snapshot
 
 logger = logging.getLogger("afterturn")
@@ -19,9 +24,11 @@ M = TypeVar("M")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Phase: TypeAlias = Literal["fast", "refined"]
+PhaseName: TypeAlias = Literal["fast", "refined"]
 REFINED_WITHIN = 30.0
 WITHIN_MAX = 86_400.0
+# Blocks follow each other in a prompt that the host writes itself.
+_BETWEEN = "\n\n"
 
 
 def _contained(
@@ -54,7 +61,7 @@ class TurnVerbs:
         self._messages = messages
         self._completed: list[object] | None = None
         self._left = False
-        self._graced = False
+        self._graced: set[int] = set()
 
     @property
     def id(self) -> str:
@@ -69,19 +76,57 @@ class TurnVerbs:
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
-        prefetch = self._state.prefetch
-        prepared = prefetch.peek()
-        if prepared is None or prepared.block is None or not find_point(prepared.dialect, messages):
+        dialect = _dialect(self._state, messages)
+        point = find_point(dialect, messages) if dialect is not None else None
+        if dialect is None or point is None:
             return None
-        taken = prefetch.take()
-        if taken is None or taken.block is None:
-            return None
-        point = _point(messages)
-        element = cast(M, taken.dialect.said("user", taken.block.text))
+        self._core.mend(self._state, dialect, messages)
+        self._state.began = True
+        offer = self._core.desk.take(self._state)
+        return None if offer is None else self._hand_over(self._state, offer, dialect, messages, point)
+
+    def _hand_over(
+        self, state: TurnState, offer: Offer, dialect: Dialect, messages: MutableSequence[M], point: Point
+    ) -> M:
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
-        self._core.delivered(self._state, taken.block, point)
-        messages.append(element)
+        self._core.delivered(state, offer, point, anchor_at(dialect, messages, self._core.known_blocks))
+        index, element = put_in(dialect, messages, offer.block.text, state.place.placement)
+        state.standing[offer.block.hash] = Standing(index, element)
         return element
+
+    def block_now(self) -> str:
+        """The blocks of this turn as text, for hosts that write their prompt anew at every step; never waits.
+
+        The same bytes from the first that are not blank on; what comes later is only appended (H8).
+        """
+        return self._block_now() or ""
+
+    @_contained
+    def _block_now(self) -> str:
+        state = self._state
+        if state is None or self._left:
+            return ""
+        offer = self._core.desk.take(state)
+        if offer is not None:
+            self._core.delivered(state, offer, Point.PROMPT, "")
+            state.texts.append(offer.block.text)
+        return _BETWEEN.join(state.texts)
+
+    @_contained
+    def interject(self, text: str) -> None:
+        """The user has said more while the turn was under way, and the host has appended it: recall starts anew."""
+        self._say(text, Cause.INTERJECTION)
+
+    @_contained
+    def cue(self, text: str) -> None:
+        """The turn has a new focus, in the host's words; at most `cues_max` times in a turn."""
+        self._say(text, Cause.CUE)
+
+    def _say(self, text: str, cause: Cause) -> None:
+        if not isinstance(text, str):
+            raise InvalidInput(f"{cause} takes the words as text, not {type(text).__name__}.")
+        if self._state is not None and not self._left:
+            self._core.say(self._state, text, cause)
 
     @_contained
     def complete(self, messages: Sequence[object] | None = None) -> None:
@@ -120,21 +165,28 @@ class TurnVerbs:
         self._core.leave(self._state, messages, completed=self._completed is not None, failed=failed)
 
     @_contained
-    def _wait_for(self, messages: Sequence[object], within: float | None, phase: Phase) -> float:
-        """How long this hand-over may wait: the grace once per turn, at its first point."""
-        if self._state is None or self._left or self._state.prefetch.settled or self._state.prefetch.consumed:
-            return 0.0
-        dialect = find_dialect([messages[-1]]) if messages else None
-        if dialect is None or not find_point(dialect, messages):
-            return 0.0
+    def _wait_at(
+        self, messages: Sequence[object] | None, within: float | None, phase: PhaseName
+    ) -> tuple[PhaseRun, float] | None:
+        """What a hand-over may wait for, and how long: the grace once per epoch, at its first point."""
+        state = self._state
+        if state is None or self._left:
+            return None
+        run = state.current.last(Phase(phase))
+        if run.settled.settled or run.consumed or (self._core.desk.has_offer(state) and phase == "fast"):
+            return None
+        if messages is not None:
+            dialect = _dialect(state, messages)
+            if dialect is None or find_point(dialect, messages) is None:
+                return None
         if within is not None:
-            return _bounded(within)
+            return run, _bounded(within)
         if phase == "refined":
-            return REFINED_WITHIN
-        if self._graced:
-            return 0.0
-        self._graced = True
-        return self._core.grace
+            return run, REFINED_WITHIN
+        if state.current.epoch in self._graced:
+            return None
+        self._graced.add(state.current.epoch)
+        return run, self._core.config.grace
 
     def _wait_for_recording(self, within: float) -> float | None:
         """How long there is something to wait for; None when nothing will ever be known here."""
@@ -151,16 +203,24 @@ class Turn(TurnVerbs):
     """For hosts with an event loop: `async with conversation.turn(messages) as turn`."""
 
     async def inject(
-        self, messages: MutableSequence[M], *, within: float | None = None, phase: Phase = "fast"
+        self, messages: MutableSequence[M], *, within: float | None = None, phase: PhaseName = "fast"
     ) -> M | None:
-        """Adds the block if it is there, waiting for it at most `grace` seconds, once per turn.
+        """Adds the block if it is there, waiting for it at most `grace` seconds, once for each thing that is said.
 
         `within` waits that long instead, at this call; `phase="refined"` puts quality before speed.
         """
-        wait = self._wait_for(messages, within, phase) or 0.0
-        if wait > 0 and self._state is not None:
-            await self._state.prefetch.ready(within=wait)
+        await self._wait(messages, within, phase)
         return self.inject_now(messages)
+
+    async def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
+        """`block_now`, waiting as `inject` does."""
+        await self._wait(None, within, phase)
+        return self.block_now()
+
+    async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
+        waiting = self._wait_at(messages, within, phase)
+        if waiting is not None and waiting[1] > 0:
+            await waiting[0].settled.wait(within=waiting[1])
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""
@@ -183,7 +243,10 @@ def _bounded(within: float) -> float:
     return min(max(float(within), 0.0), WITHIN_MAX)
 
 
-def _point(messages: Sequence[object]) -> str:
-    last = messages[-1]
-    role = last.get("role") if isinstance(last, dict) else getattr(last, "role", "")
-    return "user_message" if role == "user" else "tool_result"
+def _dialect(state: TurnState, messages: Sequence[object]) -> Dialect | None:
+    """The format that the host named, or that its last message can only be in, or that the turn began in."""
+    if not messages:
+        return None
+    if state.place.dialect is not None:
+        return find_dialect(messages, state.place.dialect)
+    return certain_dialect(messages[-1]) or state.dialect or find_dialect(messages)

@@ -1,0 +1,147 @@
+"""What a conversation writes beside its turns: open turns, blocks, traces, what is carried. Nobody waits for it.
+
+Bookkeeping may be missed by a store in trouble: what matters of a turn is written when it is recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Store, Unit
+from afterturn.base.supervisor import Supervisor
+from afterturn.base.turns import BlockRow, CarriedRow, ConversationKey, RecallRow, TurnRow, TurnStatus
+from afterturn.learn.recorder import Recorder
+from afterturn.turn.place import Place
+from afterturn.turn.prefetch import PhaseRun
+from afterturn.turn.state import TurnState
+
+logger = logging.getLogger("afterturn")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Bookkeeping:
+    """Of one conversation, on memory's loop. Closing waits for what was begun. Without a store nothing is kept."""
+
+    key: ConversationKey
+    store: Store | None
+    supervisor: Supervisor
+    recorder: Recorder
+    clock: Clock
+    config: Config
+    events: Events
+
+    async def store_turn(self, state: TurnState) -> None:
+        key, at = self.key, self.clock.now()
+        row = TurnRow(state.id, TurnStatus.OPEN, state.started_at, state.user_hash)
+
+        def work(unit: Unit) -> bool:
+            unit.conversations.open(key, at=at)
+            return unit.conversations.start_turn(key, row)
+
+        try:
+            state.stored.settle(await self._written(work, f"turn {state.id!r}") is True)
+        finally:
+            state.stored.settle(False)
+
+    async def find_turn(self, turn_id: str) -> TurnRow | None:
+        key = self.key
+        return await self.store.read(lambda unit: unit.conversations.find_turn(key, turn_id)) if self.store else None
+
+    def touch_turn(self, turn_id: str) -> None:
+        """Somebody came back to it, so it is not idle."""
+        key, at = self.key, self.clock.now()
+        self._later(lambda unit: unit.conversations.touch_turn(key, turn_id, at=at), f"the return to turn {turn_id!r}")
+
+    async def end_turn(self, state: TurnState, status: TurnStatus) -> None:
+        key, at = self.key, self.clock.now()
+        await state.stored.wait(within=self.config.busy_timeout)
+        if state.read.peek():
+            await self._written(
+                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False),
+                f"the end of turn {state.id!r}",
+            )
+
+    def abandon_turn(self, turn_id: str) -> None:
+        key, at, status = self.key, self.clock.now(), TurnStatus.ABANDONED
+        self._later(
+            lambda unit: unit.conversations.end_turn(key, turn_id, status=status, at=at, recorded=False),
+            f"the end of turn {turn_id!r}",
+        )
+
+    def delivered(self, state: TurnState, row: BlockRow) -> None:
+        """Whoever resumes the turn elsewhere must know our own words from the user's."""
+        key, at, forgets, place = self.key, self.clock.now(), state.forgets, state.place
+
+        def work(unit: Unit) -> None:
+            unit.conversations.open(key, at=at)
+            stale = any(unit.operations.epoch(key.tenant, space) > forgets for space in place.reads)
+            unit.conversations.add_block(key, replace(row, text="") if stale else row)
+
+        self._later(work, f"a block of turn {row.turn!r}")
+
+    def ended(self, run: PhaseRun, row: RecallRow) -> None:
+        """How a phase ended: said at once, kept for `afterturn trace`."""
+        self.events.emit(
+            "recall_ended",
+            space=self.key.space,
+            conversation=self.key.id,
+            turn=row.turn,
+            correlation=row.correlation,
+            phase=row.phase,
+            outcome=row.outcome,
+            reason=row.reason,
+        )
+        entries_max = self.config.timeline_entries_max
+
+        def work(unit: Unit) -> None:
+            if not self._is_forgotten(unit, run.prefetch.forgets):
+                unit.recalls.add(self.key, row, entries_max=entries_max)
+
+        self._later(work, f"the trace of turn {row.turn!r}")
+
+    def carry(self, row: CarriedRow, state: TurnState) -> None:
+        def work(unit: Unit) -> None:
+            if not self._is_forgotten(unit, state.forgets):
+                unit.conversations.carry(self.key, row)
+
+        self._later(work, f"what turn {row.turn!r} carries")
+
+    def drop_carried(self, correlation: str) -> None:
+        self._later(lambda unit: unit.conversations.drop_carried(self.key, correlation), "the end of a carried recall")
+
+    def clear(self, place: Place, *, compacted: bool, still: Iterable[BlockRow] = ()) -> None:
+        """No block of the past is in sight, but those that `still` are."""
+        key, at, visible = place.key, self.clock.now(), list(still)
+
+        def work(unit: Unit) -> None:
+            unit.conversations.clear(key, at=at, compacted=compacted)
+            for row in visible:
+                unit.conversations.add_block(key, row)
+
+        self._later(work, "a compaction")
+
+    def _is_forgotten(self, unit: Unit, since: int) -> bool:
+        key = self.key
+        return unit.operations.is_forgotten(key.tenant, key.space, conversation=key.id, speakers=(), since=since)
+
+    def _later(self, work: Callable[[Unit], object], what: str) -> None:
+        if self.store is not None:
+            self.recorder.expect(self.supervisor.start(self._write(work, what), what))
+
+    async def _write(self, work: Callable[[Unit], object], what: str) -> None:
+        await self._written(work, what)
+
+    async def _written(self, work: Callable[[Unit], R], what: str) -> R | None:
+        assert self.store is not None
+        try:
+            return await self.store.write(work)
+        except AfterturnError as error:
+            logger.warning("%s is not noted in the store: %s", what, error)
+            return None

@@ -1,0 +1,270 @@
+"""What is said and seen in the turns of one conversation: each new thing that is said is an epoch with its recall (R1).
+
+Lives on memory's loop; `conversation` is what hosts call.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from afterturn.base.terms import content_hash
+from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome
+from afterturn.base.types import Scalar
+from afterturn.dialects.detection import DIALECTS, find_dialect
+from afterturn.dialects.dialect import Dialect
+from afterturn.turn.bookkeeping import Bookkeeping
+from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.ledger import Ledger
+from afterturn.turn.parts import ConversationParts
+from afterturn.turn.place import Place
+from afterturn.turn.prefetch import Prefetch, Stage
+from afterturn.turn.preparing import Question, Reading, Shown, question_for, read_turn
+from afterturn.turn.recalls import Recalls
+from afterturn.turn.sight import Sight
+from afterturn.turn.speculation import Speculations
+from afterturn.turn.state import TurnState
+
+logger = logging.getLogger("afterturn")
+# Good enough for a warning; English has about four letters a token.
+_BYTES_PER_TOKEN = 4
+
+
+class Epochs:
+    """`current` is the turn that owns recall; an earlier one that is still open is recorded when it ends (R3)."""
+
+    def __init__(self, parts: ConversationParts, key: ConversationKey, books: Bookkeeping) -> None:
+        self._parts = parts
+        self._key = key
+        self._books = books
+        self.desk = Desk()
+        self.sight = Sight()
+        self.recalls = Recalls(parts.recaller, books, parts.events, self.desk)
+        self._typing = Speculations(parts.recaller, parts.supervisor, parts.ids, self._ledger_of, self.emit_here)
+        self.current: TurnState | None = None
+
+    # A turn's beginning.
+
+    def own(self, state: TurnState) -> None:
+        """From now on recall is this turn's (R3)."""
+        earlier, self.current = self.current, state
+        if earlier is not None:
+            state.carried = self.recalls.take_over(earlier)
+        self.desk.open_for(state)
+
+    def new_prefetch(self, cause: Cause, turn: str, *, epoch: int) -> Prefetch:
+        """From any thread."""
+        return Prefetch(self._parts.ids.new(), cause, turn=turn, epoch=epoch, phases=self._parts.recaller.phases)
+
+    def start(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
+        self.own(state)
+        prefetch = state.current
+        prefetch.task = self._parts.supervisor.start(self._open(state, messages, recall=recall), f"turn {state.id}")
+        prefetch.task.add_done_callback(lambda _: self._opened(state, prefetch))
+
+    async def resume(self, state: TurnState) -> None:
+        """What was recalled for it and not handed over is offered, wherever that was."""
+        self.own(state)
+        self._take_in(state, await self._look(state, find_dialect([], state.place.dialect), []))
+        self.recalls.offer(state)
+        state.current.let_go()
+
+    def _opened(self, state: TurnState, prefetch: Prefetch) -> None:
+        self._ran(prefetch)
+        if not state.read.peek():
+            state.stored.settle(False)
+        state.read.settle(False)
+
+    def _ran(self, prefetch: Prefetch) -> None:
+        """Its task is over: what has not settled never will."""
+        for run in prefetch.runs:
+            if run.stage is Stage.ASKED and prefetch.asked:
+                self.recalls.end(run, Outcome.CANCELLED, "shutdown")
+        prefetch.let_go()
+
+    async def _open(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
+        state.dialect = find_dialect(messages, state.place.dialect)
+        if state.dialect is None:
+            logger.warning(
+                "conversation %r: its messages are in no format that memory reads (%s); the turn goes on without it",
+                self._key.id,
+                ", ".join(DIALECTS),
+            )
+            self.emit("unknown_dialect", state)
+            return
+        if self._parts.store is None:
+            state.read.settle(True)
+            return
+        prefetch = state.current
+        reading = await self._look(state, state.dialect, messages)
+        self._take_in(state, reading)
+        if reading.said is not None:
+            at, said = reading.said
+            state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
+        self.sight.stand(state, state.dialect, messages)
+        state.dropped = () if state.began else reading.dropped
+        state.read.settle(True)
+        self.emit("turn_started", state)
+        self._parts.supervisor.start(self._books.store_turn(state), f"store turn {state.id}")
+        if reading.lost:
+            self._lost(state, reading)
+        self.recalls.offer(state)
+        if reading.question is not None and recall and not prefetch.fast.consumed:
+            await self._recall(state, prefetch, reading.question)
+
+    async def _look(self, state: TurnState, dialect: Dialect | None, messages: list[object]) -> Reading:
+        """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
+        assert self._parts.store is not None
+        assert dialect is not None
+        place, config = state.place, self._parts.config
+        carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
+        shown = Shown(dialect, messages, dict(self.sight.blocks), carried)
+        return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
+
+    def _take_in(self, state: TurnState, reading: Reading) -> None:
+        self.sight.learn(reading.blocks.values())
+        state.forgets, state.ledger = reading.forgets, reading.ledger
+        if state.carried is not None:
+            for run in state.carried.runs:
+                run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
+        elif reading.carried is not None and reading.carried_hits:
+            question = Question(reading.carried.question, state.place, reading.ledger)
+            state.carried = self.recalls.adopt(reading.carried, reading.carried_hits, question)
+
+    async def _recall(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
+        self.emit("epoch_started", state, cause=prefetch.cause, epoch=prefetch.epoch)
+        prepared = await self._typing.take(prefetch, question) if prefetch.cause is Cause.MESSAGE else None
+        await self.recalls.run(state, prefetch, question, prepared)
+
+    # In the middle of one.
+
+    def say(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
+        if self.current is not state or state.left:
+            prefetch.let_go()
+            return
+        self.recalls.stop_flight(state, Outcome.SUPERSEDED, "new_query")
+        prefetch.task = self._parts.supervisor.start(self._follow(state, prefetch, text), f"epoch of turn {state.id}")
+        prefetch.task.add_done_callback(lambda _: self._ran(prefetch))
+
+    async def _follow(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
+        known = await state.read.wait(within=self._parts.config.recall_timeout)
+        if not known or self._parts.store is None or prefetch.fast.consumed:
+            return
+        ledger = replace(state.ledger, refs=state.ledger.refs | self.recalls.waiting_refs(state))
+        question = question_for(text, state.place, ledger, self._parts.config)
+        if question is not None:
+            await self._recall(state, prefetch, question)
+
+    def delivered(self, state: TurnState, offer: Offer, row: BlockRow) -> None:
+        data: dict[str, Scalar] = {
+            "point": row.point,
+            "memories": len(row.refs),
+            "bytes": row.size_bytes,
+            "tokens": offer.block.tokens,
+        }
+        self.emit("handed_over", state, **data)
+        self.recalls.delivered(state, offer, row)
+        self._parts.recaller.rest()
+        state.ledger = state.ledger.with_blocks([row])
+        self._books.delivered(state, row)
+        window, share = self._parts.config.window_tokens, self._parts.config.window_share_max
+        tokens = state.ledger.size_bytes // _BYTES_PER_TOKEN
+        if window is not None and tokens > window * share:
+            self.emit("window_share", state, tokens=tokens, window=window)
+
+    def compacted(self, place: Place, messages: list[object] | None, how: str) -> None:
+        state = self.current if self.current is not None and not self.current.left else None
+        self.emit_here("compacted", turn=state.id if state else "", how=how)
+        self.recalls.drop_carried("compaction")
+        if state is not None and state.carried is not None:
+            self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
+        if state is None or messages is None or self._parts.store is None:
+            self._cleared(place, state)
+            return
+        self._parts.supervisor.start(self._look_again(state, messages), f"compaction in turn {state.id}")
+
+    def _cleared(self, place: Place, state: TurnState | None) -> None:
+        """Nobody shows us what is left, so nothing is, but what was just said."""
+        self.sight.clear()
+        self._books.clear(place, compacted=True)
+        if state is None:
+            return
+        state.unsure = not place.is_hidden
+        since = self._parts.clock.now() if place.is_hidden else None
+        state.ledger = replace(state.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
+        if place.is_hidden:
+            self._ask_again(state)
+
+    async def _look_again(self, state: TurnState, messages: list[object]) -> None:
+        dialect = find_dialect(messages, state.place.dialect) or state.dialect
+        if dialect is None:
+            return
+        reading = await self._look(state, dialect, messages)
+        self.sight.learn(reading.blocks.values())
+        state.ledger = reading.ledger
+        self._lost(state, reading)
+        self._ask_again(state)
+
+    def _lost(self, state: TurnState, reading: Reading) -> None:
+        """Blocks went with the messages they stood after: compacted, rewound, edited. The others are in sight still."""
+        gone = {row.hash for row in reading.lost}
+        staying = [row.hash for row in reading.blocks.values() if row.in_sight and row.hash not in gone]
+        still = self.sight.clear(still=staying)
+        self._books.clear(state.place, compacted=True, still=still)
+
+    def _ask_again(self, state: TurnState) -> None:
+        """One fresh query in the same epoch, counted apart (H7); none of a store that has failed in it (L8)."""
+        epoch = state.current.epoch
+        asked = [prefetch for prefetch in state.prefetches if prefetch.epoch == epoch and prefetch.question is not None]
+        if not asked or epoch in state.requeried or any(one.fast.outcome is Outcome.DEGRADED for one in asked):
+            return
+        state.requeried.add(epoch)
+        question = asked[-1].question
+        assert question is not None
+        for prefetch in state.prefetches:
+            self.recalls.stop(prefetch, Outcome.SUPERSEDED, "compaction")
+        prefetch = self.new_prefetch(Cause.COMPACTION, state.id, epoch=epoch)
+        state.prefetches.append(prefetch)
+        fresh = replace(question, ledger=state.ledger)
+        prefetch.task = self._parts.supervisor.start(
+            self.recalls.run(state, prefetch, fresh), f"recall after a compaction in turn {state.id}"
+        )
+        prefetch.task.add_done_callback(lambda _: self._ran(prefetch))
+
+    def reset(self, place: Place) -> None:
+        self._typing.drop("reset")
+        self.recalls.drop_carried("reset")
+        if self.current is not None:
+            self.recalls.stop_all(self.current, Outcome.CANCELLED, "reset")
+            self.current.ledger = Ledger()
+            self.current.standing, self.current.dropped, self.current.texts = {}, (), []
+        self.sight.clear()
+        self._books.clear(place, compacted=True)
+        self.emit_here("conversation_reset")
+
+    def expect(self, place: Place, text: str) -> None:
+        if self._parts.store is not None:
+            self._typing.expect(place, text)
+
+    async def _ledger_of(self, place: Place) -> Ledger:
+        """Of a host that hides its messages, outside of any turn."""
+        nowhere = TurnState("", place, [], 0.0)
+        return (await self._look(nowhere, find_dialect([], place.dialect), [])).ledger
+
+    def drop_recalls(self, space: str) -> None:
+        """What was recalled from a space before something was forgotten there is not handed over any more (M2)."""
+        self._typing.drop("forgotten")
+        self.sight.drop_texts()
+        carried, current = self.recalls.carried, self.current
+        if carried is not None and carried.question is not None and space in carried.question.place.reads:
+            self.recalls.drop_carried("forgotten")
+        if current is not None and space in current.place.reads:
+            self.recalls.stop_all(current, Outcome.CANCELLED, "forgotten")
+            current.recalled, current.texts = (), []
+            current.dropped = ()
+
+    def emit(self, name: str, state: TurnState, **data: Scalar) -> None:
+        self.emit_here(name, turn=state.id, **data)
+
+    def emit_here(self, name: str, *, turn: str = "", **data: Scalar) -> None:
+        self._parts.events.emit(name, space=self._key.space, conversation=self._key.id, turn=turn, **data)

@@ -1,0 +1,97 @@
+"""Where what was recalled lies until its host takes it, and how it goes into the host's messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import MutableSequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from afterturn.context.block import Block
+from afterturn.dialects.dialect import Dialect
+from afterturn.turn.place import Placement
+from afterturn.turn.prefetch import PhaseRun
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A block that is ready, and the phases whose results are in it.
+
+    `made_at` is the time its ages are told from; `shown` and `visible_bytes` are what was in sight then.
+    """
+
+    block: Block
+    runs: tuple[PhaseRun, ...]
+    made_at: float
+    shown: frozenset[str] = frozenset()
+    visible_bytes: int = 0
+
+
+class Desk:
+    """One per conversation, so that the turn which owns recall is the only one to get anything (R3). Any thread.
+
+    Whoever claims a phase decides how it ends, so each ends once: the host by taking it, memory by giving it up.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: object = None
+        self._offer: Offer | None = None
+
+    def open_for(self, owner: object) -> None:
+        with self._lock:
+            self._owner, self._offer = owner, None
+
+    def put(self, owner: object, offer: Offer | None) -> bool:
+        """Replaces what lies there. False when that is no longer true: a phase was claimed, or the turn has changed."""
+        with self._lock:
+            if owner is not self._owner or (offer is not None and any(run.consumed for run in offer.runs)):
+                return False
+            self._offer = offer
+            return True
+
+    def take(self, owner: object) -> Offer | None:
+        """What is to be handed over, to the first who asks: its phases are consumed before it is read (H2)."""
+        with self._lock:
+            if owner is not self._owner or self._offer is None:
+                return None
+            for run in self._offer.runs:
+                run.consumed = True
+            offer, self._offer = self._offer, None
+            return offer
+
+    def has_offer(self, owner: object) -> bool:
+        return self._owner is owner and self._offer is not None
+
+    def claim(self, run: PhaseRun) -> bool:
+        """False when the host has taken it already. What lies there with it is withdrawn until it is put anew."""
+        with self._lock:
+            if run.consumed:
+                return False
+            run.consumed = True
+            if self._offer is not None and run in self._offer.runs:
+                self._offer = None
+            return True
+
+
+def put_in(
+    dialect: Dialect, messages: MutableSequence[M], text: str, placement: Placement, *, at: int | None = None
+) -> tuple[int, M]:
+    """Where the block stands now and the element that carries it: a new one after `at`, or an extended copy of that.
+
+    Without `at`, after the last element. Nothing of the host's is edited.
+    """
+    behind = len(messages) - 1 if at is None else at
+    if placement is Placement.MERGE and behind >= 0:
+        merged = dialect.merged(messages[behind], text)
+        if merged is not None:
+            messages[behind] = cast(Any, merged)
+            return behind, messages[behind]
+    element = cast(M, dialect.said("user", text))
+    if at is None:
+        messages.append(element)
+    else:
+        messages.insert(behind + 1, element)
+    return behind + 1, element

@@ -1,0 +1,73 @@
+"""What becomes of a turn that its host has left: its own messages, stripped of our blocks, go to the recorder (C1)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+
+from afterturn.base.config import Config
+from afterturn.base.terms import content_hash
+from afterturn.base.turns import BlockRow, Message
+from afterturn.context.block import strip_blocks
+from afterturn.dialects.detection import find_dialect
+from afterturn.dialects.dialect import Dialect, Strip
+from afterturn.dialects.history import Exchange, exchange, latest_user
+from afterturn.learn.recording import Recording, is_exchange
+from afterturn.turn.state import TurnState
+
+
+def recording_of(
+    state: TurnState,
+    messages: list[object],
+    blocks: Mapping[str, BlockRow],
+    config: Config,
+    *,
+    ended_at: float,
+    completed: bool,
+) -> tuple[Recording | None, str]:
+    """What is to be recorded, or nothing and the reason."""
+    place = state.place
+    if not config.recording:
+        return None, "switched_off"
+    # In its middle a list tells more of its format than at its beginning.
+    dialect = find_dialect(messages, place.dialect) or state.dialect
+    if dialect is None:
+        return None, "unknown_dialect"
+    strip = functools.partial(strip_blocks, known_hashes={**blocks, **{row.hash: row for row in state.blocks}})
+    found = _exchange(dialect, messages, state.user_hash, strip)
+    if not found.messages:
+        return None, "no_exchange"
+    if not completed and not found.ends_complete:
+        return None, "no_final_answer"
+    if not is_exchange(found.messages):
+        return None, "no_exchange"
+    recording = Recording(
+        tenant=place.tenant,
+        space=place.writes,
+        conversation=place.id,
+        turn=state.id,
+        owner=place.owner,
+        started_at=state.started_at,
+        epoch=state.forgets,
+        user_hash=state.user_hash,
+        messages=tuple(_spoken_by(message, state.speaker) for message in found.messages),
+        agent=place.agent,
+        project=place.project,
+        # Their texts are in the store by now or never: a file that waits must hold no memory that is forgotten.
+        blocks=tuple(replace(row, text="") for row in state.blocks),
+        ended_at=ended_at,
+    )
+    return recording, ""
+
+
+def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: Strip) -> Exchange:
+    """From the turn's user message on; from the latest one when the host has rewritten it since the turn began."""
+    if user_hash and (found := exchange(dialect, messages, user_hash, strip)).messages:
+        return found
+    latest = latest_user(dialect, messages, strip)
+    return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+
+
+def _spoken_by(message: Message, speaker: str | None) -> Message:
+    return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message

@@ -1,0 +1,30 @@
+"""What all conversations of one memory share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterturn.base.config import Config
+from afterturn.base.events import Events
+from afterturn.base.loop import PrivateLoop
+from afterturn.base.ports import Clock, Ids, Store
+from afterturn.base.supervisor import Supervisor
+from afterturn.learn.recorder import Recorder
+from afterturn.turn.recaller import Recaller
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationParts:
+    """Handed over by `runtime`. Without a store, memory is off. `busy` are the conversations with an open turn."""
+
+    loop: PrivateLoop
+    store: Store | None
+    recaller: Recaller
+    recorder: Recorder
+    supervisor: Supervisor
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+    busy: set[Any] = field(default_factory=set)

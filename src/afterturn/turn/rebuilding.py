@@ -1,0 +1,102 @@
+"""Hosts that rebuild their prompt drop our blocks: finds where they stood, and puts the same bytes back there (H6).
+
+Imports neither asyncio nor numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from afterturn.base.turns import BlockRow
+from afterturn.context.block import find_blocks, strip_blocks
+from afterturn.dialects.dialect import Dialect, Element
+
+# So many messages before a block name its place: "go on" alone is said more than once.
+_CHAIN = 3
+# How far back blocks are looked for: this runs on the host's path.
+_LOOKED_AT = 2_000
+_SPOKEN = frozenset(["user", "assistant", "tool"])
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Where things stand in a host's list: our blocks by hash, and the places that anchors name."""
+
+    blocks: Mapping[str, int]
+    anchors: Mapping[str, int]
+
+
+def survey(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> Survey:
+    """`known` are the hashes of our blocks. Of an endless list the end is looked at."""
+    first = max(0, len(messages) - _LOOKED_AT)
+    blocks: dict[str, int] = {}
+    anchors: dict[str, int] = {}
+    chain: tuple[str, ...] = ()
+    for at in range(first, len(messages)):
+        element = dialect.read(messages[at])
+        if element is None:
+            continue
+        blocks.update((found, at) for found in _ours(element, known))
+        name = _name(element, known)
+        if name:
+            chain = (*chain, name)[-_CHAIN:]
+        if chain:
+            # A block of ours belongs to its anchor: what is put back goes behind those that are there.
+            anchors[_anchor(chain)] = at
+    return Survey(blocks, anchors)
+
+
+def anchor_at(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> str:
+    """Names the end of the list, as a place that can be found again; blank when nothing was said in it."""
+    chain: list[str] = []
+    for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _LOOKED_AT), -1):
+        element = dialect.read(messages[at])
+        name = _name(element, known) if element is not None else ""
+        if name:
+            chain.insert(0, name)
+            if len(chain) == _CHAIN:
+                break
+    return _anchor(tuple(chain)) if chain else ""
+
+
+def missing_from(found: Survey, rows: Sequence[BlockRow]) -> tuple[list[BlockRow], list[BlockRow]]:
+    """Of blocks that should be in sight: those whose place is still there, and those that went with their place."""
+    gone = [row for row in rows if row.hash not in found.blocks]
+    dropped = [row for row in gone if row.text and row.anchor in found.anchors]
+    return dropped, [row for row in gone if row not in dropped]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where something stands in the host's list, so that a glance tells whether it still does."""
+
+    index: int
+    element: object
+
+    def holds(self, messages: Sequence[object]) -> bool:
+        return 0 <= self.index < len(messages) and messages[self.index] is self.element
+
+
+def _ours(element: Element, known: Collection[str]) -> list[str]:
+    return [block.hash for one in element.said for block in find_blocks(one.text) if block.hash in known]
+
+
+def _name(element: Element, known: Collection[str]) -> str:
+    """What was said in an element, our own blocks apart; blank for those, and for a system's instructions."""
+    names = [*element.calls, *element.answers]
+    for one in element.said:
+        said = strip_blocks(one.text, known)
+        if one.role in _SPOKEN and said.strip():
+            names.append(f"{one.role}:{_digest(said.strip())}")
+    return "|".join(names)
+
+
+def _anchor(chain: tuple[str, ...]) -> str:
+    return _digest("\n".join(chain))
+
+
+def _digest(text: str) -> str:
+    # Not `content_hash`: a host that rebuilds its prompt gives the same bytes, and folding a long text takes a while.
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,319 @@
+"""The recalls of one conversation, from being asked to their one outcome each (R5). Lives on memory's loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from afterturn.base.events import Events
+from afterturn.base.turns import BlockRow, CarriedRow, Cause, Outcome, Phase
+from afterturn.base.types import Hit, Lane
+from afterturn.context.block import Block
+from afterturn.turn.bookkeeping import Bookkeeping
+from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.prefetch import PhaseRun, Prefetch, Stage
+from afterturn.turn.preparing import Prepared, Question, compose
+from afterturn.turn.recaller import Recaller
+from afterturn.turn.state import TurnState
+from afterturn.turn.tracing import Delivery, candidates_of, recall_row
+
+logger = logging.getLogger("afterturn")
+_OFFERED_AGAIN_MAX = 8
+
+Made: TypeAlias = tuple[Block | None, list[PhaseRun]]
+"""A block of what the current epoch has found, together with what waited before it."""
+
+
+class Recalls:
+    """At most one prefetch is in flight (R3). Whoever claims a phase at the desk decides how it ends."""
+
+    def __init__(self, recaller: Recaller, books: Bookkeeping, events: Events, desk: Desk) -> None:
+        self._recaller = recaller
+        self._books = books
+        self._events = events
+        self._desk = desk
+        self._config = recaller.config
+        self._clock = recaller.clock
+        self.carried: Prefetch | None = None
+
+    # Asking.
+
+    async def run(
+        self, state: TurnState, prefetch: Prefetch, question: Question, speculated: Prepared | None = None
+    ) -> None:
+        """Settles both phases, whatever happens. A failure is warned about and leaves the turn whole (L8)."""
+        self._ask(state, prefetch, question)
+        waiting, block, prepared = self._waiting(state), None, speculated
+        try:
+            if prepared is None:
+                hits = [hit for run in waiting for hit in run.hits]
+                prepared, block = await self._recaller.find(
+                    question, prefetch.correlation, hits, visible_bytes=state.ledger.size_bytes
+                )
+        except TimeoutError:
+            self._degrade(prefetch, "timeout")
+            return
+        except Exception as error:  # the boundary: memory's fault must not fail the host's turn
+            logger.warning("a recall failed; the turn goes on without it", exc_info=error)
+            self._degrade(prefetch, type(error).__name__)
+            return
+        prefetch.prepared = prepared
+        self._tell_settled(state, prefetch)
+        if prepared.exhausted:
+            self._exhausted(state)
+        self._settle(state, prefetch.fast, prepared.hits, (block, waiting) if speculated is None else None)
+        if len(prefetch.runs) > 1:
+            await self._refine(state, prefetch, question)
+
+    def _ask(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
+        prefetch.question = question
+        prefetch.asked_at = self._clock.now()
+        prefetch.started = self._clock.monotonic()
+        prefetch.forgets = state.forgets
+        self._emit("recall_started", state, correlation=prefetch.correlation, cause=prefetch.cause)
+
+    async def _refine(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
+        assert prefetch.prepared is not None
+        run, found = prefetch.last(Phase.REFINED), prefetch.prepared.found
+        if not found.hits:
+            self._settle(state, run, ())
+            return
+        try:
+            chosen = await self._recaller.refine(question, found.hits)
+        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything, and the fast recall stands
+            reason = "timeout" if isinstance(error, TimeoutError) else type(error).__name__
+            logger.warning("a recall was not refined (%s): %s", reason, error)
+            self._emit("refined_failed", state, correlation=prefetch.correlation, reason=reason)
+            self.end(run, Outcome.DEGRADED, reason)
+            return
+        known = {hit.entry.ref for hit in prefetch.fast.hits} | state.ledger.refs
+        added = tuple(hit for hit in chosen if hit.entry.ref not in known)
+        if chosen and not added:
+            self.end(run, Outcome.EMPTY, "already_visible")
+            return
+        self._settle(state, run, added)
+
+    def _settle(
+        self,
+        state: TurnState,
+        run: PhaseRun,
+        hits: tuple[Hit, ...],
+        made: Made | None = None,
+    ) -> None:
+        run.settled_at = self._clock.now()
+        if run.ended:
+            return
+        if not hits:
+            assert run.prefetch.prepared is not None
+            broken = set(run.prefetch.prepared.found.missing) & set(Lane)
+            self.end(run, Outcome.DEGRADED if broken else Outcome.EMPTY, "no_relevant_results")
+            return
+        run.hits = hits
+        run.move(Stage.READY)
+        state.recalled = tuple({hit.entry.ref: hit for hit in (*state.recalled, *hits)}.values())
+        if state.left:
+            self._carry(state, run.prefetch)
+        else:
+            self.offer(state, made)
+        run.settled.settle(True)
+
+    # Offering.
+
+    def offer(self, state: TurnState, made: Made | None = None) -> None:
+        """Puts one block of all that is ready on the desk; `made` was rendered already, and may be out of date."""
+        for _ in range(_OFFERED_AGAIN_MAX):
+            ready = self._waiting(state)
+            if not ready:
+                self._desk.put(state, None)
+                return
+            now = self._clock.now()
+            if made is not None and [*made[1], state.current.fast] == ready:
+                block = made[0]
+            else:
+                block = self._composed(state, ready, now)
+            if block is None:
+                for run in ready:
+                    self.end(run, Outcome.EMPTY, self._why_nothing(state, run))
+                return
+            ledger = state.ledger
+            if self._desk.put(state, Offer(block, tuple(ready), now, ledger.refs, ledger.size_bytes)):
+                return
+
+    def _composed(self, state: TurnState, ready: Iterable[PhaseRun], now: float) -> Block | None:
+        """What the model chose comes before the rest of its epoch."""
+        by_choice = sorted(ready, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
+        hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in state.ledger.refs]
+        return compose(hits, self._config, visible_bytes=state.ledger.size_bytes, now=now) if hits else None
+
+    def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
+        shown = all(hit.entry.ref in state.ledger.refs for hit in run.hits)
+        return "already_visible" if shown else "budget"
+
+    def _waiting(self, state: TurnState) -> list[PhaseRun]:
+        prefetches = [*([state.carried] if state.carried else []), *state.prefetches]
+        return [
+            run
+            for prefetch in prefetches
+            for run in prefetch.runs
+            if run.stage in (Stage.READY, Stage.CARRIED) and not run.consumed
+        ]
+
+    def waiting_refs(self, state: TurnState) -> frozenset[str]:
+        return frozenset(hit.entry.ref for run in self._waiting(state) for hit in run.hits)
+
+    def delivered(self, state: TurnState, offer: Offer, row: BlockRow) -> None:
+        """The host has taken an offer: its phases were claimed there, and end here."""
+        for place, run in enumerate(offer.runs):
+            if any(hit.entry.ref in row.refs for hit in run.hits):
+                self._finish(run, Outcome.DELIVERED, row.point, Delivery(row, offer, place))
+            else:
+                self._finish(run, Outcome.EMPTY, self._why_nothing(state, run))
+            if run.prefetch is state.carried:
+                self._books.drop_carried(run.prefetch.correlation)
+
+    # Ending.
+
+    def end(self, run: PhaseRun, outcome: Outcome, reason: str) -> None:
+        """Gives a phase up, unless the host has it already."""
+        if not run.ended and self._desk.claim(run):
+            self._finish(run, outcome, reason)
+
+    def _finish(self, run: PhaseRun, outcome: Outcome, reason: str, delivery: Delivery | None = None) -> None:
+        if run.ended:
+            return
+        run.move(Stage.ENDED)
+        run.outcome, run.reason = outcome, reason
+        run.settled.settle(False)
+        if run.prefetch.asked:
+            self._books.ended(run, recall_row(run, self._config, delivery))
+
+    def stop(self, prefetch: Prefetch, outcome: Outcome, reason: str) -> None:
+        """Ends what is left of a prefetch, and its task. What it found is not handed over any more (R4)."""
+        for run in prefetch.runs:
+            carried = run.stage is Stage.CARRIED
+            self.end(run, Outcome.UNDELIVERED if carried else outcome, reason)
+        prefetch.let_go()
+        if prefetch.task is not None and prefetch.asked:
+            prefetch.task.cancel()
+
+    def stop_flight(self, state: TurnState, outcome: Outcome, reason: str) -> None:
+        """Ends what has not settled; what has stays to be handed over (R3)."""
+        for prefetch in state.prefetches:
+            for run in prefetch.runs:
+                if run.stage is Stage.ASKED:
+                    self.end(run, outcome, reason)
+            if prefetch.task is not None and prefetch.asked and all(run.ended or run.hits for run in prefetch.runs):
+                prefetch.task.cancel()
+
+    def stop_all(self, state: TurnState, outcome: Outcome, reason: str) -> None:
+        for prefetch in [*state.prefetches, *([state.carried] if state.carried else [])]:
+            self.stop(prefetch, outcome, reason)
+
+    def _degrade(self, prefetch: Prefetch, reason: str) -> None:
+        for run in prefetch.runs:
+            run.settled_at = self._clock.now()
+            self.end(run, Outcome.DEGRADED, reason)
+
+    # Between turns.
+
+    def leave(self, state: TurnState) -> None:
+        """Of a turn that ended well: what has settled is for the next one, what has not may still settle (R8)."""
+        state.left = True
+        if state.carried is not None:
+            self.stop(state.carried, Outcome.UNDELIVERED, "no_safe_point")
+        for prefetch in state.prefetches[:-1]:
+            self.stop(prefetch, Outcome.UNDELIVERED, "no_safe_point")
+        if any(run.stage is Stage.READY and not run.consumed for run in state.current.runs):
+            self._carry(state, state.current)
+
+    def _carry(self, state: TurnState, prefetch: Prefetch) -> None:
+        for run in prefetch.runs:
+            if run.stage is Stage.READY and not run.consumed:
+                run.move(Stage.CARRIED)
+        runs = [run for run in prefetch.runs if run.stage is Stage.CARRIED]
+        if not runs or prefetch.question is None:
+            return
+        self.carried = prefetch
+        assert prefetch.asked_at is not None
+        row = CarriedRow(
+            correlation=prefetch.correlation,
+            turn=prefetch.turn,
+            epoch=prefetch.epoch,
+            question=prefetch.question.text,
+            asked_at=prefetch.asked_at,
+            settled_at=self._clock.now(),
+            phases=tuple(run.phase for run in runs),
+            candidates=candidates_of(hit for run in runs for hit in run.hits),
+        )
+        self._emit("recall_carried", state, correlation=prefetch.correlation, memories=len(row.candidates))
+        self._books.carry(row, state)
+
+    def take_over(self, earlier: TurnState) -> Prefetch | None:
+        """A new turn owns recall from now on: what the earlier one left for it, if anything."""
+        if earlier.carried is not None:
+            self.stop(earlier.carried, Outcome.UNDELIVERED, "no_safe_point")
+        for prefetch in earlier.prefetches:
+            if prefetch is not self.carried:
+                self.stop(prefetch, Outcome.SUPERSEDED, "new_query")
+            else:
+                for run in prefetch.runs:
+                    if run.stage is Stage.ASKED:
+                        self.end(run, Outcome.SUPERSEDED, "new_query")
+                if prefetch.task is not None:
+                    prefetch.task.cancel()
+        carried, self.carried = self.carried, None
+        return carried
+
+    def shut(self, state: TurnState) -> None:
+        """Memory closes around an open turn: one that another process may resume finds there what was ready."""
+        if state.durable:
+            self.leave(state)
+        for prefetch in state.prefetches:
+            if prefetch is not self.carried:
+                self.stop(prefetch, Outcome.CANCELLED, "shutdown")
+            for run in prefetch.runs:
+                # Taken at the very end: nobody was left to be told where it went.
+                if run.consumed and not run.ended:
+                    self._finish(run, Outcome.CANCELLED, "shutdown")
+
+    def drop_carried(self, reason: str) -> None:
+        if self.carried is not None:
+            self.stop(self.carried, Outcome.UNDELIVERED, reason)
+            self._books.drop_carried(self.carried.correlation)
+            self.carried = None
+
+    def adopt(self, row: CarriedRow, hits: tuple[Hit, ...], question: Question) -> Prefetch:
+        """What another process, or an earlier day, has carried."""
+        prefetch = Prefetch(row.correlation, Cause.MESSAGE, turn=row.turn, epoch=row.epoch, phases=row.phases)
+        prefetch.question, prefetch.asked_at = question, row.asked_at
+        for run in prefetch.runs:
+            run.move(Stage.READY)
+            run.move(Stage.CARRIED)
+            run.hits, run.settled_at = hits, row.settled_at
+            run.settled.settle(True)
+        return prefetch
+
+    # Telling.
+
+    def _exhausted(self, state: TurnState) -> None:
+        self._emit("exclusions_exhausted", state)
+        self._books.clear(state.place, compacted=False)
+
+    def _tell_settled(self, state: TurnState, prefetch: Prefetch) -> None:
+        assert prefetch.prepared is not None
+        prepared = prefetch.prepared
+        lanes = {str(lane): sum(hit.lane is lane for hit in prepared.hits) for lane in Lane}
+        self._emit(
+            "recall_settled",
+            state,
+            correlation=prefetch.correlation,
+            milliseconds=round((self._clock.monotonic() - prefetch.started) * 1000, 2),
+            missing=",".join(prepared.found.missing),
+            memories=len(prepared.hits),
+            **lanes,
+        )
+
+    def _emit(self, name: str, state: TurnState, **data: str | int | float) -> None:
+        place = state.place
+        self._events.emit(name, space=place.owner, conversation=place.id, turn=state.id, **data)

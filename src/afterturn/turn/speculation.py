@@ -1,0 +1,112 @@
+"""A recall for what the user is still typing (R9): used when the final words are close to it, else discarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from afterturn.base.ports import Ids
+from afterturn.base.slot import Slot
+from afterturn.base.supervisor import Supervisor
+from afterturn.base.terms import terms
+from afterturn.base.types import Hit, Scalar
+from afterturn.turn.ledger import Ledger
+from afterturn.turn.place import Place
+from afterturn.turn.prefetch import Prefetch
+from afterturn.turn.preparing import Prepared, Question, question_for
+from afterturn.turn.recaller import Recaller
+
+# From how many shared words on the two find the same: one more word at the end, an ending, a typing mistake.
+_CLOSE = 0.75
+
+
+@dataclass(slots=True, eq=False)
+class Speculation:
+    """`prepared` settles with None when it came to nothing."""
+
+    question: Question
+    correlation: str
+    prepared: Slot[Prepared | None] = field(default_factory=Slot)
+    task: asyncio.Task[None] | None = None
+
+
+def is_close(partial: str, final: str) -> bool:
+    """Whether a recall for the one is as good as one for the other."""
+    typed, said = frozenset(terms(partial)), frozenset(terms(final))
+    return bool(typed) and len(typed & said) >= _CLOSE * len(typed | said)
+
+
+def under(speculation: Speculation, ledger: Ledger, *, enough: int) -> Prepared | None:
+    """Without what the model sees already. None when too little is left: only a query can tell what comes next (L3)."""
+    prepared = speculation.prepared.peek()
+    if prepared is None or ledger.seen_since != speculation.question.ledger.seen_since:
+        return None
+    hits = tuple(hit for hit in prepared.hits if not _is_visible(hit, ledger))
+    if len(hits) < min(enough, len(prepared.hits)):
+        return None
+    kept = tuple(hit for hit in prepared.found.hits if not _is_visible(hit, ledger))
+    return replace(prepared, hits=hits, found=replace(prepared.found, hits=kept))
+
+
+def _is_visible(hit: Hit, ledger: Ledger) -> bool:
+    return hit.entry.ref in ledger.refs or hit.entry.content_hash in ledger.message_hashes
+
+
+@dataclass(slots=True)
+class Speculations:
+    """Of one conversation, at most one at a time. `sight` tells what is in sight of a host that hides its messages."""
+
+    recaller: Recaller
+    supervisor: Supervisor
+    ids: Ids
+    sight: Callable[[Place], Awaitable[Ledger]]
+    emit: Callable[..., None]
+    current: Speculation | None = None
+
+    def expect(self, place: Place, text: str) -> None:
+        """Nothing new is asked while what is typed stays close to what was asked for."""
+        question = question_for(text, place, Ledger(), self.recaller.config)
+        if question is None or (self.current is not None and is_close(self.current.question.text, text)):
+            return
+        self.drop("new_query")
+        speculation = self.current = Speculation(question, self.ids.new())
+        self.emit("speculation_started", correlation=speculation.correlation)
+        speculation.task = self.supervisor.start(self._run(speculation), "speculation")
+        speculation.task.add_done_callback(lambda _: speculation.prepared.settle(None))
+
+    async def _run(self, speculation: Speculation) -> None:
+        place = speculation.question.place
+        if place.is_hidden:
+            speculation.question = replace(speculation.question, ledger=await self.sight(place))
+        prepared, _ = await self.recaller.find(speculation.question, speculation.correlation, (), visible_bytes=0)
+        speculation.prepared.settle(prepared)
+
+    async def take(self, prefetch: Prefetch, question: Question) -> Prepared | None:
+        """What was recalled while this was being typed, if it is of use; then nothing else is asked."""
+        speculation = self.current
+        if speculation is None:
+            return None
+        if speculation.question.place != question.place or not is_close(speculation.question.text, question.text):
+            self.drop("other_words")
+            return None
+        await speculation.prepared.wait(within=self.recaller.config.recall_timeout)
+        prepared = under(speculation, question.ledger, enough=self.recaller.config.recall_entries_max)
+        if prepared is None:
+            self.drop("already_visible" if speculation.prepared.peek() else "failed")
+            return None
+        self.current = None
+        prefetch.speculated = True
+        self.emit("speculation_ended", turn=prefetch.turn, correlation=speculation.correlation, **_USED)
+        return prepared
+
+    def drop(self, reason: str) -> None:
+        speculation, self.current = self.current, None
+        if speculation is None:
+            return
+        if speculation.task is not None:
+            speculation.task.cancel()
+        self.emit("speculation_ended", correlation=speculation.correlation, outcome="discarded", reason=reason)
+
+
+_USED: dict[str, Scalar] = {"outcome": "used", "reason": "close"}
