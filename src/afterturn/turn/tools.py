@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput
@@ -30,7 +30,12 @@ from afterturn.recall.restated import collapse
 from afterturn.turn.place import Place
 from afterturn.turn.proposals import Occasion, Proposals
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 logger = logging.getLogger("afterturn")
+C = TypeVar("C")
 
 ENTRIES_MAX = 10
 QUERY_CHARS_MAX = 1_000
@@ -145,7 +150,7 @@ class MemoryTools:
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
         return _answer(found, lines)
 
-    def _request(self, query: str, scope: str, query_vector: Any) -> RecallRequest:
+    def _request(self, query: str, scope: str, query_vector: NDArray[np.float32] | None) -> RecallRequest:
         place = self._occasion.place
         narrow = scope == _PROJECT
         return RecallRequest(
@@ -232,7 +237,7 @@ def _text(arguments: Mapping[str, object], key: str) -> str:
     return check_text(arguments[key], key)
 
 
-def _choice(arguments: Mapping[str, object], key: str, choices: Mapping[str, Any], default: Any) -> Any:
+def _choice(arguments: Mapping[str, object], key: str, choices: Mapping[str, C], default: C) -> C:
     value = arguments.get(key)
     if value is None:
         return default
