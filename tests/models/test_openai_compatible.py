@@ -269,9 +269,10 @@ def test_a_url_that_is_none_says_how_to_write_one(url: str) -> None:
         OpenAICompatible(url, "small")
 
 
-def test_a_password_in_a_url_is_refused_and_not_shown() -> None:
+@pytest.mark.parametrize("host", ["host", "[host", "", "host:port"])
+def test_a_password_in_a_url_is_refused_and_not_shown(host: str) -> None:
     with pytest.raises(ConfigError, match="Set model_key instead") as caught:
-        OpenAICompatible(f"http://ada:{KEY}@host/v1", "small")
+        OpenAICompatible(f"http://ada:{KEY}@{host}/v1", "small")
     assert KEY not in str(caught.value)
 
 

@@ -38,15 +38,21 @@ def bearer(key: str | None) -> dict[str, str]:
 
 
 def _split(url: str) -> SplitResult:
-    example = "Write it like http://localhost:8080/v1."
+    # First: whatever is said about another fault would show it.
+    if "@" in url.partition("?")[0]:
+        raise ConfigError("model_url has a name or password in it. Set model_key instead.")
     try:
         parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        raise ConfigError(f"model_url can not be read as a URL: {error}. {example}") from error
-    # First: whatever is said about another fault would show it.
-    if "@" in parts.netloc:
-        raise ConfigError("model_url has a name or password in it. Set model_key instead.")
-    if parts.scheme not in ("http", "https") or not has_host or " " in url or not url.isprintable():
-        raise ConfigError(f"model_url is {url.split('?')[0]!r}, which is no http or https address. {example}")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise _no_address(url) from None
+    if not is_address or " " in url or not url.isprintable():
+        raise _no_address(url)
     return parts
+
+
+def _no_address(url: str) -> ConfigError:
+    shown = url.partition("?")[0]
+    return ConfigError(
+        f"model_url is {shown!r}, which is no http or https address. Write it like http://localhost:8080/v1."
+    )
