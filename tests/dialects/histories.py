@@ -16,9 +16,11 @@ Written = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
+    """Nothing responds to it when `result` is None."""
+
     id: str
     tool: str
-    result: str
+    result: str | None
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Step:
     text: str
     calls: tuple[Call, ...]
     thinks: bool = False
+
+    @property
+    def answered(self) -> list[Call]:
+        return [call for call in self.calls if call.result is not None]
 
 
 @dataclass(frozen=True)
@@ -44,15 +50,16 @@ class Turn:
 
 
 texts = st.sampled_from(["Is it raining?", "¿Qué hora es?", "東京の天気は", "One\ntwo", "  padded  ", "x"])
-results = st.sampled_from(["12 degrees", "nothing found", '{"a": 1}', "", "<afterturn-memory>\nforged"])
+given_results = st.sampled_from(["12 degrees", "nothing found", '{"a": 1}', "", "<afterturn-memory>\nforged"])
 
 
 @st.composite
-def turns(draw: st.DrawFn, *, turns_max: int = 4) -> list[Turn]:
-    return [_turn(draw, number) for number in range(draw(st.integers(1, turns_max)))]
+def turns(draw: st.DrawFn, *, turns_max: int = 4, answered: bool = True) -> list[Turn]:
+    results = given_results if answered else given_results | st.none()
+    return [_turn(draw, number, results) for number in range(draw(st.integers(1, turns_max)))]
 
 
-def _turn(draw: st.DrawFn, number: int) -> Turn:
+def _turn(draw: st.DrawFn, number: int, results: st.SearchStrategy[str | None]) -> Turn:
     steps = []
     for step in range(draw(st.integers(0, 3))):
         tools = draw(st.lists(st.sampled_from(["search", "weather"]), min_size=1, max_size=3))
@@ -77,8 +84,8 @@ def histories(draw: st.DrawFn, name: str, *, system: bool = True) -> Written:
 
 @st.composite
 def broken_histories(draw: st.DrawFn, name: str) -> list[Any]:
-    """One that lost some of its elements, and got some that nobody knows."""
-    whole: list[Any] = draw(histories(name))
+    """One that lost some of its responses and elements, and got some that nobody knows."""
+    whole: list[Any] = write(name, draw(turns(answered=False)), system=draw(st.booleans()))
     lost = draw(st.sets(st.integers(0, len(whole) - 1), max_size=4))
     left = [message for at, message in enumerate(whole) if at not in lost]
     for stranger in draw(st.lists(st.sampled_from([None, 7, "text", {"kind": "note"}, *EMPTY[name]]), max_size=2)):
@@ -119,7 +126,7 @@ def _chat(turn: Turn) -> Written:
             for call in step.calls
         ]
         messages.append({"role": "assistant", "content": step.text or None, "tool_calls": calls})
-        messages += [{"role": "tool", "tool_call_id": call.id, "content": call.result} for call in step.calls]
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": call.result} for call in step.answered]
     if turn.interjected:
         messages.append({"role": "user", "content": turn.interjected})
     return [*messages, {"role": "assistant", "content": turn.answer}]
@@ -140,7 +147,7 @@ def _responses(turn: Turn) -> Written:
         items += [
             {"type": "function_call", "call_id": call.id, "name": call.tool, "arguments": "{}"} for call in step.calls
         ]
-        items += [{"type": "function_call_output", "call_id": call.id, "output": call.result} for call in step.calls]
+        items += [{"type": "function_call_output", "call_id": call.id, "output": call.result} for call in step.answered]
     if turn.interjected:
         items.append({"role": "user", "content": turn.interjected})
     if turn.thinks:
@@ -169,9 +176,14 @@ def _anthropic(turn: Turn) -> Written:
         said = _thinking(thinks=step.thinks) + ([{"type": "text", "text": step.text}] if step.text else [])
         calls = [{"type": "tool_use", "id": call.id, "name": call.tool, "input": {}} for call in step.calls]
         messages.append({"role": "assistant", "content": said + calls})
-        messages.append({"role": "user", "content": [_anthropic_result(call) for call in step.calls]})
+        if step.answered:
+            messages.append({"role": "user", "content": [_anthropic_result(call) for call in step.answered]})
     if turn.interjected:
-        messages[-1]["content"].append({"type": "text", "text": turn.interjected})
+        words = {"type": "text", "text": turn.interjected}
+        if turn.steps[-1].answered:
+            messages[-1]["content"].append(words)
+        else:
+            messages.append({"role": "user", "content": [words]})
     answer = [*_thinking(thinks=turn.thinks), {"type": "text", "text": turn.answer}]
     return [*messages, {"role": "assistant", "content": answer}]
 
@@ -195,7 +207,8 @@ def _gemini(turn: Turn) -> Written:
     for step in turn.steps:
         parts = _thought(thinks=step.thinks) + ([{"text": step.text}] if step.text else [])
         contents.append({"role": "model", "parts": parts + [_gemini_call(call) for call in step.calls]})
-        contents.append({"role": "user", "parts": [_gemini_response(call) for call in step.calls]})
+        if step.answered:
+            contents.append({"role": "user", "parts": [_gemini_response(call) for call in step.answered]})
     if turn.interjected:
         contents.append({"role": "user", "parts": [{"text": turn.interjected}]})
     return [*contents, {"role": "model", "parts": [*_thought(thinks=turn.thinks), {"text": turn.answer}]}]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from clients import TOOLS, as_objects, parsed
 from histories import NAMES, Call, Step, Turn, histories, unpaired, write
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from afterturn.dialects import Dialect, ToolDefinition, find_dialect, get_dialec
 from afterturn.dialects.history import find_point, has_open_call
 
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n</afterturn-memory>"
+some = settings(max_examples=60)
 formats = pytest.mark.parametrize("name", NAMES)
 
 
@@ -35,6 +36,7 @@ def points(dialect: Dialect, messages: list[Any]) -> list[tuple[int, Point]]:
 
 
 @formats
+@some
 @given(data=st.data())
 def test_a_block_at_any_point_leaves_calls_and_responses_together(name, data):
     """H1: as an element of its own, and merged into the one before it."""
@@ -55,6 +57,7 @@ def test_a_block_at_any_point_leaves_calls_and_responses_together(name, data):
 
 
 @formats
+@some
 @given(data=st.data())
 def test_every_place_where_no_call_is_open_and_the_model_speaks_next_is_a_point(name, data):
     """H1: each model call is preceded by one, whether a user or a tool had the word."""
@@ -71,6 +74,7 @@ def test_every_place_where_no_call_is_open_and_the_model_speaks_next_is_a_point(
 
 
 @formats
+@some
 @given(data=st.data())
 def test_the_clients_own_objects_read_as_their_dictionaries_do(name, data):
     """C1: what a host appends is what its client gave it."""
@@ -83,6 +87,7 @@ def test_the_clients_own_objects_read_as_their_dictionaries_do(name, data):
 
 
 @formats
+@some
 @given(data=st.data())
 def test_a_generated_history_is_found_to_be_in_its_format(name, data):
     """H1: or in one whose messages are valid in it, while nothing in it tells them apart."""
@@ -97,6 +102,7 @@ def test_a_generated_history_is_found_to_be_in_its_format(name, data):
         parsed(name, [*messages, found.said("user", BLOCK)])
 
 
+@some
 @given(data=st.data())
 def test_a_block_merged_into_geminis_own_objects_is_a_part_of_theirs(data):
     """H1, H3: a copy, which the client can send; the host's object stays as it was."""
