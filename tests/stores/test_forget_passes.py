@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 import pytest
 
+from afterturn.base.turns import Cause, ConversationKey, Outcome, Phase, RecallRow
 from afterturn.base.types import Event, Job, Kind, Selector, Verb
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.forget import Eraser
 from afterturn.stores.sql.jobs import SqlJobs
+from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline
@@ -18,7 +20,7 @@ from afterturn.stores.sqlite.text import FtsText
 from afterturn.testing.drafts import admit, operation
 
 TENANT, SPACE = "default", "user:ada"
-EVENTS, JOBS, RECORDS = 300, 20, 60
+EVENTS, JOBS, RECORDS, RECALLS = 300, 20, 60, 40
 
 
 class CountingSession(ApswSession):
@@ -28,7 +30,7 @@ class CountingSession(ApswSession):
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         found = super().rows(sql, values)
-        if "FROM timeline" in sql or "FROM job" in sql:
+        if "FROM timeline" in sql or "FROM job" in sql or "FROM recall" in sql:
             self.parsed += len(found)
         return found
 
@@ -53,6 +55,9 @@ def forget(session: CountingSession) -> Callable[[Selector], int]:
     SqlTimeline(entries).add(events, entries_max=EVENTS)
     for at in range(JOBS):
         SqlJobs(entries).add(Job(f"j{at}", "embed", TENANT, SPACE, "{}", 1.0))
+    for at in range(RECALLS):
+        row = RecallRow(f"c{at}", "turn", 1, Cause.MESSAGE, Phase.FAST, "hm?", 1.0, 2.0, Outcome.EMPTY, "")
+        SqlRecalls(entries).add(ConversationKey(TENANT, SPACE, "talk"), row, entries_max=RECALLS)
     entries.settle()
     session.parsed = 0
     return lambda selector: len(Eraser(entries).forget(TENANT, SPACE, selector, at=9.0).ids)
@@ -62,6 +67,6 @@ def forget(session: CountingSession) -> Callable[[Selector], int]:
 def test_forgetting_many_looks_through_the_space_once(
     session: CountingSession, forget: Callable[[Selector], int], count: int
 ):
-    """M2, M4: a day's retention is one look through jobs and timeline, not one for each record."""
+    """M2, M4: a day's retention is one look through jobs, timeline and recalls, not one for each record."""
     erased = forget(Selector(memories=tuple(f"r{at:03d}" for at in range(count))))
-    assert (erased, session.parsed) == (count, EVENTS + JOBS)
+    assert (erased, session.parsed) == (count, EVENTS + JOBS + RECALLS)

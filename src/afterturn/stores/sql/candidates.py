@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from afterturn.base.turns import Candidate, CarriedRow, Cause, Outcome, Phase, RecallRow
@@ -13,6 +13,7 @@ from afterturn.stores.sql.session import Row
 
 RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
 """The fields of a recall row that have columns of their own."""
+_CANDIDATE = tuple(item.name for item in fields(Candidate))
 _TUPLES = ("reads", "missing", "excluded", "visible")
 
 
@@ -40,14 +41,14 @@ def encode_recall(recall: RecallRow) -> str:
 
 def decode_recall(row: Row) -> RecallRow:
     """Of `RECALL_COLUMNS` and the detail."""
-    fields = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
+    values = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
     for name in _TUPLES:
-        fields[name] = tuple(fields[name])
-    fields["candidates"] = _candidates(fields["candidates"])
-    fields["cause"] = Cause(fields["cause"])
-    fields["phase"] = Phase(fields["phase"])
-    fields["outcome"] = Outcome(fields["outcome"])
-    return RecallRow(**fields)
+        values[name] = tuple(values[name])
+    values["candidates"] = _candidates(values["candidates"])
+    values["cause"] = Cause(values["cause"])
+    values["phase"] = Phase(values["phase"])
+    values["outcome"] = Outcome(values["outcome"])
+    return RecallRow(**values)
 
 
 def encode_carried(carried: CarriedRow) -> str:
@@ -55,18 +56,19 @@ def encode_carried(carried: CarriedRow) -> str:
 
 
 def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
-    fields = json.loads(detail)
-    fields["phases"] = tuple(Phase(phase) for phase in fields["phases"])
-    fields["candidates"] = _candidates(fields["candidates"])
-    return CarriedRow(correlation=correlation, turn=turn, **fields)
+    values = json.loads(detail)
+    values["phases"] = tuple(Phase(phase) for phase in values["phases"])
+    values["candidates"] = _candidates(values["candidates"])
+    return CarriedRow(correlation=correlation, turn=turn, **values)
 
 
 def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
-    fields = asdict(row)
-    for column in columns:
-        del fields[column]
-    fields["candidates"] = [list(candidate.values()) for candidate in fields["candidates"]]
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    detail = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in columns}
+    detail["candidates"] = [[getattr(candidate, name) for name in _CANDIDATE] for candidate in row.candidates]
+    if isinstance(row, RecallRow):
+        detail["settings"] = dict(row.settings)
+    # Escaped: a question is a host's text, in which half a surrogate pair would not be stored otherwise.
+    return json.dumps(detail, separators=(",", ":"))
 
 
 def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:

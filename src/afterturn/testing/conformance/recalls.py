@@ -55,6 +55,13 @@ class TestRecalls:
         await _add(store, row)
         assert await _page(store) == [row]
 
+    @pytest.mark.parametrize("question", ["half a pair \ud83d", "a NUL \x00", "both \x00\udc00", ""])
+    async def test_a_question_is_whatever_the_host_s_message_says(self, store: Store, question: str) -> None:
+        """R5: text that no column could hold is still told as it was asked."""
+        row = replace(_ROW, question=question)
+        await _add(store, row)
+        assert await _page(store) == [row]
+
     async def test_each_phase_has_its_row(self, store: Store) -> None:
         """R7: fast and refined are consumed separately."""
         refined = replace(_ROW, phase=Phase.REFINED, outcome=Outcome.UNDELIVERED)
