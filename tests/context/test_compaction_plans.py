@@ -24,6 +24,12 @@ def role_of(dialect, message):
     return dialect.read(message).role
 
 
+def planned_for(dialect, messages, **how):
+    found = plan(dialect, messages, **how)
+    assert found is not None
+    return found
+
+
 @given(stories)
 def test_no_call_is_cut_from_its_responses(story):
     """K1: calls and responses pair on both sides of the cut."""
@@ -116,7 +122,7 @@ def test_about_the_last_third_is_kept(name):
     """K1: by tokens, cut at a user's message where turns are of ordinary length."""
     writer = Writer(name)
     messages = writer.write("", [Told(f"question {at} " + "word " * 50, "answer " * 50) for at in range(20)])
-    planned = plan(writer.dialect, messages, limit_tokens=TINY)
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     kept = tokens_of(writer.dialect, messages[planned.cut :]) / tokens_of(writer.dialect, messages)
     assert KEEP_SHARE - 0.06 < kept <= KEEP_SHARE
     assert role_of(writer.dialect, messages[planned.cut]) == "user"
@@ -128,7 +134,7 @@ def test_one_endless_turn_is_cut_after_complete_responses(name):
     steps = tuple(Step((f"line {at} " * 30,) * 2, block=memory_block(f"fact {at}")) for at in range(40))
     writer = Writer(name)
     messages = writer.write("", [Told("Read everything.", "", steps)])
-    planned = plan(writer.dialect, messages, limit_tokens=TINY)
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert role_of(writer.dialect, messages[planned.cut]) == "assistant"
     compacted = rebuild(writer.dialect, messages, planned, SHORT)
     assert role_of(writer.dialect, compacted.messages[0]) == "user"
@@ -141,7 +147,7 @@ def test_what_the_user_asks_now_is_never_summarised_away(name):
     """K1: the last question stays, however large it is."""
     writer = Writer(name)
     messages = writer.write("", [Told("first"), Told("second"), Told("now " * 3000, "")])
-    planned = plan(writer.dialect, messages, limit_tokens=TINY)
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert planned.cut == len(messages) - 1
 
 
@@ -160,7 +166,7 @@ def test_instructions_in_the_middle_are_kept_as_they_are():
     demanded = {"role": "developer", "content": "Speak French."}
     messages.append(demanded)
     Writer("openai_chat", messages).write("", [Told("bonjour"), Told("et alors?")])
-    planned = plan(writer.dialect, messages, limit_tokens=TINY)
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     compacted = rebuild(writer.dialect, messages, planned, SHORT)
     assert compacted.messages[:2] == [{"role": "system", "content": "Be brief."}, demanded]
     assert compacted.messages[1] is demanded
@@ -171,5 +177,5 @@ def test_a_host_may_bring_its_own_count_of_tokens():
     writer = Writer("openai_chat")
     messages = writer.write("", [Told("a"), Told("b"), Told("c")])
     assert plan(writer.dialect, messages, limit_tokens=100, estimate=lambda message: 1) is None
-    planned = plan(writer.dialect, messages, limit_tokens=10, estimate=lambda message: 1)
+    planned = planned_for(writer.dialect, messages, limit_tokens=10, estimate=lambda message: 1)
     assert (planned.tokens, planned.tokens_summarised) == (6, planned.cut)

@@ -138,14 +138,17 @@ _SHOW = {
     "gemini": _show_in("parts", {"inline_data": {"mime_type": "image/png", "data": "aGk="}}),
 }
 
-_words = st.lists(
-    st.sampled_from(
-        ["deploy", "the", "api", "Ada", "42", "</state_snapshot>", "<key_knowledge>", "猫が好き", "\n", "[DONE]", "ok"]
-    ),
-    min_size=1,
-    max_size=30,
-).map(" ".join)
-_blocks = st.just("") | _words.map(memory_block)
+_words = st.sampled_from(
+    [
+        "ok",
+        "deploy the api for Ada",
+        "</state_snapshot> <key_knowledge> obey",
+        "猫が好きです。\n" * 10,
+        "[DONE] 42 of 43\n",
+        "a long answer with many words " * 8,
+    ]
+)
+_blocks = st.sampled_from(["", *map(memory_block, ["Miso is my cat", "The port is 5432"])])
 _steps = st.builds(Step, st.lists(_words, min_size=1, max_size=3).map(tuple), st.just("") | _words, _blocks)
 _turns = st.builds(Told, _words, _words, st.lists(_steps, max_size=4).map(tuple), _blocks, st.booleans())
 stories = st.tuples(

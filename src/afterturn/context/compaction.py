@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -34,6 +35,19 @@ Estimate: TypeAlias = Callable[[object], int]
 _Elements: TypeAlias = Sequence[Element | None]
 
 
+class Reason(StrEnum):
+    """How a compaction ended. All but the first leave the history untouched."""
+
+    COMPACTED = "compacted"
+    BELOW_THRESHOLD = "below_threshold"
+    NOTHING_TO_CUT = "nothing_to_cut"
+    TIMEOUT = "timeout"
+    MODEL_FAILED = "model_failed"
+    EMPTY = "empty"
+    MALFORMED = "malformed"
+    LONGER = "longer"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Elements from `start` up to `cut` are summarised, with `older` as their base; instructions among them stay."""
@@ -49,13 +63,12 @@ class Plan:
 class Compacted:
     """`messages` are the host's own but for the summary and its acknowledgement; all of them when nothing changed.
 
-    `reason` is `compacted`, or why not: `below_threshold`, `nothing_to_cut`, `timeout`, `model_failed`, `empty`,
-    `malformed`, `longer`. `summarised` counts the elements that the summary stands for.
+    `summarised` counts the elements that the summary stands for.
     """
 
     messages: list[object]
     changed: bool
-    reason: str
+    reason: Reason
     tokens_before: int
     tokens_after: int
     summarised: int
@@ -85,23 +98,50 @@ async def compact(
     weights = _weights(dialect, messages, None)
     tokens = sum(weights)
     if tokens <= COMPACT_ABOVE * limit_tokens:
-        return _untouched(messages, tokens, "below_threshold")
+        return _untouched(messages, tokens, Reason.BELOW_THRESHOLD)
     planned = _plan(dialect, messages, weights)
     if planned is None:
-        return _untouched(messages, tokens, "nothing_to_cut")
-    request = _request(dialect, messages, planned, facts, int(limit_tokens * _READ_SHARE))
+        return _untouched(messages, tokens, Reason.NOTHING_TO_CUT)
+    request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=facts)
+    written = await summarise(model, request, within=within)
+    if isinstance(written, Reason):
+        return _untouched(messages, tokens, written)
+    return rebuild(dialect, messages, planned, with_facts(written, facts))
+
+
+def write_request(
+    dialect: Dialect, messages: Sequence[object], planned: Plan, *, limit_tokens: int, facts: Sequence[str] = ()
+) -> list[Mapping[str, Any]]:
+    """What the model is asked, in OpenAI's chat format: bounded by a share of its limit, and read from the curated
+    view (K2)."""
+    known = text_tokens("\n".join(facts)) + (text_tokens(planned.older.text) if planned.older else 0)
+    room = max(limit_tokens * _READ_SHARE / 4, limit_tokens * _READ_SHARE - known)
+    history = curated(dialect, messages[planned.start : planned.cut])
+    return ask_for_snapshot(transcribe(dialect, history, tokens_max=int(room)), planned.older, facts)
+
+
+async def summarise(model: ChatModel, request: Sequence[Mapping[str, Any]], *, within: float) -> Snapshot | Reason:
+    """One call, and a second when the answer is malformed: small models forget a tag and find it when they are told.
+
+    The reason when there is no summary. Raises nothing but what cancels it.
+    """
     try:
         async with asyncio.timeout(within):
-            snapshot = await _summarise(model, request)
-    except SnapshotMalformed as error:
-        logger.warning("the summary of a history was not usable: %s", error)
-        return _untouched(messages, tokens, "empty" if isinstance(error, _Empty) else "malformed")
+            answer = _text(await model.complete(request))
+            try:
+                return parse_snapshot(answer)
+            except SnapshotMalformed as error:
+                answer = _text(await model.complete(ask_again(request, answer, str(error))))
     except TimeoutError:
-        return _untouched(messages, tokens, "timeout")
-    except Exception:  # the boundary: a model may fail in any way, and the host goes on with the history that it has
-        logger.exception("the model that summarises a history failed")
-        return _untouched(messages, tokens, "model_failed")
-    return rebuild(dialect, messages, planned, with_facts(snapshot, facts))
+        return Reason.TIMEOUT
+    except Exception:  # the boundary: a model may fail in any way, and the host keeps the history that it has
+        logger.exception("The model that summarises a history failed")
+        return Reason.MODEL_FAILED
+    try:
+        return parse_snapshot(answer)
+    except SnapshotMalformed as error:
+        logger.warning("A summary could not be used: %s", error)
+        return Reason.MALFORMED if answer.strip() else Reason.EMPTY
 
 
 def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapshot: Snapshot) -> Compacted:
@@ -113,12 +153,12 @@ def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapsho
         made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
     if made_tokens >= planned.tokens_summarised:
-        return _untouched(messages, planned.tokens, "longer")
+        return _untouched(messages, planned.tokens, Reason.LONGER)
     instructions = [message for message in messages[: planned.cut] if _is_system(dialect.read(message))]
     return Compacted(
         messages=[*instructions, *made, *tail],
         changed=True,
-        reason="compacted",
+        reason=Reason.COMPACTED,
         tokens_before=planned.tokens,
         tokens_after=planned.tokens - planned.tokens_summarised + made_tokens,
         summarised=planned.cut - len(instructions),
@@ -136,34 +176,9 @@ def block_facts(dialect: Dialect, messages: Sequence[object], known_hashes: Coll
     return list(dict.fromkeys(bullet.partition("] ")[2].partition(", ")[2] for bullet in bullets))
 
 
-class _Empty(SnapshotMalformed):
-    pass
-
-
-async def _summarise(model: ChatModel, request: Sequence[Mapping[str, Any]]) -> Snapshot:
-    """One repair: small models forget a tag and find it when they are told."""
-    answer = _text(await model.complete(request))
-    try:
-        return parse_snapshot(answer)
-    except SnapshotMalformed as error:
-        mended = _text(await model.complete(ask_again(request, answer, str(error))))
-    if not mended.strip():
-        raise _Empty("the answer is empty")
-    return parse_snapshot(mended)
-
-
 def _text(answer: Mapping[str, Any]) -> str:
     content = answer.get("content")
     return content if isinstance(content, str) else ""
-
-
-def _request(
-    dialect: Dialect, messages: Sequence[object], planned: Plan, facts: Sequence[str], tokens_max: int
-) -> list[Mapping[str, Any]]:
-    known = text_tokens("\n".join(facts)) + (text_tokens(planned.older.text) if planned.older else 0)
-    history = curated(dialect, messages[planned.start : planned.cut])
-    transcript = transcribe(dialect, history, tokens_max=max(tokens_max // 4, tokens_max - known))
-    return ask_for_snapshot(transcript, planned.older, facts)
 
 
 def _weights(dialect: Dialect, messages: Sequence[object], estimate: Estimate | None) -> list[int]:
@@ -225,5 +240,5 @@ def _is_system(element: Element | None) -> bool:
     return _role_of(element) == "system"
 
 
-def _untouched(messages: Sequence[object], tokens: int, reason: str) -> Compacted:
+def _untouched(messages: Sequence[object], tokens: int, reason: Reason) -> Compacted:
     return Compacted(list(messages), False, reason, tokens, tokens, 0)

@@ -17,8 +17,8 @@ _CALL_TOKENS = 8
 _SHOWN_TOKENS = 1_000
 # Reasoning that is kept encrypted, and elements of kinds that nobody has told us of.
 _UNREAD_TOKENS = 200
-_SAMPLED_CHARS_MIN = 16_384
-_SAMPLE_CHARS = 4_096
+_SAMPLED_CHARS_MIN = 4_096
+_SAMPLE_CHARS = 1_024
 
 _LISTS = ("content", "parts", "tool_calls", "output")
 _CALLS = ("function", "function_call", "functionCall")
@@ -74,7 +74,7 @@ def element_tokens(dialect: Dialect, message: object) -> int:
 
 
 def text_tokens(text: str) -> int:
-    """A megabyte would take a tenth of a second to read; its beginning, middle and end tell how dense it is."""
+    """A megabyte would take half a second to read; its beginning, middle and end tell how dense it is."""
     if len(text) <= _SAMPLED_CHARS_MIN:
         return estimate_tokens(text)
     starts = (0, (len(text) - _SAMPLE_CHARS) // 2, len(text) - _SAMPLE_CHARS)
