@@ -177,8 +177,9 @@ class StandingCore:
         return block
 
     async def _read_files(self) -> ContextFiles | None:
-        also = (*await self._paths_of_blocks(in_sight=False), *self._arrivals.came())
-        found = await self._parts.reads.run(functools.partial(read_standing, self._places, dict.fromkeys(also)))
+        # What once came by touch stays: by what this process knows, and by what the conversation's blocks tell.
+        came = {*await self._paths_of_blocks(in_sight=False), *self._arrivals.came(), *self._standing_paths}
+        found = await self._parts.reads.run(functools.partial(read_standing, self._places, sorted(came)))
         if found is None:
             self._tell_skipped(Skipped(root, Reason.TIMEOUT) for root in self._places.roots)
             return None
