@@ -71,6 +71,8 @@ DIFFERENT = [
     ("I work for Ada", "I work with Ada"),
     ("I study at the university", "I study the universe"),
     ("Rate: 👍", "Rate: 👎"),
+    ("Pull, rebase and push", "Push, pull and rebase"),
+    ("The limit is 10", "The limit is 10,000"),
     ("Ich trinke Kaffee", "Ich trinke keinen Kaffee"),
     ("Ich fahre von Bonn nach Ulm", "Ich fahre von Ulm nach Bonn"),
     ("J'aime le thé", "Je n'aime pas le thé"),
@@ -124,7 +126,16 @@ def test_a_newer_statement_that_says_less_stands_beside_the_older(one, other):
 
 
 @pytest.mark.parametrize(
-    "addition", [", but not in winter", " and Ada lives in Paris", ", since 2019", ", which is no longer true"]
+    "addition",
+    [
+        ", but not in winter",
+        " and Ada lives in Paris",
+        ", since 2019",
+        ", which is no longer true",
+        ", when it rains",
+        ", I think",
+        ", or so they say",
+    ],
 )
 def test_an_addition_with_a_name_a_number_or_a_denial_is_another_fact(addition):
     """L10: precision first."""
@@ -154,9 +165,17 @@ def test_two_people_who_say_i_say_two_things():
     """L10: who is allergic matters."""
     ada = hit("I am allergic to nuts", id="a", lane=Lane.EPISODIC, speaker="ada")
     bob = hit("I'm allergic to nuts", id="b", lane=Lane.EPISODIC, speaker="bob")
-    note = hit("Allergic to nuts", id="c")
-    assert {"a", "b"} <= set(shown([ada, bob]))
-    assert len(shown([note, ada, bob])) == 2
+    assert shown([ada, bob]) == ["a", "b"]
+    assert shown([ada, hit("Allergic to nuts", id="c", occurred_at=NOW), bob]) == ["c", "b"]
+
+
+def test_the_spaces_of_two_people_are_about_two_people():
+    """L10: both are read, and both are allergic."""
+    ada, bob = hit("I am allergic to nuts", id="a"), hit("I'm allergic to nuts", id="b", space="user:bob")
+    note = hit("Allergic to nuts", id="c", space="user:bob", occurred_at=NOW)
+    assert shown([ada, bob, note]) == ["a", "c"]
+    port = hit("The port is 5432", id="d", space="user:bob", occurred_at=NOW)
+    assert shown([hit("The port is 5432", id="e"), port]) == ["d"]
 
 
 def test_the_assistant_speaks_of_the_user_as_you():

@@ -176,7 +176,7 @@ def _is_alike(one: Wording, other: Wording) -> bool:
 
 
 def _same_speaker(one: Wording, other: Wording) -> bool:
-    """Two people who both say "I like tea" say two things."""
+    """Two people who both say "I like tea" say two things, and a note "likes tea" is about the one it is kept for."""
     if not one.voice or not other.voice or one.voice == other.voice:
         return True
-    return not (_SELVES.intersection(one.steps) and _SELVES.intersection(other.steps))
+    return _SELVES.isdisjoint(one.steps) and _SELVES.isdisjoint(other.steps)

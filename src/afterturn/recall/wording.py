@@ -54,6 +54,12 @@ DENIALS = frozenset(
     никогда
     """.split()
 )
+_QUALIFIES = DENIALS | frozenset(
+    """
+    if when while until before after or would could should might may was were had did used hope guess think maybe
+    perhaps probably supposedly allegedly
+    """.split()
+)
 _SAME = {
     word: group.split()[0]
     for group in (
@@ -111,7 +117,8 @@ _ASKS = re.compile(r"[?？؟]")
 class Wording:
     """`steps` in the order of the text; `breaks` are the numbers of steps at which a clause ends.
 
-    `names` are the steps that were written with a capital; `voice` is the name of who says "I", blank if unknown.
+    `names` are the steps that were written with a capital; `voice` is the name of who says "I", or whose
+    space it is; blank if unknown.
     """
 
     steps: tuple[str, ...]
@@ -128,7 +135,9 @@ class Wording:
     @property
     def turned(self) -> tuple[str, ...] | None:
         """The same for "Miso is my cat" and "My cat is Miso". None where order decides who does what to whom."""
-        if len(self.steps) > _TURNED_STEPS_MAX or len(self.names) > 1 or not all(map(_is_free, self.steps)):
+        if self.breaks or len(self.steps) > _TURNED_STEPS_MAX or len(self.names) > 1:
+            return None
+        if not all(map(_is_free, self.steps)):
             return None
         return min(self.steps[at:] + self.steps[:at] for at in range(len(self.steps)))
 
@@ -137,10 +146,10 @@ class Wording:
         return [self.steps[:at] for at in self.breaks]
 
     def only_adds(self, opening: tuple[str, ...]) -> bool:
-        """Whether what follows the opening denies nothing of it, and brings in no name and no number."""
+        """Whether what follows neither denies nor limits the opening, and brings in no name and no number."""
         rest = self.steps[len(opening) :]
         new_names = self.names.intersection(rest).difference(opening)
-        return not new_names and not any(step in DENIALS or _has_digit(step) for step in rest)
+        return not new_names and not any(step in _QUALIFIES or _has_digit(step) for step in rest)
 
 
 def word(entry: Entry) -> Wording | None:
@@ -152,14 +161,19 @@ def word(entry: Entry) -> Wording | None:
         return None
     steps = _canonical(told)
     capitals = set(words(" ".join(_capitalised(entry.text))))
-    speaker = entry.speaker or ""
     return Wording(
         steps=steps,
         breaks=tuple(at for at in breaks if 0 < at < len(steps)),
         names=frozenset(step for step, token in zip(steps, told, strict=True) if token in capitals),
-        voice="" if speaker in ("user", "assistant") else speaker,
+        voice=_voice(entry),
         asks=_ASKS.search(entry.text) is not None,
     )
+
+
+def _voice(entry: Entry) -> str:
+    named = "" if entry.speaker in ("user", "assistant") else entry.speaker or ""
+    owner = entry.space.removeprefix("user:") if entry.space.startswith("user:") else ""
+    return (named or owner).casefold()
 
 
 def _tokens(text: str) -> list[str]:
