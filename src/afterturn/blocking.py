@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
-from afterturn.base.errors import StoreUnavailable
+from afterturn.base.errors import AfterturnError, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, blocking
 from afterturn.memory import (
     CONFIGURED,
@@ -26,7 +26,10 @@ from afterturn.runtime import MemoryCore, Parts
 from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationVerbs
+from afterturn.turn.errands import ToolVerbs
 from afterturn.turn.place import Whereabouts, make_place
+from afterturn.turn.proposals import Occasion
+from afterturn.turn.tools import failure
 from afterturn.turn.turn import M, PhaseName, TurnVerbs
 
 WORK_POLL = 0.2
@@ -137,6 +140,21 @@ class Conversation(ConversationVerbs):
     def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
         return Turn(self._core, self._loop.wait(self._core.resume_turn(self._place, id)), None)
+
+    def tools(self, *, remember: bool = False) -> Tools:
+        """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
+        return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
+
+
+class Tools(ToolVerbs):
+    """Memory as tools of a model, for hosts without an event loop."""
+
+    def dispatch(self, name: str, arguments: object) -> str:
+        """The answer to a model's call, whatever happens. `arguments` is a mapping, or the JSON text of one."""
+        try:
+            return self._loop.wait(self._core.dispatch(name, arguments))
+        except AfterturnError as error:
+            return failure(name, error)
 
 
 class Space:

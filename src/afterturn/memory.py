@@ -22,7 +22,9 @@ from afterturn.base.types import Event
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore, ConversationVerbs
+from afterturn.turn.errands import Tools
 from afterturn.turn.place import Place, Whereabouts, make_place
+from afterturn.turn.proposals import Occasion
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
 
@@ -171,6 +173,10 @@ class Conversation(ConversationVerbs):
     async def resume_turn(self, id: str) -> Turn:
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
         return Turn(self._core, await self._loop.run(self._core.resume_turn(self._place, id)), None)
+
+    def tools(self, *, remember: bool = False) -> Tools:
+        """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
+        return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
 
 
 class Space:

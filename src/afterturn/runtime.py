@@ -32,8 +32,11 @@ from afterturn.recall.embedding import Embedding
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.errands import Errands
 from afterturn.turn.parts import ConversationParts
+from afterturn.turn.proposals import ProposalParts, Proposals
 from afterturn.turn.recaller import Recaller
+from afterturn.turn.tools import ToolParts
 
 logger = logging.getLogger("afterturn")
 
@@ -131,6 +134,7 @@ class MemoryCore:
             parts.ids,
             config,
             events,
+            self._errands(store),
         )
         self._space_parts = SpaceParts(
             chosen,
@@ -146,6 +150,12 @@ class MemoryCore:
             self._out_of_reach,
         )
         self._connected = store is not None
+
+    def _errands(self, store: Store | None) -> Errands:
+        parts, config, events = self._parts, self.config, self._events
+        proposals = Proposals(ProposalParts(store or _NoStore(), self._gate, parts.clock, parts.ids, config, events))
+        tools = ToolParts(store, self._embedding, proposals, parts.clock, parts.ids, config, events)
+        return Errands(self.loop, self._supervisor, self._recorder.expect, tools)
 
     async def close(self) -> None:
         """Within `close_timeout`: records what was handed over, ends every task, closes the store.

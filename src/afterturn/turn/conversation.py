@@ -18,6 +18,7 @@ from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Poin
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
 from afterturn.turn.epochs import Epochs
+from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Offer
 from afterturn.turn.leaving import recording_of
 from afterturn.turn.parts import ConversationParts
@@ -45,6 +46,10 @@ class ConversationCore:
     @property
     def desk(self) -> Desk:
         return self._epochs.desk
+
+    @property
+    def errands(self) -> Errands:
+        return self._parts.errands
 
     @property
     def known_blocks(self) -> Collection[str]:

@@ -11,6 +11,7 @@ from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import Clock, Ids, Store
 from afterturn.base.supervisor import Supervisor
 from afterturn.learn.recorder import Recorder
+from afterturn.turn.errands import Errands
 from afterturn.turn.recaller import Recaller
 
 
@@ -27,4 +28,5 @@ class ConversationParts:
     ids: Ids
     config: Config
     events: Events
+    errands: Errands
     busy: set[Any] = field(default_factory=set)

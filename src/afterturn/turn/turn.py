@@ -14,8 +14,10 @@ from afterturn.dialects.detection import certain_dialect, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
 from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.delegate import assemble
 from afterturn.turn.handover import Offer, put_in
 from afterturn.turn.prefetch import PhaseRun
+from afterturn.turn.proposals import Occasion
 from afterturn.turn.rebuilding import Standing, anchor_at
 from afterturn.turn.state import TurnState, snapshot
 
@@ -128,6 +130,25 @@ class TurnVerbs:
         if self._state is not None and not self._left:
             self._core.say(self._state, text, cause)
 
+    def delegate(self, task: str, *, remember: bool = False) -> str:
+        """The text of a task for a sub-agent: the task, what this turn has recalled, those about it first, and which
+        tools of memory's it has. With `remember` it may propose memories. Never waits (A1)."""
+        return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
+
+    @_contained
+    def _delegate(self, task: str, *, remember: bool) -> str | None:
+        state = self._state
+        if state is None:
+            return None
+        return self._core.errands.delegate(occasion_of(state), state.recalled, task, remember=remember)
+
+    @_contained
+    def returned(self, task: str, result: object) -> None:
+        """A sub-agent is done: what it learned is proposed, and waits for approval. `result` is a text, of which a
+        longer one gives its bullets, or a list of statements (A3)."""
+        if self._state is not None:
+            self._core.errands.returned(occasion_of(self._state), task, result)
+
     @_contained
     def complete(self, messages: Sequence[object] | None = None) -> None:
         """The agent has answered. `messages` may be left out when it is the list that `turn` was given."""
@@ -236,6 +257,11 @@ class Turn(TurnVerbs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave(failed=kind is not None)
+
+
+def occasion_of(state: TurnState) -> Occasion:
+    """Until its messages are read, nobody knows what was forgotten when the turn began."""
+    return Occasion(state.place, state.id, state.forgets if state.read.peek() else None)
 
 
 def _bounded(within: float) -> float:
