@@ -107,7 +107,8 @@ _POLITE_END = re.compile(r"(?:です|だ|である)[よね]?$")
 _CLAUSE_END = re.compile(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$)")
 # A sign that is no punctuation tells C from C++, and below from above.
 _SIGN = re.compile(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
-_CAPITAL = re.compile(r"\b[^\W\d_]\w*")
+_WRITTEN_WORD = re.compile(r"\b[^\W\d_]\w*")
+_PLAIN_CAPITAL = re.compile(r"\b[A-Z]\w*")
 _BREAK = "clausebreak"
 _SIGN_WORD = "sign0x"
 _ASKS = re.compile(r"[?？؟]")
@@ -245,7 +246,9 @@ def _plain_run(step: str) -> str:
 
 
 def _capitalised(text: str) -> list[str]:
-    return [found.group() for found in _CAPITAL.finditer(text) if found.group()[0].isupper()]
+    if text.isascii():
+        return _PLAIN_CAPITAL.findall(text)
+    return [found for found in _WRITTEN_WORD.findall(text) if found[0].isupper()]
 
 
 def _is_free(step: str) -> bool:
