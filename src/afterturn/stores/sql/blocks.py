@@ -6,14 +6,16 @@ from afterturn.stores.sql.references import References
 from afterturn.stores.sql.session import Value
 
 _INSERT = (
-    "INSERT INTO block (conversation_key, hash, turn, size_bytes, injected_at, point, anchor, text, in_sight) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
+    "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
 )
 # What is in sight stands where it was first put. What was lost from sight stands where it is put now.
 _PUT_AGAIN = (
-    "UPDATE block SET turn = ?, size_bytes = ?, injected_at = ?, point = ?, anchor = ?, text = ?, in_sight = ? "
+    "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = ? "
     "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
 )
+# Of one hash there is one text, whoever brings it: a recording may come first, and without.
+_SAY = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
 _SELECT = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
     "ORDER BY injected_at, hash"
@@ -25,24 +27,18 @@ class Blocks:
         self._session = entries.session
         self._references = References(entries)
 
-    def add(self, key: ConversationKey, conversation: int, block: BlockRow) -> None:
+    def add(self, tenant: str, conversation: int, block: BlockRow) -> None:
         in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
-        placed: list[Value] = [
-            block.turn,
-            block.size_bytes,
-            block.injected_at,
-            block.point,
-            block.anchor,
-            self._kept_text(key, block),
-            int(in_sight),
-        ]
-        if self._session.row(_INSERT, [conversation, block.hash, *placed]) is not None:
+        placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor, int(in_sight)]
+        if self._session.row(_INSERT, [conversation, block.hash, block.size_bytes, *placed]) is not None:
             self._session.run_many(
                 "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
                 [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
             )
         elif in_sight:
             self._session.run(_PUT_AGAIN, [*placed, conversation, block.hash])
+        if block.text and self._references.all_live(tenant, block.refs):
+            self._session.run(_SAY, (block.text, conversation, block.hash))
 
     def known(self, key: ConversationKey, conversation: int | None) -> list[BlockRow]:
         """Those of the space's forgotten conversations, then this one's, oldest first."""
@@ -57,11 +53,6 @@ class Blocks:
         """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""
         row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
         return row is None or row[0] is None or at >= row[0]
-
-    def _kept_text(self, key: ConversationKey, block: BlockRow) -> str:
-        if not block.text or self._references.all_live(key.tenant, key.space, block.refs):
-            return block.text
-        return ""
 
     def _own(self, conversation: int) -> list[BlockRow]:
         refs: dict[str, list[str]] = {}

@@ -97,7 +97,7 @@ class SqlConversations:
         )
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        self._blocks.add(key, self._active(key, block.injected_at), block)
+        self._blocks.add(key.tenant, self._active(key, block.injected_at), block)
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
         return self._blocks.known(key, self._find(key))
@@ -137,7 +137,7 @@ class SqlConversations:
 
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
         if standing is not None:
-            self._standing.put(key, self._active(key, standing.made_at), standing)
+            self._standing.put(key.tenant, self._active(key, standing.made_at), standing)
         elif (found := self._find(key)) is not None:
             self._standing.clear(found)
 

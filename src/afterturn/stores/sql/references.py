@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from afterturn.base.types import reference
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.rows import FROM_ENTRY
 
 
 class References:
@@ -22,18 +23,13 @@ class References:
         )
         return {reference(*row) for row in rows} & set(refs)
 
-    def all_live(self, tenant: str, space: str, refs: Collection[str]) -> bool:
-        """Whether each is held by one of the tenant's spaces. `space` is where they are most likely found."""
-        missing = set(refs) - self.living(tenant, space, refs)
-        if not missing:
-            return True
-        condition, value = self._session.among("e.id", _ids(missing))
+    def all_live(self, tenant: str, refs: Collection[str]) -> bool:
+        """Whether each is held by one of the tenant's spaces."""
+        condition, value = self._session.among("e.id", _ids(refs))
         rows = self._session.rows(
-            "SELECT e.id, e.version FROM space AS s JOIN entry AS e ON e.space_key = s.key "
-            f"WHERE s.tenant = ? AND {condition}",
-            (tenant, value),
+            f"SELECT e.id, e.version FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
         )
-        return missing <= {reference(*row) for row in rows}
+        return set(refs) <= {reference(*row) for row in rows}
 
 
 def _ids(refs: Collection[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The standing block that a conversation is frozen to, with the versions of memories in it."""
 
-from afterturn.base.turns import ConversationKey, StandingRow
+from afterturn.base.turns import StandingRow
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.references import References
 
@@ -10,10 +10,10 @@ class Standing:
         self._session = entries.session
         self._references = References(entries)
 
-    def put(self, key: ConversationKey, conversation: int, standing: StandingRow) -> None:
+    def put(self, tenant: str, conversation: int, standing: StandingRow) -> None:
         """Replaces it. One that shows what was forgotten meanwhile is not kept: it is made anew."""
         self.clear(conversation)
-        if not self._references.all_live(key.tenant, key.space, standing.refs):
+        if not self._references.all_live(tenant, standing.refs):
             return
         self._session.run(
             "INSERT INTO standing (conversation_key, made_at, text) VALUES (?, ?, ?)",

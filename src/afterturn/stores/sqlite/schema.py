@@ -257,6 +257,8 @@ _TURNS = (
     )""",
     "CREATE INDEX recall_space ON recall (space_key)",
     "CREATE INDEX recall_turn ON recall (conversation_key, turn)",
+    # For references that do not say in which of the tenant's spaces their entry is.
+    "CREATE INDEX entry_id ON entry (id)",
     """CREATE UNIQUE INDEX entry_proposal
         ON entry (space_key, target, coalesce(agent, ''), coalesce(project, ''), content_hash)
         WHERE kind = 'statement' AND status = 'proposed'""",

@@ -93,6 +93,13 @@ class TestSight:
         await _put(store, replace(_BLOCK, turn="turn-2", injected_at=30.0, anchor="anchor-2"))
         assert await _blocks(store) == [_BLOCK]
 
+    @pytest.mark.parametrize("first", ["the block", ""])
+    async def test_a_text_that_comes_once_is_kept(self, store: Store, first: str) -> None:
+        """H6: whether a block is stored with its text before or after it is stored without."""
+        await _put(store, replace(_BLOCK, text=first))
+        await _put(store, replace(_BLOCK, text="" if first else "the block"))
+        assert await _blocks(store) == [_BLOCK]
+
     async def test_what_is_stored_late_is_not_in_sight_again(self, store: Store) -> None:
         """H7: a turn's blocks are stored when it is recorded too, and a compaction may have come before."""
         await _put(store, _BLOCK)
