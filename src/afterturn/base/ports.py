@@ -6,7 +6,7 @@ repositories, of `write`, `read`, `scrub` and `close`; each store's own tests sh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -345,8 +345,11 @@ class Conversations(Protocol):
     def state(self, key: ConversationKey) -> ConversationState:
         """As if it were new where there is no such conversation."""
 
-    def clear(self, key: ConversationKey, *, at: float, compacted: bool) -> None:
-        """From now on no block of the past is in sight, and nothing is carried. `compacted` counts a compaction."""
+    def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
+        """From now on no block of the past is in sight, but those whose hashes are `still`, and nothing is carried.
+
+        `compacted` counts a compaction.
+        """
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
         """Kept for the next turn, in place of what was carried before."""

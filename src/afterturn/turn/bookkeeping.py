@@ -121,9 +121,10 @@ class Bookkeeping:
         key, at, visible = place.key, self.clock.now(), list(still)
 
         def work(unit: Unit) -> None:
-            unit.conversations.clear(key, at=at, compacted=compacted)
+            # First, since one that was never stored would be taken for one that was lost.
             for row in visible:
                 unit.conversations.add_block(key, row)
+            unit.conversations.clear(key, at=at, compacted=compacted, still=[row.hash for row in visible])
 
         self._later(work, "a compaction")
 

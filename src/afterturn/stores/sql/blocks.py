@@ -1,5 +1,7 @@
 """The blocks that were really injected into a conversation, by the hash of their bytes."""
 
+from collections.abc import Collection
+
 from afterturn.base.turns import BlockRow, ConversationKey
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.references import References
@@ -46,8 +48,13 @@ class Blocks:
         known = {block.hash for block in own}
         return [block for block in self._spent(key) if block.hash not in known] + own
 
-    def hide(self, conversation: int) -> None:
-        self._session.run("UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1", (conversation,))
+    def hide(self, conversation: int, still: Collection[str]) -> None:
+        """All but those whose hashes are `still` in sight."""
+        condition, value = self._session.among("hash", sorted(still))
+        self._session.run(
+            f"UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1 AND NOT ({condition})",
+            (conversation, value),
+        )
 
     def _is_after_clearing(self, conversation: int, at: float) -> bool:
         """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""

@@ -1,5 +1,7 @@
 """Conversations with their turns, counters and all that they keep from one turn to the next."""
 
+from collections.abc import Collection
+
 from afterturn.base.turns import (
     BlockRow,
     CarriedRow,
@@ -106,7 +108,7 @@ class SqlConversations:
         row = self._session.row(_STATE, (key.tenant, key.space, key.id))
         return ConversationState() if row is None else ConversationState(*row)
 
-    def clear(self, key: ConversationKey, *, at: float, compacted: bool) -> None:
+    def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
         conversation = self._active(key, at)
         self._session.run(
             "UPDATE conversation SET cleared_at = ? WHERE key = ? AND (cleared_at IS NULL OR cleared_at < ?)",
@@ -117,7 +119,7 @@ class SqlConversations:
                 "UPDATE conversation SET compactions = compactions + 1, compacted_at = ? WHERE key = ?",
                 (at, conversation),
             )
-        self._blocks.hide(conversation)
+        self._blocks.hide(conversation, still)
         self._carried.clear(conversation)
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:

@@ -72,6 +72,16 @@ class TestSight:
         await _clear(store, at=20.0)
         assert [(block.text, block.in_sight) for block in await _blocks(store)] == [("the block", False)] * 2
 
+    async def test_what_is_still_in_sight_stays_so(self, store: Store) -> None:
+        """H6: a rewound history loses some of its blocks; what was lost already does not come back."""
+        for name in ("lost before", "still", "lost now"):
+            await _put(store, replace(_BLOCK, hash=name))
+            if name == "lost before":
+                await _clear(store, at=11.0)
+        await _clear(store, at=20.0, still=("still", "lost before", "unknown"))
+        sight = {block.hash: block.in_sight for block in await _blocks(store)}
+        assert sight == {"lost before": False, "still": True, "lost now": False}
+
     @_ELSEWHERE
     async def test_clearing_one_conversation_leaves_the_others(self, store: Store, elsewhere: ConversationKey) -> None:
         """L2: what one model has lost from sight, another may still see."""
@@ -145,8 +155,8 @@ async def _end(store: Store, turn: str, *, recorded: bool) -> bool:
     )
 
 
-async def _clear(store: Store, *, at: float, compacted: bool = True) -> None:
-    await store.write(lambda unit: unit.conversations.clear(TALK, at=at, compacted=compacted))
+async def _clear(store: Store, *, at: float, compacted: bool = True, still: tuple[str, ...] = ()) -> None:
+    await store.write(lambda unit: unit.conversations.clear(TALK, at=at, compacted=compacted, still=still))
 
 
 async def _put(store: Store, block: BlockRow, key: ConversationKey = TALK) -> None:
