@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from afterturn.base.turns import Phase
 from afterturn.base.types import Entry, Event, Filter, Kind
 from afterturn.lab.sim.process import Process
 from afterturn.lab.sim.transcript import Told, Transcript
@@ -17,35 +18,45 @@ def check_process(process: Process) -> list[str]:
     return left + [f"asyncio: {trouble}" for trouble in process.troubles]
 
 
-def check_events(processes: Iterable[Process], transcripts: Iterable[Transcript]) -> list[str]:
+def check_recalls(processes: Sequence[Process]) -> list[str]:
+    """R5: each phase of each recall has one outcome, in whichever process. R3: of a conversation, one at a time.
+
+    Nothing is told of what a killed process was about, nor of what is carried and was never asked for again.
+    """
+    ended = Counter(_phase(event) for process in processes for event in process.events if event.name == "recall_ended")
+    started = {str(event.data["correlation"]) for process in processes for event in _named(process, "recall_started")}
+    carried = {str(event.data["correlation"]) for process in processes for event in _named(process, "recall_carried")}
     broken: list[str] = []
     for process in processes:
-        broken += [f"{process.name}: {what}" for what in _recalls(process)]
-    return broken
+        broken += [f"{process.name}: {what}" for what in _flights(process.events)]
+        for event in () if process.killed else _named(process, "recall_started"):
+            correlation = str(event.data["correlation"])
+            if ended[correlation, Phase.FAST] == 0 and correlation not in carried:
+                broken.append(f"R5: the recall {correlation} of {event.turn} has no outcome")
+    if not any(process.killed for process in processes):
+        broken += [f"R5: {which} has {count} outcomes" for which, count in sorted(ended.items()) if count > 1]
+    return broken + [f"R5: {which} ended and never began" for which in sorted(ended) if which[0] not in started]
 
 
-def _recalls(process: Process) -> list[str]:
-    """R5: every recall that began has one outcome. R3: of a conversation, one at a time."""
-    broken: list[str] = []
-    ended = Counter(event.turn for event in process.events if event.name == "recall_ended")
-    begun = {event.turn for event in process.events if event.name == "recall_started"}
-    for turn in sorted(begun):
-        if ended[turn] != 1 and not process.killed:
-            broken.append(f"R5: the recall of {turn} has {ended[turn]} outcomes")
-    broken += [f"R5: the recall of {turn} ended and never began" for turn in sorted(ended) if turn not in begun]
-    return broken + _flights(process.events)
+def _named(process: Process, name: str) -> list[Event]:
+    return [event for event in process.events if event.name == name]
+
+
+def _phase(event: Event) -> tuple[str, str]:
+    return str(event.data["correlation"]), str(event.data["phase"])
 
 
 def _flights(events: Iterable[Event]) -> list[str]:
     broken: list[str] = []
     flying: defaultdict[str, set[str]] = defaultdict(set)
     for event in events:
+        under_way = flying[event.conversation]
         if event.name == "recall_started":
-            flying[event.conversation].add(event.turn)
-            if len(flying[event.conversation]) > 1:
-                broken.append(f"R3: {event.conversation} has recalls of {sorted(flying[event.conversation])} under way")
+            under_way.add(str(event.data["correlation"]))
+            if len(under_way) > 1:
+                broken.append(f"R3: {event.conversation} has the recalls {sorted(under_way)} under way")
         elif event.name in ("recall_settled", "recall_ended"):
-            flying[event.conversation].discard(event.turn)
+            under_way.discard(str(event.data["correlation"]))
     return broken
 
 

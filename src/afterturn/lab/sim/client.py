@@ -1,62 +1,45 @@
-"""A simulated host: it holds conversations as real hosts do, badly now and then, and watches what memory does to it."""
+"""A simulated host: it holds a conversation as real hosts do, badly now and then."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from random import Random
 
+from afterturn.base.errors import AfterturnError
 from afterturn.lab.sim.loop import VirtualLoop
+from afterturn.lab.sim.manners import Manners
 from afterturn.lab.sim.process import Process
-from afterturn.lab.sim.transcript import Broken, Message, Told, Transcript, Watch, is_block
-from afterturn.lab.sim.words import answer, question, result
+from afterturn.lab.sim.talk import Talk
+from afterturn.lab.sim.transcript import Message, Told, Transcript
+from afterturn.lab.sim.words import question
 from afterturn.lab.sim.world import World
 from afterturn.memory import Conversation
 from afterturn.turn.turn import Turn
 
-_EPSILON = 1e-6
-_STEPS_MAX = 4
-_MODEL_SECONDS = (0.0, 0.5)
 _TYPING_SECONDS = (0.0, 2.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """How this host treats its memory. Chances from 0 to 1."""
-
-    grace: float
-    own_loop: bool
-    aborts: float = 0.08
-    cancels: float = 0.12
-    stalls: float = 0.2
-    completes: float = 0.5
-    compacts: float = 0.1
+_RECORDED_WITHIN = (0.0, 2.0)
 
 
 class Client:
     """Drives one conversation on one loop. What it finds broken it raises, where its caller sees it."""
 
-    def __init__(self, world: World, process: Process, transcript: Transcript, manners: Manners) -> None:
+    def __init__(
+        self, world: World, process: Process, loop: VirtualLoop, transcript: Transcript, manners: Manners
+    ) -> None:
+        self.loop = loop
         self._world = world
+        self._random = world.random
         self._process = process
         self._transcript = transcript
         self._manners = manners
-        self.loop: VirtualLoop = process.new_loop(transcript.id) if manners.own_loop else process.main
-        self._waited = 0.0
-
-    @property
-    def _random(self) -> Random:
-        return self._world.random
-
-    def _happens(self, chance: float) -> bool:
-        return self._random.random() < chance
+        self._lingering: tuple[Turn, Told, list[Message]] | None = None
 
     async def run(self, turns: int) -> None:
-        conversation = self._process.memory.conversation(self._transcript.id, owner=self._transcript.owner)
+        place = self._manners.options
+        conversation = self._process.memory.conversation(self._transcript.id, owner=self._transcript.owner, **place)
+        if self._transcript.resumable is not None:
+            await self._resume(conversation, self._transcript.resumable)
         for _ in range(turns):
-            await asyncio.sleep(self._random.uniform(*_TYPING_SECONDS))
-            if self._happens(self._manners.compacts):
-                self._compact()
+            await self._between(conversation)
             task = self.loop.create_task(self._turn(conversation))
             if self._happens(self._manners.cancels):
                 await asyncio.wait({task}, timeout=self._random.uniform(0, 1.0))
@@ -64,99 +47,132 @@ class Client:
             await asyncio.wait({task})
             if not task.cancelled():
                 task.result()
+            self._let_go()
+            if self._transcript.resumable is not None:
+                return
+
+    async def _between(self, conversation: Conversation) -> None:
+        """The user reads and types; the host tidies up."""
+        await asyncio.sleep(self._random.uniform(*_TYPING_SECONDS))
+        if self._happens(self._manners.compacts):
+            self._compact(conversation)
+        if self._happens(self._manners.resets):
+            self._note("resets")
+            conversation.reset()
+            self._transcript.cut(0)
+        if self._happens(self._manners.types):
+            conversation.expect(question(self._random))
+            await asyncio.sleep(self._random.uniform(*_TYPING_SECONDS))
 
     async def _turn(self, conversation: Conversation) -> None:
-        messages = self._transcript.messages
-        start = len(messages)
-        messages.append({"role": "user", "content": question(self._random)})
-        self._waited = 0.0
-        turn = conversation.turn(messages)
-        told = Told(turn.id, self._process.name)
-        self._transcript.turns.append(told)
-        self._note(f"begins {turn.id}: {messages[-1]['content']}")
+        start = len(self._transcript.messages)
+        talk = Talk(self._world, self.loop, self._transcript, self._manners)
+        text = question(self._random)
+        talk.says(text)
+        try:
+            if self._happens(self._manners.outlives):
+                await self._outlive(conversation, talk, text)
+            else:
+                await self._hold(conversation.turn(talk.shown), talk, text)
+        except asyncio.CancelledError:
+            self._transcript.cut(start)
+            raise
+
+    async def _hold(self, turn: Turn, talk: Talk, text: str) -> None:
+        told = self._tell(turn.id, text)
+        if self._happens(self._manners.lingers):
+            await self._linger(turn, talk, told)
+            return
         try:
             async with turn:
-                await self._steps(turn, told)
-                told.said, told.messages = _said(messages[start:]), len(messages)
-                told.promised = not told.refused and not self._process.closing
+                told.refused = not await talk.steps(turn, told)
+                if not told.refused and self._happens(self._manners.completes):
+                    turn.complete(talk.shown)
+                self._left(told)
         except asyncio.CancelledError:
             told.refused = not told.promised
-            del messages[start:]
             raise
         await self._after(turn, told)
 
-    async def _steps(self, turn: Turn, told: Told) -> None:
-        messages = self._transcript.messages
-        for _ in range(self._random.randrange(_STEPS_MAX)):
-            await self._hand_over(turn)
-            await self._model()
-            if self._happens(self._manners.aborts):
-                turn.abort("token limit")
-                told.refused = True
-                return
-            await self._tools(turn)
-        await self._hand_over(turn)
-        await self._model()
-        messages.append({"role": "assistant", "content": answer(self._random)})
-        if self._happens(self._manners.completes):
-            turn.complete(messages)
+    async def _linger(self, turn: Turn, talk: Talk, told: Told) -> None:
+        """A streaming host that does not leave its turn before the next one has begun, if at all."""
+        self._note(f"does not leave {turn.id}")
+        if await talk.steps(turn, told):
+            turn.complete(talk.shown)
+            self._lingering = (turn, told, list(talk.shown))
 
-    async def _tools(self, turn: Turn) -> None:
-        messages = self._transcript.messages
-        names = [f"call_{len(messages)}_{number}" for number in range(self._random.randint(1, 3))]
-        calls = [{"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}} for name in names]
-        text = answer(self._random) if self._happens(0.3) else None
-        messages.append({"role": "assistant", "content": text, "tool_calls": calls})
-        for name in names:
-            if self._happens(0.2):
-                await self._hand_over(turn)
-            await asyncio.sleep(self._random.uniform(0, 0.05))
-            messages.append({"role": "tool", "tool_call_id": name, "content": result(self._random)})
+    def _let_go(self) -> None:
+        if self._lingering is not None and self._happens(0.5):
+            turn, told, messages = self._lingering
+            self._lingering = None
+            turn.finish(messages)
+            self._left(told)
 
-    async def _model(self) -> None:
-        """A call of the model: awaited, or by a client library that blocks the loop."""
-        seconds = self._random.uniform(*_MODEL_SECONDS)
-        if self._manners.own_loop and self._happens(self._manners.stalls):
-            self.loop.stall(seconds)
-            await asyncio.sleep(0)
-        else:
-            await asyncio.sleep(seconds)
+    async def _outlive(self, conversation: Conversation, talk: Talk, text: str) -> None:
+        """A turn that does not live in one block of code, nor maybe in one process."""
+        try:
+            turn = await conversation.start_turn(talk.shown)
+        except AfterturnError as error:
+            self._note(f"can not start a turn: {error}")
+            return
+        told = self._tell(turn.id, text)
+        try:
+            told.refused = not await talk.steps(turn, told)
+        except asyncio.CancelledError:
+            turn.abort("cancelled")
+            told.refused = True
+            raise
+        if told.refused:
+            return
+        if self._happens(0.5):
+            self._note(f"leaves {turn.id} to another process")
+            self._transcript.resumable = told
+            return
+        turn.finish(talk.shown)
+        self._left(told)
 
-    async def _hand_over(self, turn: Turn) -> None:
-        """R7, H1: it may take its grace once, and no longer."""
-        messages = self._transcript.messages
-        watch, began = Watch(messages), self._world.monotonic()
-        if self._happens(0.3):
-            added = turn.inject_now(messages)
-        else:
-            added = await turn.inject(messages)
-        self._waited += self._world.monotonic() - began
-        if self._waited > self._manners.grace + _EPSILON:
-            raise Broken(f"R7: the host waited {self._waited:.4f} s, its grace is {self._manners.grace} s")
-        if added is not None:
-            self._note(f"got a block in {turn.id}")
-        watch.check(added)
+    async def _resume(self, conversation: Conversation, told: Told) -> None:
+        self._transcript.resumable = None
+        try:
+            turn = await conversation.resume_turn(told.id)
+        except AfterturnError as error:
+            self._note(f"can not resume {told.id}: {error}")
+            return
+        self._note(f"resumes {told.id}")
+        turn.finish(self._transcript.messages)
+        told.process = self._process.name
+        self._left(told)
+
+    def _tell(self, turn_id: str, text: str) -> Told:
+        self._note(f"begins {turn_id}: {text}")
+        told = Told(turn_id, self._process.name, [text])
+        self._transcript.turns.append(told)
+        return told
+
+    def _left(self, told: Told) -> None:
+        told.promised = not told.refused and not self._process.closing
+        told.end = len(self._transcript.messages)
 
     async def _after(self, turn: Turn, told: Told) -> None:
         if self._happens(0.3):
-            told.acknowledged = await turn.wait_recorded(within=self._random.uniform(0, 2.0))
+            told.acknowledged = await turn.wait_recorded(within=self._random.uniform(*_RECORDED_WITHIN))
             self._note(f"{turn.id} recorded: {told.acknowledged}")
 
-    def _compact(self) -> None:
-        """The host shortens its list by itself: all but the end of it goes, and a summary stands for the rest."""
+    def _compact(self, conversation: Conversation) -> None:
+        """The host shortens its list, and may say so: a summary stands for what was said."""
         messages = self._transcript.messages
-        if len(messages) > 2:
-            self._note("compacts")
-            for told in self._transcript.turns:
-                told.messages = 0
-            del messages[:]
-            messages.append({"role": "user", "content": "Summary: we talked."})
-            messages.append({"role": "assistant", "content": "Let us go on."})
+        if len(messages) <= 2:
+            return
+        is_told = self._happens(0.5) or not self._manners.is_shown
+        self._note("compacts" + (" and says so" if is_told else ""))
+        self._transcript.cut(0)
+        messages.append({"role": "user", "content": "Summary: we talked."})
+        messages.append({"role": "assistant", "content": "Let us go on."})
+        if is_told:
+            conversation.compacted(messages if self._manners.is_shown else None)
+
+    def _happens(self, chance: float) -> bool:
+        return self._random.random() < chance
 
     def _note(self, what: str) -> None:
         self._world.note(self._transcript.id, what)
-
-
-def _said(messages: list[Message]) -> list[str]:
-    """What a record of a turn must hold. Blocks are the elements that memory added: the host writes no tags."""
-    return [text for message in messages if (text := message["content"]) and not is_block(message)]

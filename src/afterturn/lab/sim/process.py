@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.loop import last_chance
-from afterturn.base.ports import Clock, Embedder, Store, Worker
+from afterturn.base.ports import ChatModel, Clock, Embedder, Store, Worker
 from afterturn.base.types import Event
 from afterturn.lab.sim.faults import Faults, FaultyStore
 from afterturn.lab.sim.loop import SimLoop, VirtualLoop
@@ -46,6 +46,7 @@ class Surroundings:
     ids: SimIds
     faults: Faults
     embedder: Embedder | None
+    model: ChatModel | None = None
 
 
 class Process:
@@ -88,6 +89,7 @@ class Process:
         around = self._around
         parts = Parts(
             embedder=around.embedder,
+            model=around.model,
             clock=around.world,
             ids=around.ids,
             loop=self._new_private_loop,

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError
-from afterturn.lab.sim.checks import check_events, check_process, check_records
-from afterturn.lab.sim.client import Client, Manners
+from afterturn.lab.sim.checks import check_process, check_recalls, check_records
+from afterturn.lab.sim.client import Client
 from afterturn.lab.sim.faults import KINDS, Faults
+from afterturn.lab.sim.manners import Manners, draw
+from afterturn.lab.sim.model import SimModel
 from afterturn.lab.sim.process import Process, SimIds, Surroundings, healed
 from afterturn.lab.sim.transcript import Broken, Transcript
 from afterturn.lab.sim.words import OWNERS, memories
@@ -66,25 +68,35 @@ class Scenario:
         self.broken: list[str] = []
         self._world = world
         self._grace = random.choice(GRACES)
-        self._around = Surroundings(
-            world,
-            path,
-            Config(grace=self._grace, synchronous="normal", embedder="none", recall_entries_max=3),
-            SimIds(),
-            Faults(world, random.choice(KINDS)),
-            HashingEmbedder() if random.random() < 0.25 else None,
-        )
-        self._transcripts = [
-            Transcript(f"talk-{number}", random.choice(OWNERS)) for number in range(random.randint(1, 3))
-        ]
+        faults = Faults(world, random.choice(KINDS))
+        model = SimModel(world, faults) if random.random() < 0.5 else None
+        embedder = HashingEmbedder() if random.random() < 0.25 else None
+        self._around = Surroundings(world, path, self._config(model), SimIds(), faults, embedder, model)
+        self._talks = [self._new_talk(number) for number in range(random.randint(1, 3))]
         self._processes: list[Process] = []
+
+    def _config(self, model: SimModel | None) -> Config:
+        return Config(
+            grace=self._grace,
+            synchronous="normal",
+            embedder="none",
+            recall_entries_max=3,
+            refined=model is not None,
+        )
+
+    def _new_talk(self, number: int) -> tuple[Transcript, Manners]:
+        random = self._world.random
+        manners = draw(random, self._grace, stalls=random.random() < 0.5)
+        return Transcript(f"talk-{number}", random.choice(OWNERS), manners.kind), manners
 
     def run(self) -> None:
         self._world.note("world", f"the store is {self._around.faults.troubles.name}, grace {self._grace}")
+        for transcript, manners in self._talks:
+            self._world.note(transcript.id, f"{manners.kind}, of {transcript.owner}")
         for number in range(1, self._world.random.randint(1, 3) + 1):
             self._live(Process(self._around, f"p{number}"))
         self._look(Process(healed(self._around), "last"))
-        self.broken += check_events(self._processes, self._transcripts)
+        self.broken += check_recalls(self._processes)
 
     def bury(self) -> None:
         for process in self._processes:
@@ -110,7 +122,7 @@ class Scenario:
         self._world.run(lambda: all(host.done() for host in hosts), deadline=deadline)
         if ending == "kill":
             process.kill()
-            for transcript in self._transcripts:
+            for transcript, _ in self._talks:
                 transcript.recover(process.name)
             return
         process.close()
@@ -119,10 +131,12 @@ class Scenario:
 
     def _begin(self, process: Process) -> list[asyncio.Task[None]]:
         random = self._world.random
-        own_loop = random.random() < 0.5
-        manners = Manners(grace=self._grace, own_loop=own_loop)
-        clients = [Client(self._world, process, transcript, manners) for transcript in self._transcripts]
-        return [client.loop.create_task(client.run(random.randint(1, 3))) for client in clients]
+        tasks = []
+        for transcript, manners in self._talks:
+            loop = process.new_loop(transcript.id) if manners.stalls else process.main
+            client = Client(self._world, process, loop, transcript, manners)
+            tasks.append(loop.create_task(client.run(random.randint(1, 3))))
+        return tasks
 
     def _end(self, process: Process, hosts: list[asyncio.Task[None]]) -> None:
         for host in hosts:
@@ -139,7 +153,7 @@ class Scenario:
             self.broken.append("C8: the last process could not drain its jobs")
         findings = process.wait(memory.check())
         self.broken += [f"check: {finding}" for finding in findings if finding.level == "error"]
-        for transcript in self._transcripts:
+        for transcript, _ in self._talks:
             self.broken += process.wait(check_records(memory, transcript))
         process.close()
         self.broken += check_process(process)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from afterturn.context.block import find_blocks
+from afterturn.lab.sim.manners import Kind
 
 Message: TypeAlias = dict[str, Any]
 
@@ -25,26 +26,39 @@ class Told:
     """One turn as its host knows it. `said` are the texts that a record of it must hold, in order.
 
     `promised`: the host left it complete while its memory was open. `acknowledged`: memory said that it is stored.
-    `refused`: the host gave it up, so that nothing of it may be stored. `messages` had the list when it was over.
+    `refused`: the host gave it up, so that nothing of it may be stored. `end` is how long the list was afterwards.
     """
 
     id: str
     process: str
-    messages: int = 0
     said: list[str] = field(default_factory=list)
     promised: bool = False
     acknowledged: bool = False
     refused: bool = False
+    end: int = 0
 
 
 @dataclass(slots=True)
 class Transcript:
-    """One conversation: its list of messages, and its turns. The host keeps both whatever becomes of its process."""
+    """One conversation: its list of messages, and its turns. The host keeps both whatever becomes of its process.
+
+    `sent` is what the model was last shown. `resumable` is a turn that was left open for another process.
+    """
 
     id: str
     owner: str
+    kind: Kind
     messages: list[Message] = field(default_factory=list)
     turns: list[Told] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
+    resumable: Told | None = None
+
+    def cut(self, length: int) -> None:
+        """The host goes back to an earlier state of its list."""
+        del self.messages[length:]
+        self.sent = []
+        for told in self.turns:
+            told.end = min(told.end, length)
 
     def recover(self, process: str) -> None:
         """After the death of a process: of its turns only those count of which memory said that they are stored."""
@@ -52,26 +66,56 @@ class Transcript:
         for told in self.turns:
             if told.process == process:
                 told.promised = told.promised and told.acknowledged
-            kept = told.messages if told.acknowledged else kept
-        del self.messages[kept:]
+            kept = told.end if told.acknowledged else kept
+        self.resumable = None
+        self.cut(kept)
+
+    def send(self) -> None:
+        """The model is called: what it was shown before is still the beginning of what it is shown (H3)."""
+        now = [json.dumps(message) for message in self.messages]
+        if now[: len(self.sent)] != self.sent:
+            raise Broken(f"H3: {self.id}: the beginning of the prompt has changed")
+        check_pairs(self.messages)
+        self.sent = now
 
 
 class Watch:
     """Looks at a list before a call of memory's and after it (H1, H3): `check` raises Broken."""
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], kind: Kind) -> None:
         self._before = [json.dumps(message) for message in messages]
+        self._last = messages[-1] if messages else {}
+        self._kind = kind
         self._messages = messages
 
     def check(self, added: Message | None) -> None:
+        if self._kind is Kind.REBUILDING:
+            kept = [json.dumps(message) for message in self._messages if not is_block(message)]
+            if kept != [text for text in self._before if not is_block(json.loads(text))]:
+                raise Broken("H6: the host's own messages were changed")
+        elif added is not None and len(self._messages) == len(self._before):
+            self._check_merged(added)
+        else:
+            self._check_grown(added)
+        check_pairs(self._messages)
+        if self._kind is not Kind.HIDDEN:
+            check_references(self._messages)
+
+    def _check_merged(self, added: Message) -> None:
+        same = [json.dumps(message) for message in self._messages[:-1]] == self._before[:-1]
+        begins = str(added.get("content")).startswith(str(self._last.get("content")))
+        if not same or self._messages[-1] is not added or self._last["role"] != "user" or not begins:
+            raise Broken("H1: a merged block changed more than the end of the last user message")
+        if json.dumps(self._last) != self._before[-1]:
+            raise Broken("H1: the host's own message was edited")
+
+    def _check_grown(self, added: Message | None) -> None:
         after = [json.dumps(message) for message in self._messages]
         if after[: len(self._before)] != self._before:
             raise Broken("H3: earlier messages were changed")
         more = self._messages[len(self._before) :]
         if (added is None and more) or (added is not None and (len(more) != 1 or more[0] is not added)):
             raise Broken(f"H3: {len(more)} messages were added, and {added!r} was returned")
-        check_pairs(self._messages)
-        check_references(self._messages)
 
 
 def check_pairs(messages: list[Message]) -> None:
