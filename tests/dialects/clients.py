@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter
 with warnings.catch_warnings():
     # Their own sources warn when they are compiled for the first time.
     warnings.simplefilter("ignore")
-    from anthropic.types import ContentBlock, MessageParam, ToolParam
+    from anthropic.types import ContentBlock, Message, MessageParam, ToolParam
     from google.genai import types
     from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam, ChatCompletionToolParam
     from openai.types.responses import FunctionToolParam, ResponseInputItemParam, ResponseOutputItem
@@ -47,6 +47,13 @@ def _exhausted(value: Any) -> Any:
 def as_objects(name: str, messages: Sequence[dict[str, Any]]) -> list[Any]:
     """As a host has them that appends what its client gave it."""
     return [_as_object(name, message) for message in messages]
+
+
+def anthropic_message(blocks: Sequence[dict[str, Any]]) -> Message:
+    """A response as the client gives it."""
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    given = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": blocks, "usage": usage}
+    return TypeAdapter(Message).validate_python({**given, "stop_reason": "tool_use", "stop_sequence": None})
 
 
 def _as_object(name: str, message: dict[str, Any]) -> Any:
