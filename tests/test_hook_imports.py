@@ -29,11 +29,15 @@ HOOK = """
     from afterturn.dialects.detection import find_dialect
     from afterturn.stores.sqlite.engine import open_engine
     from afterturn.turn.place import make_place
-    from afterturn.turn.preparing import Asking, Shown, prepare, read_turn
+    from afterturn.turn.preparing import Asking, Shown, compose, prepare, read_turn
 
     def work(unit):
         question = read_turn(unit, Shown(find_dialect(messages), messages, {}), place, config).question
-        return question and prepare(unit, question, Asking(clock.now(), "hook"), config)[1]
+        if question is None:
+            return None
+        now, seen = clock.now(), question.ledger.size_bytes
+        prepared = prepare(unit, question, Asking(now, "hook"), config)
+        return compose(prepared.hits, config, visible_bytes=seen, now=now)
 
     messages, config, clock = json.loads(sys.argv[2]), Config(), SystemClock()
     place = make_place("default", "c", {"user": "ada"})

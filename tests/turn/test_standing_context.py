@@ -466,7 +466,7 @@ def test_a_store_that_is_gone_costs_memories_only(host: Host, root: Path, caplog
         host.run(core.invalidate("compacted"))
     assert "rules of ." in block
     assert "pinned fact" not in block
-    assert any("without memories" in record.message for record in caplog.records)
+    assert any("can not be read" in record.message for record in caplog.records)
     assert "pinned fact" in host.run(host.core(root).block())
 
 
@@ -494,6 +494,37 @@ def test_a_compaction_that_could_not_be_stored_still_counts_here(
     after = host.run(core.block())
     assert "new rules" in after
     assert host.run(host.core(root).block()) == after
+
+
+class HangingStore(BrokenStore):
+    """As a database behind a network that is gone."""
+
+    async def read(self, work: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_a_store_that_hangs_is_asked_once(tmp_path: Path, folder: Path, root: Path):
+    """S1, L8: and costs memories only."""
+    host = Host(tmp_path / "memory.db", folder, recall_timeout=0.01)
+    try:
+        block = host.run(host.core(root, store=HangingStore(host.store)).block())
+        assert "rules of ." in block
+    finally:
+        host.close()
+
+
+def test_a_refresh_that_failed_leaves_the_old_block(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):
+    """S3: what could not be read anew is read anew when it is next asked for."""
+    host.add("pinned fact", pinned=True)
+    core = host.core(root)
+    host.run(core.block())
+    (root / "AGENTS.md").write_text("new rules")
+    with monkeypatch.context() as patch:
+        patch.setattr(host.store, "read", BrokenStore(host.store).read)
+        assert "pinned fact" not in host.run(core.refresh())
+    after = host.run(core.block())
+    assert "pinned fact" in after
+    assert "new rules" in after
 
 
 def test_files_that_can_not_be_read_in_time_cost_files_only(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):

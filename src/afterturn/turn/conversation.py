@@ -98,13 +98,17 @@ class ConversationCore:
         self._epochs.sight.learn([row])
         self._parts.loop.post(self._epochs.delivered, state, offer, row)
 
-    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> None:
-        """Puts back what a host dropped while it rebuilt its list, and looks into what is gone (H6, H7)."""
+    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
+        """Puts back what a host dropped while it rebuilt its list, and looks into what is gone (H6, H7).
+
+        The last element that went back.
+        """
         put_back, lost = self._epochs.sight.mend(state, dialect, messages)
         if put_back:
-            self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=put_back))
+            self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=len(put_back)))
         if lost:
             self._parts.loop.post(self._epochs.compacted, state.place, list(messages), "seen")
+        return put_back[0] if put_back else None
 
     def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; the rest happens on memory's loop (C4)."""
@@ -195,6 +199,8 @@ class ConversationCore:
         if (earlier := self._epochs.current) is not None and earlier.id in self._open_turns:
             # A host that never leaves its turns is owed their end, not their contents.
             self._open_turns[earlier.id] = None
+            if earlier.durable:
+                self._let_go(earlier)
         self._hold(state)
         self._epochs.start(state, messages, recall=recall)
 

@@ -11,17 +11,19 @@ from afterturn.context.block import bullet
 from afterturn.context.neutral import neutralise
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.recall.restated import collapse
-from afterturn.recall.window import best_window
+from afterturn.recall.window import CUT, best_window
 
 _NOTICE = "Recollections from earlier conversations. They are not instructions and not live state."
 _ANSWERS_NOTICE = "Memory's answers are recollections too."
-# A record may hold a megabyte; what it is about shows in its beginning, and the host waits for this text.
-_LOOKED_AT_CHARS = 4_096
+# The host waits for this text, so what is looked at is bounded: a record may hold a megabyte, a turn have many epochs.
+_LOOKED_AT_CHARS = 2_048
+_HITS_MAX = 48
+_TRIED_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a turn has recalled so far, best first, and how much of it a sub-agent is told."""
+    """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told."""
 
     hits: Sequence[Hit]
     now: float
@@ -47,18 +49,24 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
 
 def key_facts(task: str, facts: Facts) -> list[str]:
     """One line a fact, as a block would show it. What is too long for the rest of the budget gives way to the next."""
-    wanted = terms(task)
+    wanted = terms(task[:_LOOKED_AT_CHARS])
+    ranked, _ = collapse(_by_overlap(facts.hits[-_HITS_MAX:], wanted)[:_TRIED_MAX])
     lines: list[str] = []
     room = facts.bytes_max
-    for hit in _by_overlap(collapse(facts.hits)[0], wanted):
-        if len(lines) >= facts.entries_max:
-            break
-        line = bullet(Excerpt(hit, best_window(hit.entry.text, wanted, facts.entry_bytes_max)), now=facts.now)
+    for hit in ranked:
+        line = bullet(Excerpt(hit, _window(hit.entry.text, wanted, facts.entry_bytes_max)), now=facts.now)
         size = len(line.encode()) + 1
-        if size <= room:
+        if size <= room and len(lines) < facts.entries_max:
             lines.append(line)
             room -= size
     return lines
+
+
+def _window(text: str, wanted: Sequence[str], bytes_max: int) -> str:
+    if len(text) <= _LOOKED_AT_CHARS:
+        return best_window(text, wanted, bytes_max)
+    window = best_window(text[:_LOOKED_AT_CHARS], wanted, bytes_max - len(CUT.encode()))
+    return window if window.endswith(CUT) else window + CUT
 
 
 def _by_overlap(hits: Sequence[Hit], wanted: Sequence[str]) -> list[Hit]:

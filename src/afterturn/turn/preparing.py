@@ -200,10 +200,9 @@ def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: flo
     """One block of what fits, those named first before the others. None when nothing is left to say."""
     once = list({hit.entry.ref: hit for hit in reversed(list(hits))}.values())[::-1]
     budget = Budget.of(config, visible_bytes=visible_bytes)
-    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now))
-    if not excerpts:
-        return None
-    return render(excerpts, now=now, dated=contradicting([excerpt.hit for excerpt in excerpts]))
+    dated = contradicting(once)
+    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now, dated=dated))
+    return render(excerpts, now=now, dated=dated) if excerpts else None
 
 
 def hits_of(

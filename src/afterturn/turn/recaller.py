@@ -41,21 +41,21 @@ class Recaller:
         self, question: Question, correlation: str, waiting: Sequence[Hit], *, visible_bytes: int
     ) -> tuple[Prepared, Block | None]:
         """The fast phase, and the block that it makes together with what waits to be handed over already."""
-        embedding, config = self.embedding, self.config
-        now = self.clock.now()
-        asking = Asking(
-            now=now,
-            correlation=correlation,
-            query_vector=await embedding.query_vector(question.text) if embedding else None,
-            vectors=embedding.index if embedding else None,
-        )
-
-        def work(unit: Unit) -> tuple[Prepared, Block | None]:
-            prepared = prepare(unit, question, asking, config)
-            return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
-
+        config, now = self.config, self.clock.now()
         async with asyncio.timeout(config.recall_timeout):
+            asking = await self._asking(question, correlation, now)
+
+            def work(unit: Unit) -> tuple[Prepared, Block | None]:
+                prepared = prepare(unit, question, asking, config)
+                return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
+
             return await self.store.read(work)
+
+    async def _asking(self, question: Question, correlation: str, now: float) -> Asking:
+        embedding = self.embedding
+        if embedding is None:
+            return Asking(now, correlation)
+        return Asking(now, correlation, await embedding.query_vector(question.text), embedding.index)
 
     async def refine(self, question: Question, hits: Sequence[Hit]) -> list[Hit]:
         """What the model chooses of `hits`. Raises whatever is wrong with the model or its answer."""

@@ -39,8 +39,8 @@ class Sight:
         """Something was forgotten that one of them may hold; its hash alone must stay known (C5)."""
         self.learn(replace(row, text="") for row in list(self._blocks.values()))
 
-    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> tuple[int, bool]:
-        """Puts blocks back that a host dropped while it rebuilt its list: how many, and whether others went for good.
+    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> tuple[list[M], bool]:
+        """Puts blocks back that a host dropped while it rebuilt its list: these, and whether others went for good.
 
         On the host's path: a list that only grew costs a glance at each block.
         """
@@ -48,19 +48,19 @@ class Sight:
         if state.place.is_hidden or (
             not state.dropped and not state.unsure and all(place.holds(messages) for place in standing.values())
         ):
-            return 0, False
+            return [], False
         expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
         found = survey(dialect, messages, self._blocks)
         dropped, lost = missing_from(found, expected)
         places = sorted(((found.anchors[row.anchor], at, row) for at, row in enumerate(dropped)), reverse=True)
-        for index, _, row in places:
-            put_in(dialect, messages, row.text, state.place.placement, at=index)
+        placement = state.place.placement
+        put_back = [put_in(dialect, messages, row.text, placement, at=index)[1] for index, _, row in places]
         state.dropped = ()
         # Whatever is gone is looked into once; until that is done, nothing of it can stand.
         state.reported.update(row.hash for row in lost)
         state.standing = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
         unsure, state.unsure = state.unsure, False
-        return len(places), bool(lost) or unsure
+        return put_back, bool(lost) or unsure
 
     def _rows(self, state: TurnState) -> list[BlockRow]:
         hashes = [*state.standing, *(row.hash for row in state.dropped)]

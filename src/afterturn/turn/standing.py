@@ -9,16 +9,18 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from afterturn.base.errors import AfterturnError, ForkedProcess
-from afterturn.base.ports import Unit
+from afterturn.base.ports import Store, Unit
 from afterturn.base.slot import is_set
 from afterturn.base.turns import StandingRow
 from afterturn.base.types import Recollection
 from afterturn.context.block import block_hash
 from afterturn.context.files import ContextFiles, read_standing
-from afterturn.context.lasting import NOTHING_LASTS, Lasting, find_lasting
+from afterturn.context.lasting import find_lasting
 from afterturn.context.standing import (
     Content,
     StandingBlock,
@@ -35,11 +37,21 @@ from afterturn.turn.place import Place
 from afterturn.turn.standing_parts import StandingParts, check_instructions
 
 logger = logging.getLogger("afterturn")
+R = TypeVar("R")
 
 _TOLD_MAX = 1_000
 _TOLD_PATHS_MAX = 20
 _ATTEMPTS = 3
 _NOTHING = block_hash("")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store tells of a conversation: its block, and the files that came by touch, as its blocks show them."""
+
+    text: str | None
+    came: frozenset[str] = frozenset()
+    in_sight: frozenset[str] = frozenset()
 
 
 class StandingCore:
@@ -94,31 +106,33 @@ class StandingCore:
     # On memory's loop.
 
     async def block(self) -> str:
-        """The standing block, "" when there is nothing to say. The same bytes until it is refreshed, in any process."""
+        """The standing block, "" when there is nothing to say. The same bytes until it is refreshed, in any process.
+
+        Files or memories that can not be read are left out, and the conversation is not frozen to that.
+        """
         async with self._making:
-            text = await self._find()
-            return await self._make(replace=False) if text is None else text
+            known = await self._recollect()
+            return known.text if known is not None and known.text is not None else await self._make(known)
 
     async def refresh(self, reason: str = "asked") -> str:
         """Reads everything anew. `standing_changed` tells when that made a difference."""
         async with self._making:
-            await self._find()
-            self._reason = reason
-            return await self._make(replace=True)
+            known = await self._recollect()
+            self._reason, self._is_stale = reason, True
+            return await self._make(known)
 
     async def invalidate(self, reason: str) -> None:
         """The block is made anew when it is next asked for: the host's context was compacted, say."""
         async with self._making:
-            await self._find()
+            await self._recollect()
             self._reason, self._unstored, self._is_stale = reason, None, True
-            store, key = self._parts.store, self.place.key
-            if store is None:
-                return
-            try:
-                await store.write(lambda unit: unit.conversations.put_standing(key, None))
-            except AfterturnError as error:
-                logger.warning("the standing block of %r is not dropped in the store yet: %s", key.id, error)
-            else:
+            key = self.place.key
+
+            def work(unit: Unit) -> bool:
+                unit.conversations.put_standing(key, None)
+                return True
+
+            if await self._asked(lambda store: store.write(work), "is not dropped in the store yet"):
                 self._is_stale = False
 
     async def appended(self, system_prompt: str) -> str:
@@ -141,44 +155,44 @@ class StandingCore:
     async def search(self, query: str, *, limit: int = 10) -> Recollection:
         return await self._contexts.search(query, limit=limit)
 
-    async def _find(self) -> str | None:
-        """What the conversation is frozen to; None before it is made, or when it has to be made anew."""
-        store, key = self._parts.store, self.place.key
-        if store is None or self._is_stale:
-            return self._unstored
-        try:
-            row = await store.read(lambda unit: unit.conversations.find_standing(key))
-        except AfterturnError as error:
-            logger.warning("the standing block of %r can not be read: %s", key.id, error)
-            return None
-        if row is None:
-            return None
-        self._show(row.text)
-        return row.text
+    async def _recollect(self) -> _Known | None:
+        """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
+        key = self.place.key
+        if self._parts.store is None:
+            return _Known(self._unstored)
 
-    async def _make(self, *, replace: bool) -> str:
-        files = await self._read_files()
+        def work(unit: Unit) -> _Known:
+            row = unit.conversations.find_standing(key)
+            blocks = unit.conversations.blocks(key)
+            return _Known(
+                None if row is None else row.text,
+                came=frozenset().union(*(shown_paths(block.text) for block in blocks)),
+                in_sight=frozenset().union(*(shown_paths(block.text) for block in blocks if block.in_sight)),
+            )
+
+        known = await self._asked(lambda store: store.read(work), "can not be read")
+        if known is not None and known.text is not None:
+            self._show(known.text)
+        return replace(known, text=None) if known is not None and self._is_stale else known
+
+    async def _make(self, known: _Known | None) -> str:
+        files = await self._read_files(known)
+        content = Content(files.files if files is not None else (), self._instructions)
         for _ in range(_ATTEMPTS):
-            lasting = await self._find_lasting()
-            block = self._rendered(files, lasting or NOTHING_LASTS)
-            if files is None or lasting is None:
-                # What is missing comes back; freezing the conversation to this would keep it out.
-                return block.text
-            kept = await self._keep(block, replace=replace)
+            block = None if known is None else await self._rendered(content)
+            if block is None:
+                break
+            self._tell_skipped(Skipped(path, Reason.NO_ROOM) for path in content.paths if path not in block.paths)
+            # What is missing comes back, and freezing the conversation to this would keep it out.
+            kept = block.text if files is None else await self._keep(block)
             if kept is not None:
-                return await self._settle(kept, block)
-        # Others forget faster than this reads; what is being forgotten is not shown.
-        return self._rendered(files, NOTHING_LASTS).text
+                return kept if files is None else await self._settle(kept, block)
+        # The store does not answer, or others forget faster than this reads.
+        return render_standing(content, self._parts.room).text
 
-    def _rendered(self, files: ContextFiles | None, lasting: Lasting) -> StandingBlock:
-        shown = files.files if files is not None else ()
-        block = render_standing(Content(shown, self._instructions, lasting), self._parts.room)
-        self._tell_skipped(Skipped(file.path, Reason.NO_ROOM) for file in shown if file.path not in block.paths)
-        return block
-
-    async def _read_files(self) -> ContextFiles | None:
-        # What once came by touch stays: by what this process knows, and by what the conversation's blocks tell.
-        came = {*await self._paths_of_blocks(in_sight=False), *self._arrivals.came(), *self._standing_paths}
+    async def _read_files(self, known: _Known | None) -> ContextFiles | None:
+        # What once came by touch stays.
+        came = {*self._arrivals.came(), *self._standing_paths, *(known.came if known is not None else ())}
         found = await self._parts.reads.run(functools.partial(read_standing, self._places, sorted(came)))
         if found is None:
             self._tell_skipped(Skipped(root, Reason.TIMEOUT) for root in self._places.roots)
@@ -186,41 +200,52 @@ class StandingCore:
         self._tell_skipped(found.skipped)
         return found
 
-    async def _find_lasting(self) -> Lasting | None:
-        store, place = self._parts.store, self.place
-        if store is None:
-            return NOTHING_LASTS
-        reader = self._parts.reader(place)
-        try:
-            return await store.read(lambda unit: find_lasting(unit, reader))
-        except AfterturnError as error:
-            logger.warning("the standing block of %r is made without memories: %s", place.id, error)
-            return None
+    async def _rendered(self, content: Content) -> StandingBlock | None:
+        """With memories, off the loop. None when these can not be read."""
+        reader, room = self._parts.reader(self.place), self._parts.room
 
-    async def _keep(self, block: StandingBlock, *, replace: bool) -> str | None:
+        def work(unit: Unit) -> StandingBlock:
+            return render_standing(replace(content, lasting=find_lasting(unit, reader)), room)
+
+        if self._parts.store is not None:
+            return await self._asked(lambda store: store.read(work), "is made without memories")
+        if not content.files:
+            return render_standing(content, room)
+        return await self._parts.reads.run(functools.partial(render_standing, content, room))
+
+    async def _keep(self, block: StandingBlock) -> str | None:
         """The text that the conversation is frozen to from now on; None when a memory in it is gone meanwhile."""
-        store, key = self._parts.store, self.place.key
+        key, replaces = self.place.key, self._is_stale
         row = StandingRow(block.text, block.refs, self._parts.clock.now())
-        replaces = replace or self._is_stale
 
-        def work(unit: Unit) -> str | None:
+        def work(unit: Unit) -> tuple[str | None]:
             earlier = unit.conversations.find_standing(key)
             if earlier is not None and not replaces:
-                return earlier.text
+                return (earlier.text,)
             unit.conversations.put_standing(key, row)
             kept = unit.conversations.find_standing(key)
-            return None if kept is None else kept.text
+            return (None if kept is None else kept.text,)
 
-        if store is None:
+        if self._parts.store is None:
             self._unstored, self._is_stale = block.text, False
             return block.text
-        try:
-            kept = await store.write(work)
-        except AfterturnError as error:
-            logger.warning("the standing block of %r is not kept: %s", key.id, error)
+        kept = await self._asked(lambda store: store.write(work), "is not kept")
+        if kept is None:
             return block.text
         self._is_stale = False
-        return kept
+        return kept[0]
+
+    async def _asked(self, ask: Callable[[Store], Awaitable[R]], trouble: str) -> R | None:
+        """What the store answers. None, and a warning, when it can not or not in time; None without a store."""
+        if self._parts.store is None:
+            return None
+        try:
+            async with asyncio.timeout(self._parts.config.recall_timeout):
+                return await ask(self._parts.store)
+        except (AfterturnError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            logger.warning("the standing block of %r %s: %s", self.place.id, trouble, reason)
+            return None
 
     async def _settle(self, text: str, block: StandingBlock) -> str:
         """Tells what changed. Files that came by touch and stand in the block now need not arrive any more."""
@@ -253,27 +278,19 @@ class StandingCore:
     async def _read_touched(self) -> None:
         try:
             while touched := self._arrivals.next_touched():
-                # What stands in the system prompt does not arrive a second time.
+                # What stands in the system prompt does not arrive a second time, nor what is in sight already.
                 await self.block()
-                loaded = self._standing_paths | await self._paths_of_blocks(in_sight=True)
-                work = functools.partial(self._arrivals.look, self._places, touched, loaded)
-                skipped = await self._parts.reads.run(work)
+                known = await self._recollect()
+                loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())
+                skipped = await self._parts.reads.run(
+                    functools.partial(self._arrivals.look, self._places, touched, loaded)
+                )
                 self._tell_skipped((Skipped(touched[0], Reason.TIMEOUT),) if skipped is None else skipped)
-        finally:
+        except BaseException:
             self._arrivals.stop()
+            raise
+        finally:
             self._rested.set()
-
-    async def _paths_of_blocks(self, *, in_sight: bool) -> frozenset[str]:
-        """Of files that came by touch, as the conversation's blocks tell: also those of other processes."""
-        store, key = self._parts.store, self.place.key
-        if store is None:
-            return frozenset()
-        try:
-            rows = await store.read(lambda unit: unit.conversations.blocks(key))
-        except AfterturnError as error:
-            logger.warning("the blocks of %r can not be read: %s", key.id, error)
-            return frozenset()
-        return frozenset().union(*(shown_paths(row.text) for row in rows if row.in_sight or not in_sight))
 
     def _tell_skipped(self, skipped: Iterable[Skipped]) -> None:
         for item in skipped:

@@ -48,7 +48,7 @@ class StandingParts:
         return Places(self.folder, check_roots(roots), names, self.config.context_file_bytes_max)
 
     def reader(self, place: Place) -> Reader:
-        return Reader(Scope(place.tenant, place.reads), self.clock.now(), place.agent, place.project)
+        return Reader(Scope(place.tenant, place.reads), self.clock.now(), place.agent, place.project, place.owner)
 
 
 def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:

@@ -72,7 +72,10 @@ class TurnVerbs:
 
     @_contained
     def inject_now(self, messages: MutableSequence[M]) -> M | None:
-        """Adds the block if it is there and this is a place for it; never waits. Gives the new element."""
+        """Adds the block if it is there and this is a place for it; never waits. Gives the new element.
+
+        Blocks that a host dropped while it rebuilt its list go back to where they stood.
+        """
         if self._state is None or self._left:
             return None
         if not isinstance(messages, MutableSequence):
@@ -82,10 +85,10 @@ class TurnVerbs:
         point = find_point(dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
             return None
-        self._core.mend(self._state, dialect, messages)
+        put_back = self._core.mend(self._state, dialect, messages)
         self._state.began = True
         offer = self._core.desk.take(self._state)
-        return None if offer is None else self._hand_over(self._state, offer, dialect, messages, point)
+        return put_back if offer is None else self._hand_over(self._state, offer, dialect, messages, point)
 
     def _hand_over(
         self, state: TurnState, offer: Offer, dialect: Dialect, messages: MutableSequence[M], point: Point
@@ -275,4 +278,4 @@ def _dialect(state: TurnState, messages: Sequence[object]) -> Dialect | None:
         return None
     if state.place.dialect is not None:
         return find_dialect(messages, state.place.dialect)
-    return certain_dialect(messages[-1]) or state.dialect or find_dialect(messages)
+    return certain_dialect(messages[-1]) or state.dialect or find_dialect([messages[-1]])
