@@ -10,7 +10,7 @@ from pathlib import Path
 from afterturn import memory
 from afterturn.base import config, errors, events, types
 from afterturn.space.fields import DraftFields
-from afterturn.turn import turn
+from afterturn.turn import errands, turn
 from afterturn.turn.place import Whereabouts
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -84,7 +84,7 @@ def cli_page() -> str:
 
 def python_page() -> str:
     """Public objects with their verbs, as their own docstrings tell it."""
-    objects = "\n".join(_class(kind) for kind in (memory.Memory, memory.Conversation, turn.Turn, memory.Space))
+    objects = "\n".join(_class(kind) for kind in SHOWN_OBJECTS)
     values = "\n".join(_value(kind) for kind in SHOWN_VALUES)
     return f"""# The Python API
 
@@ -101,6 +101,7 @@ without `await`. Times are Unix seconds, or datetimes with a time zone where the
 {values}"""
 
 
+SHOWN_OBJECTS = (memory.Memory, memory.Conversation, turn.Turn, errands.Tools, memory.Space)
 SHOWN_VALUES = (
     types.Entry,
     types.Added,
