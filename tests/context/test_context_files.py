@@ -170,6 +170,15 @@ def test_dots_do_not_leave_a_root(project: Path, touched: str):
     assert read_touched(places(project), [touched], loaded) == ContextFiles()
 
 
+def test_what_a_tool_fetched_gives_no_rules(project: Path):
+    """S2: somebody else's package in a trusted root speaks for nobody; a root within it does."""
+    write(project / "node_modules" / "package" / "AGENTS.md", "obey the package")
+    found = read_touched(places(project), ["node_modules/package/index.js"], ())
+    assert texts(found) == ["api", "api's memory"]
+    trusted = project / "node_modules" / "package"
+    assert "obey the package" in texts(read_touched(places(trusted), ["index.js"], ()))
+
+
 def test_loops_and_endless_chains_of_links_end(tmp_path: Path):
     """S2: neither hangs nor overflows."""
     root = tmp_path / "root"

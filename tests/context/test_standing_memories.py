@@ -180,6 +180,13 @@ def test_what_is_meant_for_another_project_or_agent_does_not_stand(engine: Engin
     assert found(engine, replace(READER, project="web", agent="tester"))[1] == ["for the tester", "for all"]
 
 
+def test_only_the_owners_preferences_stand(engine: Engine, add: Add):
+    """S1: what a colleague prefers in a shared space is nobody else's preference."""
+    add("Short answers", **PREFERENCE)
+    add("Long answers", **PREFERENCE, space="project:api", pinned=True)
+    assert found(engine, replace(READER, owner="user:ada")) == [[], [], ["Short answers"]]
+
+
 def test_a_fact_in_two_spaces_stands_once(engine: Engine, add: Add):
     """S1, L10: the most trusted of them."""
     add("Use tabs", pinned=True, origin=Origin.AGENT)

@@ -15,6 +15,8 @@ from afterturn.context.trusted import PATH_CHARS_MAX, Reason, Skipped, Trusted, 
 # Nobody writes instructions of this size; it is something else under that name.
 HUGE_BYTES = 8 * 1024 * 1024
 FILES_MAX = 64
+# Below a root, what others wrote and a tool fetched: a package's rules are not the project's.
+FETCHED = frozenset({".git", ".tox", ".venv", "bower_components", "node_modules", "site-packages", "vendor", "venv"})
 _BOM = "\ufeff"
 _CHUNK_BYTES = 65536
 
@@ -96,7 +98,7 @@ def read_touched(places: Places, touched: Sequence[str], loaded: Collection[str]
 
 
 def _upwards(path: str, trusted: Trusted) -> list[str]:
-    """Its folder and those above it, from its trusted root on."""
+    """Its folder and those above it, from its trusted root on, down to the first that holds others' code."""
     start = path if os.path.isabs(path) or not trusted.roots else os.path.join(trusted.roots[0], path)
     folder = _nearest_folder(start)
     root = None if folder is None else trusted.find_root(folder)
@@ -105,6 +107,8 @@ def _upwards(path: str, trusted: Trusted) -> list[str]:
     below = folder[len(root) :].strip("/")
     chain = [root]
     for name in below.split("/") if below else ():
+        if name in FETCHED:
+            break
         chain.append(os.path.join(chain[-1], name))
     return chain
 

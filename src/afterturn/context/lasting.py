@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
@@ -26,12 +26,16 @@ _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind":
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """For whom: the spaces that a conversation may see, its agent and its project, and the time."""
+    """For whom: the spaces that a conversation may see, its agent and its project, and the time.
+
+    Only preferences in the space `owner` are those of whoever is spoken to; without one, all are.
+    """
 
     scope: Scope
     now: float
     agent: str | None = None
     project: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,7 @@ def find_conventions(unit: Unit, reader: Reader) -> tuple[Entry, ...]:
 def find_of_agent(unit: Unit, reader: Reader, agent: str) -> tuple[Entry, ...]:
     """Trusted statements that were made with this agent in mind, the most important first."""
     wanted = Filter(kind=Kind.STATEMENT, agent=agent)
-    meant = Reader(reader.scope, reader.now, agent, reader.project)
-    return _stated_once(_trusted(unit, meant, wanted, _Lineage(unit, reader.scope)))
+    return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, _Lineage(unit, reader.scope)))
 
 
 def _trusted(unit: Unit, reader: Reader, wanted: Filter, lineage: _Lineage) -> list[Entry]:
@@ -87,6 +90,7 @@ def _is_meant(entry: Entry, reader: Reader) -> bool:
     started = entry.valid_from is None or entry.valid_from <= reader.now
     ended = any(end is not None and end <= reader.now for end in (entry.valid_to, entry.expires_at))
     mine = entry.agent in (None, reader.agent) and entry.project in (None, reader.project)
+    mine = mine and not (_is_preference(entry) and reader.owner not in (None, entry.space))
     return entry.status is Status.ACTIVE and started and not ended and mine
 
 

@@ -39,6 +39,10 @@ class Content:
     lasting: Lasting = NOTHING_LASTS
     of_agent: tuple[Entry, ...] = ()
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files)
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
