@@ -66,7 +66,7 @@ class Client:
 
     async def _turn(self, conversation: Conversation) -> None:
         start = len(self._transcript.messages)
-        talk = Talk(self._world, self.loop, self._transcript, self._manners)
+        talk = Talk(self._world, self._process, self.loop, self._transcript, self._manners)
         text = question(self._random)
         talk.says(text)
         try:
@@ -150,7 +150,7 @@ class Client:
         return told
 
     def _left(self, told: Told) -> None:
-        told.promised = not told.refused and not self._process.closing
+        told.promised = not told.refused and self._process.is_open
         told.end = len(self._transcript.messages)
 
     async def _after(self, turn: Turn, told: Told) -> None:

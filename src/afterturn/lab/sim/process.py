@@ -50,12 +50,12 @@ class Surroundings:
 
 
 class Process:
-    """Its events are kept in order. `closing` is set when its host asked for that; from then on nothing is promised."""
+    """Its events are kept in order. `is_open` until its host closes it: from then on nothing is promised."""
 
     def __init__(self, surroundings: Surroundings, name: str) -> None:
         self.name = name
         self.events: list[Event] = []
-        self.closing = False
+        self.is_open = True
         self.killed = False
         self._around = surroundings
         self._loops: list[VirtualLoop] = []
@@ -100,7 +100,7 @@ class Process:
         self.wait(self._memory.start())
 
     def close(self) -> None:
-        self.closing = True
+        self.is_open = False
         self._around.world.note(self.name, "closes")
         self.wait(self.memory.close())
 

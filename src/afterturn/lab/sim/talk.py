@@ -7,6 +7,7 @@ from typing import Literal
 
 from afterturn.lab.sim.loop import VirtualLoop
 from afterturn.lab.sim.manners import Kind, Manners
+from afterturn.lab.sim.process import Process
 from afterturn.lab.sim.transcript import Broken, Message, Told, Transcript, Watch, is_block
 from afterturn.lab.sim.words import answer, question, result
 from afterturn.lab.sim.world import World
@@ -21,8 +22,11 @@ _PATIENCE = (0.0, 3.0)
 class Talk:
     """`shown` is the list that memory is given: the host's own, or of a host that hides it, this turn's part of it."""
 
-    def __init__(self, world: World, loop: VirtualLoop, transcript: Transcript, manners: Manners) -> None:
+    def __init__(
+        self, world: World, process: Process, loop: VirtualLoop, transcript: Transcript, manners: Manners
+    ) -> None:
         self._world = world
+        self._process = process
         self._loop = loop
         self._random = world.random
         self._transcript = transcript
@@ -32,8 +36,10 @@ class Talk:
         self.shown: list[Message] = transcript.messages if manners.is_shown else []
 
     def says(self, text: str, told: Told | None = None) -> None:
-        """The user speaks. Until the turn is read, nobody knows which blocks a list that was written anew is missing."""
+        """The user speaks; with `told`, in the middle of a turn."""
         if told is None and self._manners.kind is Kind.REBUILDING:
+            # Until the turn is read, nobody knows which blocks of earlier turns this list is missing.
+            self._rebuild()
             self._transcript.sent = []
         self._add({"role": "user", "content": text})
         if told is not None:
@@ -99,8 +105,8 @@ class Talk:
         if self._manners.kind is Kind.WRITING:
             await self._write(turn)
             return
-        if self._manners.kind is Kind.REBUILDING and self._happens(0.5):
-            self.shown[:] = [message for message in self.shown if not is_block(message)]
+        if self._manners.kind is Kind.REBUILDING and self._process.is_open:
+            self._rebuild()
         watch, began, limit = Watch(self.shown, self._manners.kind), self._world.monotonic(), self._manners.grace
         chance = self._random.random()
         if chance < 0.3:
@@ -116,6 +122,9 @@ class Talk:
         if added is not None:
             self._note(f"got a block in {turn.id}")
         watch.check(added)
+
+    def _rebuild(self) -> None:
+        self.shown[:] = [message for message in self.shown if not is_block(message)]
 
     async def _write(self, turn: Turn) -> None:
         """H8: the same bytes at each step, and more only behind them."""

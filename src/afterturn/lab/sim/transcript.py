@@ -74,7 +74,8 @@ class Transcript:
         """The model is called: what it was shown before is still the beginning of what it is shown (H3)."""
         now = [json.dumps(message) for message in self.messages]
         if now[: len(self.sent)] != self.sent:
-            raise Broken(f"H3: {self.id}: the beginning of the prompt has changed")
+            at = next((at for at, text in enumerate(self.sent) if text not in now[at : at + 1]), 0)
+            raise Broken(f"H3: {self.id}: message {at} of the prompt was {self.sent[at]}, and is {now[at : at + 1]}")
         check_pairs(self.messages)
         self.sent = now
 
