@@ -138,6 +138,15 @@ async def test_what_was_forgotten_meanwhile_does_not_come_back_as_a_proposal(box
     assert len(await proposals.returned(box.occasion(since=fresh), "", "The port is 5433")) == 1
 
 
+async def test_what_its_owner_forgot_is_not_proposed_to_the_team(box: Toolbox) -> None:
+    """A3, M2: the conversation was forgotten in the space that owns it, not in the one that it writes."""
+    occasion = box.occasion({"user": "ada", "writes": "team:ops"}, since=0)
+    forgotten = Selector(conversation="c1")
+    await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
+    assert await box.proposals().returned(occasion, "", "The port is 5433") == []
+    assert await box.waiting("team:ops") == []
+
+
 async def test_what_one_answer_taught_is_undone_as_one(box: Toolbox) -> None:
     """A3, M1: the proposals of one answer share a group."""
     await box.proposals().returned(box.occasion(), "", ["The port is 5433", "CI runs nightly"])

@@ -1,13 +1,14 @@
 """Sub-agents of a real memory's turns: what they are told, what they may look up, and what they bring back."""
 
+import json
 from pathlib import Path
 
 import pytest
-from spoken import OpenMemory, Told, assistant, user
+from spoken import OpenMemory, Told, answer, assistant, call, user
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.types import Origin
+from afterturn.base.types import Kind, Origin
 
 ASKED = "Please deploy the api to staging, the quota is tight"
 
@@ -87,10 +88,26 @@ async def test_a_conversations_tools_find_by_meaning_too(memory: afterturn.Memor
     await memory.space("user:grace").add("Grace's staging quota is 70")
     assert await memory.drain()
     tools = memory.conversation("c", user="ada").tools()
-    answer = await tools.dispatch("search_memory", {"query": "staging quota", "scope": "global"})
-    assert "The staging quota is 40" in answer
-    assert "70" not in answer
-    assert "could not be searched" not in answer
+    found = await tools.dispatch("search_memory", {"query": "staging quota", "scope": "global"})
+    assert "The staging quota is 40" in found
+    assert "70" not in found
+    assert "could not be searched" not in found
+
+
+async def test_what_memory_answered_is_not_recorded_as_what_a_tool_found(memory: afterturn.Memory) -> None:
+    """C5, C6, M2: else memory would feed on itself, and what is forgotten would live on as evidence."""
+    ada, conversation = memory.space("user:ada"), memory.conversation("c", user="ada")
+    added = await ada.add("The staging quota is 40")
+    messages = [user("How large is the quota?"), call("a", "b")]
+    async with conversation.turn(messages) as turn:
+        found = await conversation.tools().dispatch("search_memory", {"query": "quota"})
+        messages += [answer("a", json.dumps({"result": found})), answer("b", "uptime: 3 days")]
+        messages.append(assistant("I have looked it up."))
+    assert "quota is 40" in found
+    assert await turn.wait_recorded()
+    await ada.forget(memory=added.entry.id)
+    kept = [entry.text for entry in await ada.list(filter=afterturn.Filter(kind=Kind.RECORD))]
+    assert kept[::-1] == ["How large is the quota?", "uptime: 3 days", "I have looked it up."]
 
 
 @pytest.mark.parametrize("task", ["Check the quota", None, 7])
@@ -130,7 +147,7 @@ async def test_without_memory_there_are_tasks_but_no_tools(told: Told) -> None:
         turn = conversation.turn([user(ASKED)])
         text = turn.delegate("Check the quota", remember=True)
         turn.returned("Check the quota", ["The staging quota is 40"])
-        answer = await conversation.tools().dispatch("search_memory", {"query": "quota"})
+        told_off = await conversation.tools().dispatch("search_memory", {"query": "quota"})
     assert text == "## Task\nCheck the quota"
-    assert answer == "There is no memory here. Go on without it."
+    assert told_off == "There is no memory here. Go on without it."
     assert [event.name for event in told.events] == ["memory_off"]

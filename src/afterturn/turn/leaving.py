@@ -15,6 +15,7 @@ from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, exchange, latest_user
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.state import TurnState
+from afterturn.turn.tools import holds_answer
 
 
 def recording_of(
@@ -51,7 +52,7 @@ def recording_of(
         started_at=state.started_at,
         epoch=state.forgets,
         user_hash=state.user_hash,
-        messages=tuple(_spoken_by(message, state.speaker) for message in found.messages),
+        messages=tuple(_spoken_by(message, state.speaker) for message in found.messages if not _is_ours(message)),
         agent=place.agent,
         project=place.project,
         # Their texts are in the store by now or never: a file that waits must hold no memory that is forgotten.
@@ -67,6 +68,10 @@ def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: S
         return found
     latest = latest_user(dialect, messages, strip)
     return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+
+
+def _is_ours(message: Message) -> bool:
+    return message.role == "tool" and holds_answer(message.text)
 
 
 def _spoken_by(message: Message, speaker: str | None) -> Message:

@@ -159,8 +159,10 @@ def _bullets(text: str) -> Iterator[str]:
 
 def _add(unit: Unit, occasion: Occasion, work: Sequence[tuple[Operation, Admitted]]) -> list[Added]:
     place = occasion.place
-    if occasion.since is not None and unit.operations.is_forgotten(
-        place.tenant, place.writes, conversation=place.id, speakers=(), since=occasion.since
+    since = occasion.since
+    if since is not None and any(
+        unit.operations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
+        for space in {place.writes, place.owner}
     ):
         raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")
     return [unit.memories.add(unit.operations.start(operation), admitted) for operation, admitted in work]

@@ -191,6 +191,12 @@ def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
     return (SEARCH_MEMORY, REMEMBER_THIS) if remember else (SEARCH_MEMORY,)
 
 
+def holds_answer(text: str) -> bool:
+    """Whether a tool's output has memories in it that we gave: they are not recorded, lest memory feeds on itself (C5)
+    and keeps in a record what is forgotten (M2). Whoever forges it only keeps an output out of the records."""
+    return _NOTICE in text
+
+
 def failure(name: str, error: Exception) -> str:
     """What a model is told when memory could not answer: that, and no more of the machine than the kind of error."""
     if name == REMEMBER:
