@@ -73,9 +73,10 @@ def test_a_rebuilt_history_is_instructions_summary_acknowledgement_and_tail(stor
     instructions = [message for message in messages if role_of(dialect, message) == "system"]
     made = compacted.messages[len(instructions) : -len(tail)]
     assert compacted.messages[: len(instructions)] == instructions
-    acknowledged = [] if role_of(dialect, tail[0]) == "assistant" else [dialect.said("assistant", ACKNOWLEDGEMENT)]
-    assert made == [dialect.said("user", SHORT.text), *acknowledged]
-    assert compacted.summarised == planned.cut - len(instructions)
+    summary = [dialect.said("user", SHORT.text), dialect.said("assistant", ACKNOWLEDGEMENT)]
+    assert made == [*summary, *(messages[at] for at in planned.kept)]
+    assert bool(planned.kept) == (role_of(dialect, tail[0]) == "assistant")
+    assert compacted.summarised == planned.cut - len(instructions) - len(planned.kept)
 
 
 @given(stories)
@@ -131,15 +132,37 @@ def test_about_the_last_third_is_kept(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_one_endless_turn_is_cut_after_complete_responses(name):
     """K1: a turn of a hundred steps has no other place; the blocks in it stay with their results."""
-    steps = tuple(Step((f"line {at} " * 30,) * 2, block=memory_block(f"fact {at}")) for at in range(40))
+    steps = tuple(Step((f"line {at} " * 30,) * 2, "I look.", memory_block(f"fact {at}")) for at in range(40))
     writer = Writer(name)
-    messages = writer.write("", [Told("Read everything.", "", steps)])
+    told = [Told("Hello."), Told("Read everything.", "", steps, block=memory_block("Ada reads"))]
+    messages = writer.write("", told)
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert role_of(writer.dialect, messages[planned.cut]) == "assistant"
     compacted = rebuild(writer.dialect, messages, planned, SHORT)
-    assert role_of(writer.dialect, compacted.messages[0]) == "user"
-    # A second element of the model's before its call is refused by some providers, so there is no acknowledgement.
-    assert compacted.messages[1] is messages[planned.cut]
+    # The question that is being answered, and its block, stand where they stood: before what the assistant does.
+    assert compacted.messages[2:5] == [*messages[2:4], messages[planned.cut]]
+
+
+def test_what_was_said_while_tools_ran_is_kept_with_the_question():
+    """K1: what the user wants now is both."""
+    writer = Writer("openai_chat")
+    steps = tuple(Step(("line " * 50,)) for _ in range(10))
+    messages = writer.write("", [Told("Hello."), Told("Read all.", "", steps)])
+    messages.append({"role": "user", "content": "Be quick."})
+    Writer("openai_chat", messages).work(steps)
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
+    assert planned.cut > 23
+    assert [messages[at]["content"] for at in planned.kept] == ["Read all.", "Be quick."]
+
+
+def test_a_history_without_a_user_has_no_acknowledgement_either():
+    """K1: two elements of the assistant's in a row, the second a call, are refused by some providers."""
+    writer = Writer("gemini")
+    writer.work(tuple(Step(("line " * 50,)) for _ in range(10)))
+    planned = planned_for(writer.dialect, writer.messages, limit_tokens=TINY)
+    compacted = rebuild(writer.dialect, writer.messages, planned, SHORT)
+    assert [role_of(writer.dialect, message) for message in compacted.messages[:2]] == ["user", "assistant"]
+    assert compacted.messages[1] is writer.messages[planned.cut]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -179,3 +202,4 @@ def test_a_host_may_bring_its_own_count_of_tokens():
     assert plan(writer.dialect, messages, limit_tokens=100, estimate=lambda message: 1) is None
     planned = planned_for(writer.dialect, messages, limit_tokens=10, estimate=lambda message: 1)
     assert (planned.tokens, planned.tokens_summarised) == (6, planned.cut)
+    assert planned.kept == ()

@@ -68,14 +68,17 @@ class Writer:
         self.messages.append(said)
         if turn.block:
             self.messages.append(self.dialect.said("user", turn.block))
-        for step in turn.steps:
+        self.work(turn.steps)
+        if turn.answer:
+            self.messages.append(self.dialect.said("assistant", turn.answer))
+
+    def work(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
             ids = [f"call_{self.calls + at}" for at in range(len(step.outputs))]
             self.calls += len(ids)
             self.messages.extend(_STEP[self.name](step, ids))
             if step.block:
                 self.messages.append(self.dialect.said("user", step.block))
-        if turn.answer:
-            self.messages.append(self.dialect.said("assistant", turn.answer))
 
 
 def _chat_step(step: Step, ids: list[str]) -> list[Any]:

@@ -50,10 +50,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Elements from `start` up to `cut` are summarised, with `older` as their base; instructions among them stay."""
+    """Elements from `start` up to `cut` are summarised, with `older` as their base; instructions among them stay.
+
+    `kept` are the places of what the user said in the turn that the cut goes through, with the blocks that follow it.
+    """
 
     start: int
     cut: int
+    kept: tuple[int, ...]
     older: Snapshot | None
     tokens: int
     tokens_summarised: int
@@ -146,9 +150,9 @@ async def summarise(model: ChatModel, request: Sequence[Mapping[str, Any]], *, w
 
 def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapshot: Snapshot) -> Compacted:
     """Instructions, summary, acknowledgement, tail. Untouched when that would be no shorter."""
-    tail = list(messages[planned.cut :])
+    tail = [*(messages[at] for at in planned.kept), *messages[planned.cut :]]
     made: list[object] = [dialect.said("user", snapshot.text)]
-    # Gemini refuses a call that follows words of the model's own; where the tail begins with its, those go on.
+    # Gemini refuses a call that follows words of the model's own.
     if _role_of(dialect.read(tail[0])) != "assistant":
         made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
@@ -161,7 +165,7 @@ def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapsho
         reason=Reason.COMPACTED,
         tokens_before=planned.tokens,
         tokens_after=planned.tokens - planned.tokens_summarised + made_tokens,
-        summarised=planned.cut - len(instructions),
+        summarised=planned.cut - len(instructions) - len(planned.kept),
     )
 
 
@@ -194,8 +198,10 @@ def _plan(dialect: Dialect, messages: Sequence[object], weights: Sequence[int]) 
     if not allowed:
         return None
     cut = _choose_cut(elements, allowed, weights, leading)
-    summarised = sum(weights[at] for at in range(leading, cut) if not _is_system(elements[at]))
-    return Plan(start, cut, older, sum(weights), summarised)
+    kept = _running_turn(elements, start, cut)
+    staying = {*kept, *(at for at in range(cut) if _is_system(elements[at]))}
+    summarised = sum(weights[at] for at in range(leading, cut) if at not in staying)
+    return Plan(start, cut, kept, older, sum(weights), summarised)
 
 
 def _choose_cut(elements: _Elements, allowed: Sequence[int], weights: Sequence[int], leading: int) -> int:
@@ -219,6 +225,29 @@ def _may_begin_at(elements: _Elements, cut: int) -> bool:
     before = (earlier for earlier in reversed(elements[:cut]) if not _is_system(earlier))
     answered = next((earlier for earlier in before if earlier is None or not is_block(earlier)), None)
     return answered is not None and bool(answered.answers)
+
+
+def _running_turn(elements: _Elements, start: int, cut: int) -> tuple[int, ...]:
+    """What the user asks for is not left to a summary; nor is a turn recorded whose question is gone (C1)."""
+    if _role_of(elements[cut]) == "user":
+        return ()
+    first = next((at + 1 for at in range(cut - 1, start - 1, -1) if _is_final(elements, at)), start)
+    kept: list[int] = []
+    for at in range(first, cut):
+        element = elements[at]
+        if element is None or element.role != "user" or element.answers:
+            continue
+        if not is_block(element) or at - 1 in kept:
+            kept.append(at)
+    return tuple(kept)
+
+
+def _is_final(elements: _Elements, at: int) -> bool:
+    """An answer that ends a turn: words without a call, and nothing more of the assistant's after them."""
+    element = elements[at]
+    if element is None or element.role != "assistant" or element.calls or not element.said:
+        return False
+    return _role_of(elements[at + 1]) != "assistant"
 
 
 def _snapshot_at(elements: _Elements, at: int) -> Snapshot | None:
