@@ -101,7 +101,7 @@ class _Figures:
     def of(cls, meter: Meter) -> _Figures:
         return cls(
             meter.create_counter("afterturn.recalls", "{recall}", "Phases of recalls that ended, by outcome."),
-            meter.create_histogram("afterturn.recall.duration", "ms", "From asking to the result."),
+            meter.create_histogram("afterturn.recall.duration", "ms", "From asking to the fast result."),
             meter.create_histogram("afterturn.handed_over.bytes", "By", "The size of a block that was handed over."),
             meter.create_histogram("afterturn.handed_over.tokens", "{token}", "Its size for the model, estimated."),
             meter.create_counter("afterturn.turns", "{turn}", "Turns that ended, by what became of them."),
@@ -115,7 +115,7 @@ class _Figures:
             if data.get("outcome") == "degraded":
                 self.degraded.add(1, {"event": "recall_ended"})
         elif name == "recall_settled":
-            _record(self.recall_milliseconds, data.get("milliseconds"), _labels(data, "phase"))
+            _record(self.recall_milliseconds, data.get("milliseconds"), {})
         elif name == "handed_over":
             _record(self.handed_over_bytes, data.get("bytes"), _labels(data, "point"))
             _record(self.handed_over_tokens, data.get("tokens"), _labels(data, "point"))
