@@ -36,12 +36,14 @@ _TAG_LETTERS = _NOT_LETTER.sub("", "afterturn".translate(_PLAIN))
 _LOOKED_AT_CHARS = (24, 512)
 _JOINERS = "\u200c\u200d"
 _EMOJI_STYLES = "\ufe0e\ufe0f"
+# What Python calls printable though it is not seen: selectors of variants.
+_DRAWN_AS_NOTHING = re.compile("[\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 
 
 def neutralise(text: str) -> str:
     """One line without control, bidirectional, zero-width and tag characters, unable to open or close a tag of ours."""
     line = " ".join(text.split())
-    if not (line.isascii() and line.isprintable()):
+    if not _is_plain(line):
         line = " ".join("".join(_visible(line)).split())
     return _OPENING.sub(_disarm, line)
 
@@ -61,9 +63,14 @@ _INNER_QUOTES = str.maketrans(dict.fromkeys('"\u201c\u201d\u201e\uff02', "'"))
 
 
 def _printable(line: str) -> str:
-    if line.isascii() and line.isprintable():
+    if _is_plain(line):
         return line
     return "\t".join("".join(_visible(part)) for part in line.split("\t"))
+
+
+def _is_plain(line: str) -> bool:
+    """Whether no character in it has to be looked at by itself, which is slow."""
+    return line.isprintable() and (line.isascii() or not _DRAWN_AS_NOTHING.search(line))
 
 
 def _visible(line: str) -> list[str]:
@@ -95,6 +102,8 @@ def _disarm(found: re.Match[str]) -> str:
 
 def _is_tag(line: str, start: int) -> bool:
     """Whether the letters from `start` on are those of our tags, however drawn and whatever is between them."""
+    if line[start : start + 1].isascii() and line[start : start + 1] not in "aA":
+        return False
     for size in _LOOKED_AT_CHARS:
         decomposed = unicodedata.normalize("NFKD", line[start : start + size])
         letters = _NOT_LETTER.sub("", decomposed.casefold().translate(_PLAIN))
