@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from afterturn.base.errors import InvalidInput
-from afterturn.dialects import DIALECTS, find_dialect, get_dialect
+from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
 
 USER = {"role": "user", "content": "hi"}
 RESPONSES_USER = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -106,3 +106,33 @@ def test_a_name_that_is_none_is_answered_with_the_choices():
     with pytest.raises(InvalidInput, match=r"'cohere'.* openai_chat, openai_responses, anthropic, gemini"):
         get_dialect("cohere")
     assert find_dialect([USER], named="cohere") is None
+
+
+@pytest.mark.parametrize(
+    "later, name",
+    [
+        ([USER], "openai_chat"),
+        ([TOOL_CALL], "openai_chat"),
+        ([object()], "openai_chat"),
+        ([CALL_ITEM], "openai_responses"),
+        ([{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}, ANTHROPIC_RESULT], "anthropic"),
+    ],
+)
+def test_a_list_that_could_be_anything_shows_itself_later(later, name):
+    """H1: the next hand-over has the shape of what the model has answered."""
+    begun = find_dialect([USER])
+    assert begun is not None
+    followed = follow_dialect(begun, [USER, *later])
+    assert followed is not None
+    assert followed.name == name
+
+
+def test_what_turns_out_to_be_in_two_formats_gets_no_block():
+    """H1: no block rather than one in the wrong shape."""
+    assert follow_dialect(get_dialect("openai_chat"), [TOOL_CALL, ANTHROPIC_RESULT]) is None
+
+
+def test_following_looks_at_the_newest_only():
+    """R2: a host's step costs the same in a list of a hundred thousand messages."""
+    chat = get_dialect("openai_chat")
+    assert follow_dialect(chat, [CALL_ITEM, *[USER] * 100]) is chat

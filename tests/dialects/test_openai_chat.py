@@ -1,19 +1,14 @@
 """OpenAI chat messages, as dictionaries and as a client library's objects."""
 
 import asyncio
-import copy
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from afterturn.base.terms import content_hash
 from afterturn.base.turns import Point
-from afterturn.dialects import find_dialect
-from afterturn.dialects.dialect import Said
+from afterturn.dialects.dialect import Element, Said
 from afterturn.dialects.history import exchange, find_point, has_open_call, latest_user
 from afterturn.dialects.openai_chat import OpenAIChat
 
@@ -277,83 +272,66 @@ def test_text_of_a_subclass_becomes_plain():
     assert type(read.said[0].text) is str
 
 
-class Counted(Sequence[object]):
-    """A list that counts how many of its elements are touched."""
-
-    def __init__(self, messages: list[object]) -> None:
-        self.messages = messages
-        self.touched = 0
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def __getitem__(self, at):
-        found = self.messages[at]
-        self.touched += len(found) if isinstance(at, slice) else 1
-        return found
-
-
-LONG = 100_000
-
-
-@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
-def test_a_hand_over_looks_at_the_tail_only(filling):
-    """R2: a host's step costs the same in a list of a hundred thousand messages."""
-    messages = Counted([filling] * LONG + [user("question")])
-    find_point(CHAT, messages)
-    find_dialect(messages[-1:])
-    assert messages.touched <= 1100
-
-
-@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
-def test_a_turn_reads_no_more_than_its_own_tail(filling):
-    """C4: recording a turn does not read the conversation before it."""
-    messages = Counted([filling] * LONG + [user("question"), assistant("answer")])
-    assert latest_user(CHAT, messages, keep) == (LONG, "question")
-    assert len(exchange(CHAT, messages, content_hash("question"), keep).messages) == 2
-    assert messages.touched < 20
-
-
-@pytest.mark.parametrize("filling", [user("said before"), SYSTEM, assistant("done"), tool("a"), None])
-def test_a_message_that_is_gone_is_not_looked_for_without_end(filling):
-    """C1: a rewritten list is searched as far back as a turn may reach."""
-    messages = Counted([filling] * LONG)
-    assert exchange(CHAT, messages, content_hash("question"), keep).messages == ()
-    assert messages.touched <= 10_000
-
-
 def test_results_of_a_call_that_is_out_of_sight_are_no_place_for_a_block():
     """H1: rather no block than one between a call and its responses."""
     assert not find_point(CHAT, [assistant(None, "a"), *[tool("b")] * 600])
 
 
-def test_the_hosts_objects_are_never_edited():
-    """H3: everything is read, nothing is changed."""
-    messages = [SYSTEM, user([{"type": "text", "text": "q"}]), assistant(None, "a"), tool("a"), assistant("x")]
-    before = copy.deepcopy(messages)
-    exchange(CHAT, messages, content_hash("q"), str.upper)
-    latest_user(CHAT, messages, str.upper)
-    find_point(CHAT, messages)
-    assert messages == before
-
-
-odd = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["user", "assistant", "tool"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["role", "content", "tool_calls", "id", "text", "type", "tool_call_id"]), inner
-        )
-    ),
-    max_leaves=12,
+@pytest.mark.parametrize(
+    "message, merged",
+    [
+        (user("hi"), user("hi\n\nBLOCK")),
+        (user([{"type": "image_url"}]), user([{"type": "image_url"}, {"type": "text", "text": "BLOCK"}])),
+        (user(["one"]), user(["one", {"type": "text", "text": "BLOCK"}])),
+        (user("hi") | {"name": "ada"}, user("hi\n\nBLOCK") | {"name": "ada"}),
+        (user("  "), None),
+        (user(None), None),
+        (tool("a"), None),
+        (assistant("hi"), None),
+        (SYSTEM, None),
+        (None, None),
+    ],
 )
+def test_a_block_is_merged_into_a_users_message_only(message, merged):
+    """H1: for templates that demand alternating roles."""
+    assert CHAT.merged(message, "BLOCK") == merged
 
 
-@given(st.lists(odd, max_size=6))
-def test_no_list_makes_a_dialect_raise(messages):
-    """§2: turn verbs never raise for what a host puts in its list."""
-    find_dialect(messages)
-    latest_user(CHAT, messages, keep)
-    find_point(CHAT, messages)
-    found = exchange(CHAT, messages, content_hash(""), keep)
-    assert len(found.messages) <= len(messages)
+def test_an_object_is_merged_into_a_copy_of_its_class():
+    """H3: the host's own stays as it was."""
+    text, image = SimpleNamespace(type="text", text="hi"), SimpleNamespace(type="image_url")
+    message = SimpleNamespace(role="user", content=[text, image])
+    merged = CHAT.merged(message, "BLOCK")
+    assert isinstance(merged, SimpleNamespace)
+    assert merged.content == [text, image, SimpleNamespace(type="text", text="BLOCK")]
+    assert message.content == [text, image]
+    assert CHAT.merged(as_object(user("hi")), "BLOCK") == as_object(user("hi\n\nBLOCK"))
+
+
+def test_an_object_that_can_not_be_copied_gets_no_block(caplog):
+    """H3: rather none than one in the host's own object."""
+
+    class Single:
+        role, content = "user", "hi"
+
+        def __copy__(self):
+            raise RuntimeError("there is only one of me")
+
+    assert CHAT.merged(Single(), "BLOCK") is None
+    assert "there is only one of me" in caplog.text
+
+
+def test_what_was_spoken_is_read_and_a_picture_says_nothing():
+    """C1: an assistant's audio comes with its transcript."""
+    spoken = {"role": "assistant", "content": None, "audio": {"id": "x", "transcript": "Hello."}}
+    assert CHAT.read(spoken) == CHAT.read(assistant("Hello."))
+    assert CHAT.read({"role": "assistant", "content": None, "audio": {"id": "x"}}) == Element(())
+    assert CHAT.read(assistant([{"type": "image_url"}])) == Element(())
+    assert CHAT.read(assistant(None)) == Element((Said("assistant", ""),))
+
+
+def test_a_picture_with_our_block_in_it_is_still_the_users():
+    """R6: what was said before it is no new input."""
+    shown = CHAT.merged(user([{"type": "image_url"}]), "BLOCK")
+    messages = [user("first"), assistant("yes"), shown]
+    assert latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) is None

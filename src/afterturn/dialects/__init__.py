@@ -1,7 +1,16 @@
 """One file a message format: how to read a host's messages, and where and how a block goes among them."""
 
-from afterturn.dialects.detection import DIALECTS, find_dialect, get_dialect
+from afterturn.dialects.detection import DIALECTS, find_dialect, follow_dialect, get_dialect
 from afterturn.dialects.dialect import Dialect, Element, ToolDefinition
 from afterturn.dialects.history import Exchange
 
-__all__ = ["DIALECTS", "Dialect", "Element", "Exchange", "ToolDefinition", "find_dialect", "get_dialect"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Element",
+    "Exchange",
+    "ToolDefinition",
+    "find_dialect",
+    "follow_dialect",
+    "get_dialect",
+]

@@ -16,6 +16,7 @@ DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 # A list may hold a hundred thousand messages. Formats do not mix within one; what hosts prepend stands at its start.
 _FIRST = 20
 _NEWEST = 200
+_FOLLOWED = 16
 
 
 def get_dialect(name: str) -> Dialect:
@@ -48,9 +49,24 @@ def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialec
     return None
 
 
+def follow_dialect(dialect: Dialect, messages: Sequence[object]) -> Dialect | None:
+    """`dialect` as long as the newest messages can be in it; else whatever the list has turned out to be in.
+
+    A conversation often begins with messages that could be in several formats. Cheap enough for every hand-over.
+    """
+    if any(dialect.speaks(message) is False for message in messages[-_FOLLOWED:]):
+        return find_dialect(messages)
+    return dialect
+
+
 def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
     """The formats that nothing speaks against, and whether something speaks for them."""
     for dialect in DIALECTS.values():
-        verdicts = {dialect.speaks(message) for message in messages}
-        if False not in verdicts:
-            yield dialect, True in verdicts
+        is_certain = False
+        for message in messages:
+            verdict = dialect.speaks(message)
+            if verdict is False:
+                break
+            is_certain = is_certain or verdict is True
+        else:
+            yield dialect, is_certain

@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 def field(source: object, name: str) -> object:
     """None when there is no such field, or when reading it fails (which is logged)."""
-    return _read(source, name, lambda value: value)
+    return _read(source, name, _as_it_is)
 
 
 def text_field(source: object, name: str) -> str | None:
@@ -31,8 +31,9 @@ def json_field(source: object, name: str) -> str:
 
 def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
     try:
-        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-        return take(value)
+        # Asked first, since it answers at once for what most hosts have.
+        is_mapping = type(source) is dict or isinstance(source, Mapping)
+        return take(source.get(name) if is_mapping else getattr(source, name, None))  # type: ignore[attr-defined]
     except BaseException as error:  # the boundary: a host's object may run any code, and a turn must survive it
         if isinstance(error, KeyboardInterrupt | SystemExit) and _may_be_a_signal():
             raise
@@ -45,7 +46,13 @@ def _may_be_a_signal() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _as_it_is(value: object) -> object:
+    return value
+
+
 def _as_text(value: object) -> str | None:
+    if value is None or type(value) is str:
+        return value
     # An exact string: a subclass could run its own code at each later use.
     return str.__str__(value) if isinstance(value, str) else None
 

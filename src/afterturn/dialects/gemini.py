@@ -57,8 +57,11 @@ class Gemini:
 
 def _user(parts: Sequence[object]) -> Element:
     responses = [response for part in parts if (response := _one_of(part, _RESPONSE)) is not None]
-    text = lines(map(_text, parts))
-    shows_more = any(_one_of(part, _SHOWN) is not None for part in parts)
+    texts = [_text(part) for part in parts]
+    shows_more = any(
+        text is None and _one_of(part, _SHOWN) is not None for part, text in zip(parts, texts, strict=True)
+    )
+    text = lines(texts)
     said = said_by_user(text, shows_more=shows_more) if text or shows_more or not responses else ()
     return Element(
         (*(Said("tool", json_field(response, "response")) for response in responses), *said),
@@ -82,4 +85,9 @@ def _text(part: object) -> str | None:
 
 
 def _one_of(part: object, names: Sequence[str]) -> object | None:
-    return next((found for name in names if (found := field(part, name)) is not None), None)
+    """The first of these that it has. Client libraries' objects have no names with capitals."""
+    is_written = isinstance(part, Mapping)
+    for name in names:
+        if (is_written or name.islower()) and (found := field(part, name)) is not None:
+            return found
+    return None
