@@ -19,7 +19,8 @@ class Carried:
         self._candidates = Candidates(entries)
 
     def put(self, tenant: str, conversation: int, carried: CarriedRow) -> None:
-        kept = replace(carried, candidates=self._candidates.living(tenant, carried.candidates))
+        (living,) = self._candidates.living(tenant, carried.candidates)
+        kept = replace(carried, candidates=living)
         names = names_of(kept.candidates)
         self._session.run(_PUT, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
 
@@ -31,7 +32,7 @@ class Carried:
         if row is None:
             return None
         carried = decode_carried(*row)
-        living = self._candidates.living(tenant, carried.candidates)
+        (living,) = self._candidates.living(tenant, carried.candidates)
         return replace(carried, candidates=living) if living else None
 
     def drop(self, conversation: int, correlation: str) -> bool:

@@ -6,7 +6,7 @@ from afterturn.base.turns import ConversationKey, RecallRow
 from afterturn.stores.sql.candidates import RECALL_COLUMNS, Candidates, decode_recall, encode_recall, names_of
 from afterturn.stores.sql.conversation_keys import ConversationKeys
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.session import Value
 
 _PUT = (
     "INSERT INTO recall "
@@ -30,7 +30,8 @@ class SqlRecalls:
 
     def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
         space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)
-        kept = replace(recall, candidates=self._candidates.living(key.tenant, recall.candidates))
+        (living,) = self._candidates.living(key.tenant, recall.candidates)
+        kept = replace(recall, candidates=living)
         values: list[Value] = [
             space_key,
             conversation,
@@ -59,8 +60,6 @@ class SqlRecalls:
             f"WHERE conversation_key = ? {within} ORDER BY asked_at DESC, key DESC LIMIT ?",
             [*values, limit],
         )
-        return [self._read(key.tenant, row) for row in reversed(rows)]
-
-    def _read(self, tenant: str, row: Row) -> RecallRow:
-        recall = decode_recall(row)
-        return replace(recall, candidates=self._candidates.living(tenant, recall.candidates))
+        recalls = [decode_recall(row) for row in reversed(rows)]
+        living = self._candidates.living(key.tenant, *(recall.candidates for recall in recalls))
+        return [replace(recall, candidates=left) for recall, left in zip(recalls, living, strict=True)]

@@ -4,17 +4,8 @@
 """
 
 from collections.abc import Iterable, Set
-from dataclasses import replace
 
-from afterturn.base.turns import Candidate
-from afterturn.stores.sql.candidates import (
-    RECALL_COLUMNS,
-    decode_carried,
-    decode_recall,
-    encode_carried,
-    encode_recall,
-    names_of,
-)
+from afterturn.stores.sql.candidates import without
 from afterturn.stores.sql.conversation_keys import FIND
 from afterturn.stores.sql.session import Row, Session
 
@@ -42,20 +33,9 @@ class Traces:
 
     def erase_names(self, space_key: int, space: str, refs: Set[str]) -> None:
         """From what the space's own conversations weighed. One look through it, however many are erased."""
-
-        def stays(candidate: Candidate) -> bool:
-            return candidate.space != space or candidate.ref not in refs
-
-        for row in self._weighing("carried", "r.key, r.correlation, r.turn, r.detail", space_key, refs):
-            carried = decode_carried(*row[1:])
-            carried = replace(carried, candidates=tuple(filter(stays, carried.candidates)))
-            self._rewrite("carried", row[0], names_of(carried.candidates), encode_carried(carried))
-        columns = ", ".join(f"r.{column}" for column in RECALL_COLUMNS)
-        for row in self._weighing("recall", f"r.key, {columns}, r.detail", space_key, refs):
-            recall = decode_recall(row[1:])
-            excluded = tuple(ref for ref in recall.excluded if ref not in refs)
-            recall = replace(recall, candidates=tuple(filter(stays, recall.candidates)), excluded=excluded)
-            self._rewrite("recall", row[0], names_of(recall.candidates, excluded), encode_recall(recall))
+        for table in _ASKING:
+            rows = [(*without(detail, space, refs), key) for key, detail in self._weighing(table, space_key, refs)]
+            self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", rows)
 
     def erase_turns(self, tenant: str, turns: Iterable[tuple[str, str, str]]) -> None:
         """What was asked in turns, each by owner, conversation and id: a question is what somebody said."""
@@ -81,17 +61,15 @@ class Traces:
             (value, tenant),
         )
 
-    def _weighing(self, table: str, columns: str, space_key: int, refs: Set[str]) -> list[Row]:
-        """The rows that name one of `refs`; of the others, no more is read than the names."""
+    def _weighing(self, table: str, space_key: int, refs: Set[str]) -> list[Row]:
+        """(key, detail) of the rows that name one of `refs`; of the others, no more is read than the names."""
         rows = self._session.rows(
             f"SELECT r.key, r.names FROM {table} AS r JOIN conversation AS c ON c.key = r.conversation_key "
             "WHERE c.space_key = ?",
             (space_key,),
         )
-        condition, value = self._session.among(
-            "r.key", [key for key, names in rows if not refs.isdisjoint(names.split())]
-        )
-        return self._session.rows(f"SELECT {columns} FROM {table} AS r WHERE {condition}", (value,))
-
-    def _rewrite(self, table: str, key: int, names: str, detail: str) -> None:
-        self._session.run(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", (names, detail, key))
+        keys = [key for key, names in rows if not refs.isdisjoint(names.split())]
+        if not keys:
+            return []
+        condition, value = self._session.among("key", keys)
+        return self._session.rows(f"SELECT key, detail FROM {table} WHERE {condition}", (value,))
