@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
 from afterturn.base.errors import AfterturnError, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, blocking
+from afterturn.context.compaction import Compacted
 from afterturn.memory import (
     CONFIGURED,
-    Handler,
     MemoryHandle,
+    Options,
     Settings,
     Target,
     begin,
     check_messages,
+    chosen,
     resolve_target,
     settings,
 )
-from afterturn.runtime import MemoryCore, Parts
+from afterturn.runtime import MemoryCore
 from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationVerbs
 from afterturn.turn.errands import ToolVerbs
 from afterturn.turn.place import Whereabouts, make_place
 from afterturn.turn.proposals import Occasion
+from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.tools import failure
 from afterturn.turn.turn import M, PhaseName, TurnVerbs
 
@@ -141,6 +144,15 @@ class Conversation(ConversationVerbs):
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
         return Turn(self._core, self._loop.wait(self._core.resume_turn(self._place, id)), None)
 
+    def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
+        """What always stands in the system prompt: context files of trusted `roots`, instructions, lasting memories."""
+        return Standing(self._core.stand(self._place, roots, instructions), self._loop)
+
+    def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
+        """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary."""
+        check_messages(messages)
+        return self._loop.wait(self._core.compact(self._place, list(messages), limit_tokens))
+
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
         return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
@@ -155,6 +167,19 @@ class Tools(ToolVerbs):
             return self._loop.wait(self._core.dispatch(name, arguments))
         except AfterturnError as error:
             return failure(name, error)
+
+
+class Standing(StandingVerbs):
+    """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
+
+    block = blocking(StandingCore.block)
+    appended = blocking(StandingCore.appended)
+    refresh = blocking(StandingCore.refresh)
+    flush = blocking(StandingCore.flush)
+    relevant_context = blocking(StandingCore.relevant_context)
+    project_context = blocking(StandingCore.project_context)
+    task_context = blocking(StandingCore.task_context)
+    search = blocking(StandingCore.search)
 
 
 class Space:
@@ -188,17 +213,9 @@ class Space:
     stats = blocking(SpaceCore.stats)
 
 
-def open(
-    target: Target = CONFIGURED,
-    config: Settings = None,
-    *,
-    tenant: str | None = None,
-    on_event: Handler | None = None,
-    background: bool | None = None,
-    parts: Parts | None = None,
-) -> Memory:
+def open(target: Target = CONFIGURED, config: Settings = None, **options: Unpack[Options]) -> Memory:
     """A memory on a file, to be entered with `with`."""
-    return Memory(target, settings(config, tenant, background=background), parts or Parts(), on_event)
+    return Memory(target, *chosen(config, options))
 
 
 def rescue(

@@ -8,23 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeAlias, Unpack
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
 from afterturn.base.config import Config, default_store, load_config
 from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, awaiting, last_chance
 from afterturn.base.names import check_name
+from afterturn.base.ports import ChatModel
 from afterturn.base.types import Event
+from afterturn.context.compaction import Compacted
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore, ConversationVerbs
 from afterturn.turn.errands import Tools
 from afterturn.turn.place import Place, Whereabouts, make_place
 from afterturn.turn.proposals import Occasion
+from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
 
@@ -174,9 +177,34 @@ class Conversation(ConversationVerbs):
         """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
         return Turn(self._core, await self._loop.run(self._core.resume_turn(self._place, id)), None)
 
+    def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
+        """What always stands in the system prompt: context files of trusted `roots`, instructions, lasting memories."""
+        return Standing(self._core.stand(self._place, roots, instructions), self._loop)
+
+    async def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
+        """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary.
+
+        The list that was given stays as it is. ConfigError without a model or a limit.
+        """
+        check_messages(messages)
+        return await self._loop.run(self._core.compact(self._place, list(messages), limit_tokens))
+
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
         return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
+
+
+class Standing(StandingVerbs):
+    """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
+
+    block = awaiting(StandingCore.block)
+    appended = awaiting(StandingCore.appended)
+    refresh = awaiting(StandingCore.refresh)
+    flush = awaiting(StandingCore.flush)
+    relevant_context = awaiting(StandingCore.relevant_context)
+    project_context = awaiting(StandingCore.project_context)
+    task_context = awaiting(StandingCore.task_context)
+    search = awaiting(StandingCore.search)
 
 
 class Space:
@@ -210,17 +238,31 @@ class Space:
     stats = awaiting(SpaceCore.stats)
 
 
-def open(
-    target: Target = CONFIGURED,
-    config: Settings = None,
-    *,
-    tenant: str | None = None,
-    on_event: Handler | None = None,
-    background: bool | None = None,
-    parts: Parts | None = None,
-) -> Memory:
+class Options(TypedDict, total=False):
+    """How a memory is opened. `model` chooses among what was found, and writes summaries; `on_event` hears of all that
+    memory does; `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
+
+    tenant: str | None
+    on_event: Handler | None
+    background: bool | None
+    model: ChatModel | None
+    parts: Parts | None
+
+
+def open(target: Target = CONFIGURED, config: Settings = None, **options: Unpack[Options]) -> Memory:
     """A memory on a file, to be entered. `None`: the same API with no memory; nothing: the store in the settings."""
-    return Memory(target, settings(config, tenant, background=background), parts or Parts(), on_event)
+    return Memory(target, *chosen(config, options))
+
+
+def chosen(config: Settings, options: Options) -> tuple[Config, Parts, Handler | None]:
+    """What a memory is made of, from the arguments of `open`."""
+    if unknown := set(options) - set(Options.__annotations__):
+        raise TypeError(f"open() has no {', '.join(sorted(unknown))}. It takes {', '.join(Options.__annotations__)}.")
+    parts = options.get("parts") or Parts()
+    if (model := options.get("model")) is not None:
+        parts = replace(parts, model=model)
+    merged = settings(config, options.get("tenant"), background=options.get("background"))
+    return merged, parts, options.get("on_event")
 
 
 def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:

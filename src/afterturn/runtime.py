@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config
+from afterturn.base.config import Config, config_path
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
@@ -33,9 +33,11 @@ from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.errands import Errands
+from afterturn.turn.file_reads import FileReads
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.proposals import ProposalParts, Proposals
 from afterturn.turn.recaller import Recaller
+from afterturn.turn.standing_parts import StandingParts
 from afterturn.turn.tools import ToolParts
 
 logger = logging.getLogger("afterturn")
@@ -74,6 +76,7 @@ class MemoryCore:
         # Apart from each other, so that an embedder that hangs keeps no turn from being written to a file.
         self._worker = parts.worker("afterturn-embed", 1)
         self._files = parts.worker("afterturn-files", 1)
+        self._reads = parts.worker("afterturn-reads", 1)
         self._gate = Gate(config, parts.clock, parts.ids)
         self._lock = threading.Lock()
         self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
@@ -135,6 +138,7 @@ class MemoryCore:
             config,
             events,
             self._errands(store),
+            self._standing(store),
         )
         self._space_parts = SpaceParts(
             chosen,
@@ -150,6 +154,21 @@ class MemoryCore:
             self._out_of_reach,
         )
         self._connected = store is not None
+
+    def _standing(self, store: Store | None) -> StandingParts:
+        parts, config = self._parts, self.config
+        return StandingParts(
+            self.loop,
+            store,
+            FileReads(self._reads, parts.clock),
+            self._supervisor,
+            parts.clock,
+            parts.ids,
+            config,
+            self._events,
+            self._embedding,
+            str(config_path().parent),
+        )
 
     def _errands(self, store: Store | None) -> Errands:
         parts, config, events = self._parts, self.config, self._events
@@ -177,6 +196,8 @@ class MemoryCore:
             undone.append("a file could not be written")
         if self._store is not None:
             await self._store.close(within=left())
+        # A file system that hangs is not waited for: reading promised nothing.
+        self._reads.close(within=0.0)
         if not self._worker.close(within=left()):
             undone.append("the embedder does not end, its thread is left")
         if undone:

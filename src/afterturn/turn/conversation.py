@@ -7,23 +7,36 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Collection, MutableSequence, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, MutableSequence, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, ForkedProcess, InvalidName, MemoryClosed, NotFound
+from afterturn.base.errors import (
+    ConfigError,
+    Conflict,
+    ForkedProcess,
+    InvalidInput,
+    InvalidName,
+    MemoryClosed,
+    NotFound,
+)
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point, TurnRow, TurnStatus
+from afterturn.context.block import block_hash
+from afterturn.context.compaction import Compacted, block_facts, compact
+from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
 from afterturn.turn.epochs import Epochs
 from afterturn.turn.errands import Errands
-from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.handover import Desk, Parcel
 from afterturn.turn.leaving import recording_of
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
+from afterturn.turn.standing import StandingCore
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
@@ -42,6 +55,7 @@ class ConversationCore:
         )
         self._epochs = Epochs(parts, key, self._books)
         self._open_turns: dict[str, TurnState | None] = {}
+        self._standing: StandingCore | None = None
 
     @property
     def desk(self) -> Desk:
@@ -88,15 +102,27 @@ class ConversationCore:
     def reset(self, place: Place) -> None:
         self._parts.loop.post(self._epochs.reset, place)
 
-    def delivered(self, state: TurnState, offer: Offer, point: Point, anchor: str) -> None:
-        """A block really goes into the host's messages (H5)."""
-        block = offer.block
-        row = BlockRow(
-            block.hash, state.id, block.refs, block.size_bytes, self._parts.clock.now(), point, anchor, block.text
-        )
-        state.blocks.append(row)
-        self._epochs.sight.learn([row])
-        self._parts.loop.post(self._epochs.delivered, state, offer, row)
+    def stand(self, place: Place, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]) -> StandingCore:
+        """The standing context from now on. InvalidInput for what is no folders or texts."""
+        self._standing = self._epochs.standing = StandingCore(self._parts.standing, place, roots, instructions)
+        return self._standing
+
+    def take(self, state: TurnState) -> Parcel | None:
+        """What is to be handed over now, to the first who asks: context files that have arrived, and a block (H2)."""
+        arrived = self._standing.take_arrived() if self._standing is not None else None
+        offer = self.desk.take(state)
+        return Parcel(arrived, offer) if arrived or offer else None
+
+    def delivered(self, state: TurnState, parcel: Parcel, point: Point, anchor: str) -> None:
+        """A parcel really goes into the host's messages (H5)."""
+        at = self._parts.clock.now()
+        rows = [
+            BlockRow(block_hash(text), state.id, refs, len(text.encode()), at, point, anchor, text)
+            for text, refs in parcel.blocks
+        ]
+        state.blocks.extend(rows)
+        self._epochs.sight.learn(rows)
+        self._parts.loop.post(self._epochs.delivered, state, parcel, rows)
 
     def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
         """Puts back what a host dropped while it rebuilt its list, and looks into what is gone (H6, H7).
@@ -143,6 +169,35 @@ class ConversationCore:
     @property
     def config(self) -> Config:
         return self._parts.config
+
+    # On memory's loop: what a host without compaction asks for.
+
+    async def compact(self, place: Place, messages: list[object], limit_tokens: int | None) -> Compacted:
+        """Summarises the older part of a history that has grown too long (K1). ConfigError without model or limit."""
+        model, limit = self._parts.recaller.model, limit_tokens or self._parts.config.window_tokens
+        if model is None or limit is None:
+            raise ConfigError(
+                "Compaction needs a model and its limit. Pass `model=` to `open`, or set model_url; and pass "
+                "`limit_tokens=`, or set window_tokens."
+            )
+        dialect = find_dialect(messages, place.dialect)
+        if dialect is None:
+            raise InvalidInput(f"The messages are in no format that memory reads: {', '.join(DIALECTS)}.")
+        facts = block_facts(dialect, messages, self.known_blocks)
+        done = await compact(
+            model, dialect, messages, limit_tokens=limit, facts=facts, within=self._parts.config.model_timeout
+        )
+        self._epochs.emit_here(
+            "history_compacted",
+            reason=done.reason,
+            before=len(messages),
+            after=len(done.messages),
+            tokens_before=done.tokens_before,
+            tokens_after=done.tokens_after,
+        )
+        if done.changed:
+            self._epochs.compacted(place, list(done.messages), "told")
+        return done
 
     # On memory's loop: how turns begin.
 

@@ -5,16 +5,21 @@ Lives on memory's loop; `conversation` is what hosts call.
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
+from afterturn.base.errors import AfterturnError
 from afterturn.base.terms import content_hash
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome
 from afterturn.base.types import Scalar
+from afterturn.context.block import strip_blocks
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.history import latest_user
 from afterturn.turn.bookkeeping import Bookkeeping
-from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.handover import Desk, Parcel
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
@@ -23,6 +28,7 @@ from afterturn.turn.preparing import Question, Reading, Shown, question_for, rea
 from afterturn.turn.recalls import Recalls
 from afterturn.turn.sight import Sight
 from afterturn.turn.speculation import Speculations
+from afterturn.turn.standing import StandingCore
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
@@ -42,6 +48,7 @@ class Epochs:
         self.recalls = Recalls(parts.recaller, books, parts.events, self.desk)
         self._typing = Speculations(parts.recaller, parts.supervisor, parts.ids, self._ledger_of, self.emit_here)
         self.current: TurnState | None = None
+        self.standing: StandingCore | None = None
 
     # A turn's beginning.
 
@@ -96,11 +103,14 @@ class Epochs:
             state.read.settle(True)
             return
         prefetch = state.current
-        reading = await self._look(state, state.dialect, messages)
+        try:
+            reading = await self._look(state, state.dialect, messages)
+        except AfterturnError as error:
+            self._unread(state, state.dialect, messages, error)
+            return
         self._take_in(state, reading)
         if reading.said is not None:
-            at, said = reading.said
-            state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
+            _begin_at(state, messages, *reading.said)
         self.sight.stand(state, state.dialect, messages)
         state.dropped = () if state.began else reading.dropped
         state.read.settle(True)
@@ -111,6 +121,17 @@ class Epochs:
         self.recalls.offer(state)
         if reading.question is not None and recall and not prefetch.fast.consumed:
             await self._recall(state, prefetch, reading.question)
+
+    def _unread(self, state: TurnState, dialect: Dialect, messages: list[object], error: AfterturnError) -> None:
+        """A store that can not be read has degraded the recall, and is asked no more in this epoch (L8)."""
+        logger.warning("a turn can not be read in the store; it goes on without a recall: %s", error)
+        said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=self.sight.blocks))
+        if said is None:
+            return
+        _begin_at(state, messages, *said)
+        question = question_for(said[1], state.place, state.ledger, self._parts.config)
+        if question is not None:
+            self.recalls.fail(state, state.current, question, type(error).__name__)
 
     async def _look(self, state: TurnState, dialect: Dialect | None, messages: list[object]) -> Reading:
         """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
@@ -127,7 +148,7 @@ class Epochs:
         if state.carried is not None:
             for run in state.carried.runs:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
-        elif reading.carried is not None and reading.carried_hits:
+        elif reading.carried is not None and reading.carried_hits and self.recalls.is_waiting(reading.carried):
             question = Question(reading.carried.question, state.place, reading.ledger)
             state.carried = self.recalls.adopt(reading.carried, reading.carried_hits, question)
 
@@ -155,18 +176,25 @@ class Epochs:
         if question is not None:
             await self._recall(state, prefetch, question)
 
-    def delivered(self, state: TurnState, offer: Offer, row: BlockRow) -> None:
-        data: dict[str, Scalar] = {
-            "point": row.point,
-            "memories": len(row.refs),
-            "bytes": row.size_bytes,
-            "tokens": offer.block.tokens,
-        }
-        self.emit("handed_over", state, **data)
-        self.recalls.delivered(state, offer, row)
+    def delivered(self, state: TurnState, parcel: Parcel, rows: list[BlockRow]) -> None:
+        offer, last = parcel.offer, rows[-1]
+        if offer is not None:
+            self.emit(
+                "handed_over",
+                state,
+                point=last.point,
+                memories=len(last.refs),
+                bytes=last.size_bytes,
+                tokens=offer.block.tokens,
+            )
+            self.recalls.delivered(state, offer, last)
         self._parts.recaller.rest()
-        state.ledger = state.ledger.with_blocks([row])
-        self._books.delivered(state, row)
+        state.ledger = state.ledger.with_blocks(rows)
+        for row in rows:
+            self._books.delivered(state, row)
+        self._warn_of_share(state)
+
+    def _warn_of_share(self, state: TurnState) -> None:
         window, share = self._parts.config.window_tokens, self._parts.config.window_share_max
         tokens = state.ledger.size_bytes // _BYTES_PER_TOKEN
         if window is not None and tokens > window * share:
@@ -176,6 +204,8 @@ class Epochs:
         state = self.current if self.current is not None and not self.current.left else None
         self.emit_here("compacted", turn=state.id if state else "", how=how)
         self.recalls.drop_carried("compaction")
+        if self.standing is not None:
+            self._parts.supervisor.start(self.standing.invalidate("compaction"), "standing context after a compaction")
         if state is not None and state.carried is not None:
             self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
         if state is None or messages is None or self._parts.store is None:
@@ -199,7 +229,12 @@ class Epochs:
         dialect = find_dialect(messages, state.place.dialect) or state.dialect
         if dialect is None:
             return
-        reading = await self._look(state, dialect, messages)
+        try:
+            reading = await self._look(state, dialect, messages)
+        except AfterturnError as error:
+            logger.warning("a compacted history can not be read in the store, all of it counts as gone: %s", error)
+            self._cleared(state.place, state)
+            return
         self.sight.learn(reading.blocks.values())
         state.ledger = reading.ledger
         self._lost(state, reading)
@@ -237,7 +272,7 @@ class Epochs:
         if self.current is not None:
             self.recalls.stop_all(self.current, Outcome.CANCELLED, "reset")
             self.current.ledger = Ledger()
-            self.current.standing, self.current.dropped, self.current.texts = {}, (), []
+            self.current.spots, self.current.dropped, self.current.texts = {}, (), []
         self.sight.clear()
         self._books.clear(place, compacted=True)
         self.emit_here("conversation_reset")
@@ -268,3 +303,8 @@ class Epochs:
 
     def emit_here(self, name: str, *, turn: str = "", **data: Scalar) -> None:
         self._parts.events.emit(name, space=self._key.space, conversation=self._key.id, turn=turn, **data)
+
+
+def _begin_at(state: TurnState, messages: Sequence[object], at: int, said: str) -> None:
+    """Where the turn begins in the host's list, by place, by object and by content: hosts rebuild theirs."""
+    state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]

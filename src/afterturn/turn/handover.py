@@ -13,6 +13,8 @@ from afterturn.turn.place import Placement
 from afterturn.turn.prefetch import PhaseRun
 
 M = TypeVar("M")
+# Between two blocks of one element.
+BETWEEN = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,24 @@ class Offer:
     made_at: float
     shown: frozenset[str] = frozenset()
     visible_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What goes into the host's messages as one element: context files that have arrived, and what was recalled."""
+
+    arrived: str | None
+    offer: Offer | None
+
+    @property
+    def blocks(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Each block's text, with the references of the memories that it shows."""
+        files: list[tuple[str, tuple[str, ...]]] = [(self.arrived, ())] if self.arrived else []
+        return [*files, (self.offer.block.text, self.offer.block.refs)] if self.offer else files
+
+    @property
+    def text(self) -> str:
+        return BETWEEN.join(text for text, _ in self.blocks)
 
 
 class Desk:

@@ -13,6 +13,7 @@ from afterturn.base.supervisor import Supervisor
 from afterturn.learn.recorder import Recorder
 from afterturn.turn.errands import Errands
 from afterturn.turn.recaller import Recaller
+from afterturn.turn.standing_parts import StandingParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +30,5 @@ class ConversationParts:
     config: Config
     events: Events
     errands: Errands
+    standing: StandingParts
     busy: set[Any] = field(default_factory=set)

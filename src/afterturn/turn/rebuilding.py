@@ -69,7 +69,7 @@ def missing_from(found: Survey, rows: Sequence[BlockRow]) -> tuple[list[BlockRow
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Spot:
     """Where something stands in the host's list, so that a glance tells whether it still does."""
 
     index: int

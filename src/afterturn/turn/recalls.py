@@ -20,6 +20,8 @@ from afterturn.turn.tracing import Delivery, candidates_of, recall_row
 
 logger = logging.getLogger("afterturn")
 _OFFERED_AGAIN_MAX = 8
+# Of which carried recalls we remember that they have ended: one at a time is carried, and the store is told soon.
+_DROPPED_MAX = 100
 
 Made: TypeAlias = tuple[Block | None, list[PhaseRun]]
 """A block of what the current epoch has found, together with what waited before it."""
@@ -36,6 +38,7 @@ class Recalls:
         self._config = recaller.config
         self._clock = recaller.clock
         self.carried: Prefetch | None = None
+        self._dropped: dict[str, None] = {}
 
     # Asking.
 
@@ -65,6 +68,11 @@ class Recalls:
         self._settle(state, prefetch.fast, prepared.hits, (block, waiting) if speculated is None else None)
         if len(prefetch.runs) > 1:
             await self._refine(state, prefetch, question)
+
+    def fail(self, state: TurnState, prefetch: Prefetch, question: Question, reason: str) -> None:
+        """What is known to be in vain is not asked, and ends as if it had been (L8)."""
+        self._ask(state, prefetch, question)
+        self._degrade(prefetch, reason)
 
     def _ask(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
         prefetch.question = question
@@ -170,7 +178,7 @@ class Recalls:
             else:
                 self._finish(run, Outcome.EMPTY, self._why_nothing(state, run))
             if run.prefetch is state.carried:
-                self._books.drop_carried(run.prefetch.correlation)
+                self._drop(run.prefetch)
 
     # Ending.
 
@@ -190,9 +198,11 @@ class Recalls:
 
     def stop(self, prefetch: Prefetch, outcome: Outcome, reason: str) -> None:
         """Ends what is left of a prefetch, and its task. What it found is not handed over any more (R4)."""
+        carried = [run for run in prefetch.runs if run.stage is Stage.CARRIED]
         for run in prefetch.runs:
-            carried = run.stage is Stage.CARRIED
-            self.end(run, Outcome.UNDELIVERED if carried else outcome, reason)
+            self.end(run, Outcome.UNDELIVERED if run in carried else outcome, reason)
+        if carried:
+            self._drop(prefetch)
         prefetch.let_go()
         if prefetch.task is not None and prefetch.asked:
             prefetch.task.cancel()
@@ -280,8 +290,17 @@ class Recalls:
     def drop_carried(self, reason: str) -> None:
         if self.carried is not None:
             self.stop(self.carried, Outcome.UNDELIVERED, reason)
-            self._books.drop_carried(self.carried.correlation)
             self.carried = None
+
+    def _drop(self, prefetch: Prefetch) -> None:
+        self._dropped[prefetch.correlation] = None
+        while len(self._dropped) > _DROPPED_MAX:
+            del self._dropped[next(iter(self._dropped))]
+        self._books.drop_carried(prefetch.correlation)
+
+    def is_waiting(self, row: CarriedRow) -> bool:
+        """Whether what the store has carried is still to be offered: its end may be on its way there."""
+        return row.correlation not in self._dropped
 
     def adopt(self, row: CarriedRow, hits: tuple[Hit, ...], question: Question) -> Prefetch:
         """What another process, or an earlier day, has carried."""

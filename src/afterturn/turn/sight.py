@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TypeVar
 
 from afterturn.base.turns import BlockRow
 from afterturn.dialects.dialect import Dialect
-from afterturn.turn.handover import put_in
+from afterturn.turn.handover import BETWEEN, put_in
 from afterturn.turn.preparing import in_place
-from afterturn.turn.rebuilding import Standing, missing_from, survey
+from afterturn.turn.rebuilding import Spot, Survey, missing_from, survey
 from afterturn.turn.state import TurnState
 
 M = TypeVar("M")
@@ -44,32 +45,41 @@ class Sight:
 
         On the host's path: a list that only grew costs a glance at each block.
         """
-        standing = state.standing
+        spots = state.spots
         if state.place.is_hidden or (
-            not state.dropped and not state.unsure and all(place.holds(messages) for place in standing.values())
+            not state.dropped and not state.unsure and all(place.holds(messages) for place in spots.values())
         ):
             return [], False
         expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
         found = survey(dialect, messages, self._blocks)
         dropped, lost = missing_from(found, expected)
-        places = sorted(((found.anchors[row.anchor], at, row) for at, row in enumerate(dropped)), reverse=True)
-        placement = state.place.placement
-        put_back = [put_in(dialect, messages, row.text, placement, at=index)[1] for index, _, row in places]
+        # From the end, so that what goes in moves nothing that is still to be found.
+        put_back = [
+            put_in(dialect, messages, text, state.place.placement, at=index)[1]
+            for index, text in _parcels(found, dropped)
+        ]
         state.dropped = ()
         # Whatever is gone is looked into once; until that is done, nothing of it can stand.
         state.reported.update(row.hash for row in lost)
-        state.standing = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
+        state.spots = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
         unsure, state.unsure = state.unsure, False
         return put_back, bool(lost) or unsure
 
     def _rows(self, state: TurnState) -> list[BlockRow]:
-        hashes = [*state.standing, *(row.hash for row in state.dropped)]
+        hashes = [*state.spots, *(row.hash for row in state.dropped)]
         return [row for name in hashes if (row := self._blocks.get(name)) is not None]
 
     @staticmethod
-    def _stand(found: Mapping[str, int], messages: Sequence[object]) -> dict[str, Standing]:
-        return {name: Standing(index, messages[index]) for name, index in found.items()}
+    def _stand(found: Mapping[str, int], messages: Sequence[object]) -> dict[str, Spot]:
+        return {name: Spot(index, messages[index]) for name, index in found.items()}
 
     def stand(self, state: TurnState, dialect: Dialect, messages: Sequence[object]) -> None:
         """Notes where our blocks stand in a list as it was read."""
-        state.standing = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
+        state.spots = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
+
+
+def _parcels(found: Survey, dropped: Sequence[BlockRow]) -> list[tuple[int, str]]:
+    """After which elements which texts go, the last first. Blocks that came as one element go back as one."""
+    places = sorted(dropped, key=lambda row: (found.anchors[row.anchor], row.injected_at))
+    grouped = groupby(places, key=lambda row: (found.anchors[row.anchor], row.injected_at))
+    return [(index, BETWEEN.join(row.text for row in rows)) for (index, _), rows in grouped][::-1]

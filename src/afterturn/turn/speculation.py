@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from afterturn.base.errors import AfterturnError
 from afterturn.base.ports import Ids
 from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
@@ -17,6 +19,7 @@ from afterturn.turn.prefetch import Prefetch
 from afterturn.turn.preparing import Prepared, Question, question_for
 from afterturn.turn.recaller import Recaller
 
+logger = logging.getLogger("afterturn")
 # From how many shared words on the two find the same: one more word at the end, an ending, a typing mistake.
 _CLOSE = 0.75
 
@@ -77,9 +80,13 @@ class Speculations:
 
     async def _run(self, speculation: Speculation) -> None:
         place = speculation.question.place
-        if place.is_hidden:
-            speculation.question = replace(speculation.question, ledger=await self.sight(place))
-        prepared, _ = await self.recaller.find(speculation.question, speculation.correlation, (), visible_bytes=0)
+        try:
+            if place.is_hidden:
+                speculation.question = replace(speculation.question, ledger=await self.sight(place))
+            prepared, _ = await self.recaller.find(speculation.question, speculation.correlation, (), visible_bytes=0)
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("a recall ahead of the user's words failed: %s", type(error).__name__)
+            return
         speculation.prepared.settle(prepared)
 
     async def take(self, prefetch: Prefetch, question: Question) -> Prepared | None:

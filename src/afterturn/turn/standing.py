@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from afterturn.base.errors import AfterturnError, ForkedProcess
+from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import Store, Unit
 from afterturn.base.slot import is_set
 from afterturn.base.turns import StandingRow
@@ -300,6 +301,18 @@ class StandingCore:
 
     def _emit(self, name: str, **data: str | int) -> None:
         self._parts.events.emit(name, space=self.place.owner, conversation=self.place.id, turn="", **data)
+
+
+class StandingVerbs:
+    """What hosts with and without an event loop call alike."""
+
+    def __init__(self, core: StandingCore, loop: PrivateLoop) -> None:
+        self._core = core
+        self._loop = loop
+
+    def touch(self, path: str | os.PathLike[str]) -> None:
+        """The agent works there: context files from there upwards arrive at a later point. Never raises or waits."""
+        self._core.touch(path)
 
 
 def _told(paths: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
-from afterturn.turn.rebuilding import Standing
+from afterturn.turn.rebuilding import Spot
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -22,7 +22,7 @@ class TurnState:
     """`read` settles when memory's loop has read the turn's messages; dialect and user message stand from then on.
 
     `prefetches` are in the order of its epochs, the last one current; `carried` is what an earlier turn left for this
-    one. `standing` tells where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
+    one. `spots` tell where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
     it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it. `began`: the
     model has been called, as far as we know. `recorded` settles when it is known whether the turn was stored.
     `durable`: it is meant to outlive its process.
@@ -47,7 +47,7 @@ class TurnState:
     requeried: set[int] = field(default_factory=set)
     blocks: list[BlockRow] = field(default_factory=list)
     dropped: tuple[BlockRow, ...] = ()
-    standing: dict[str, Standing] = field(default_factory=dict)
+    spots: dict[str, Spot] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
     unsure: bool = False
     began: bool = False

@@ -10,15 +10,16 @@ from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.base.turns import Cause, Phase, Point
+from afterturn.context.block import block_hash
 from afterturn.dialects.detection import certain_dialect, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.delegate import assemble
-from afterturn.turn.handover import Offer, put_in
+from afterturn.turn.handover import BETWEEN, Parcel, put_in
 from afterturn.turn.prefetch import PhaseRun
 from afterturn.turn.proposals import Occasion
-from afterturn.turn.rebuilding import Standing, anchor_at
+from afterturn.turn.rebuilding import Spot, anchor_at
 from afterturn.turn.state import TurnState, snapshot
 
 logger = logging.getLogger("afterturn")
@@ -29,8 +30,6 @@ R = TypeVar("R")
 PhaseName: TypeAlias = Literal["fast", "refined"]
 REFINED_WITHIN = 30.0
 WITHIN_MAX = 86_400.0
-# Blocks follow each other in a prompt that the host writes itself.
-_BETWEEN = "\n\n"
 
 
 def _contained(
@@ -87,16 +86,16 @@ class TurnVerbs:
             return None
         put_back = self._core.mend(self._state, dialect, messages)
         self._state.began = True
-        offer = self._core.desk.take(self._state)
-        return put_back if offer is None else self._hand_over(self._state, offer, dialect, messages, point)
+        parcel = self._core.take(self._state)
+        return put_back if parcel is None else self._hand_over(self._state, parcel, dialect, messages, point)
 
     def _hand_over(
-        self, state: TurnState, offer: Offer, dialect: Dialect, messages: MutableSequence[M], point: Point
+        self, state: TurnState, parcel: Parcel, dialect: Dialect, messages: MutableSequence[M], point: Point
     ) -> M:
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
-        self._core.delivered(state, offer, point, anchor_at(dialect, messages, self._core.known_blocks))
-        index, element = put_in(dialect, messages, offer.block.text, state.place.placement)
-        state.standing[offer.block.hash] = Standing(index, element)
+        self._core.delivered(state, parcel, point, anchor_at(dialect, messages, self._core.known_blocks))
+        index, element = put_in(dialect, messages, parcel.text, state.place.placement)
+        state.spots.update({block_hash(text): Spot(index, element) for text, _ in parcel.blocks})
         return element
 
     def block_now(self) -> str:
@@ -111,11 +110,11 @@ class TurnVerbs:
         state = self._state
         if state is None or self._left:
             return ""
-        offer = self._core.desk.take(state)
-        if offer is not None:
-            self._core.delivered(state, offer, Point.PROMPT, "")
-            state.texts.append(offer.block.text)
-        return _BETWEEN.join(state.texts)
+        parcel = self._core.take(state)
+        if parcel is not None:
+            self._core.delivered(state, parcel, Point.PROMPT, "")
+            state.texts.append(parcel.text)
+        return BETWEEN.join(state.texts)
 
     @_contained
     def interject(self, text: str) -> None:
