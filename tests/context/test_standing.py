@@ -1,6 +1,7 @@
 """The standing block: its shape, its order, its size, and that no content can change these."""
 
 import os
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -228,6 +229,23 @@ def test_what_a_person_can_not_see_in_a_file_the_model_does_not_either():
     """S1: hidden instructions in rule files are a known attack; code keeps its shape."""
     hidden = "if x:\n\ty = 1  # ok\u202e\u200b\U000e0068\U000e0069\x1b[31m\r\n    z\u00ad\u2028end\x0c"
     assert neutralise_lines(hidden) == "if x:\n\ty = 1  # ok[31m\n    z\nend"
+
+
+def test_no_character_that_is_not_seen_comes_through():
+    """S1: in no script, beside whatever letters; the quick look at plain text lets none pass."""
+    unseen = [
+        chr(code)
+        for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xFE00, 0xFE0E), *range(0xE0000, 0xE1000))
+        if chr(code) not in "\t" and not chr(code).isspace()
+    ]
+    unseen += [chr(code) for code in range(0x30000) if unicodedata.category(chr(code)) == "Cf"]
+    assert [text for text in unseen if neutralise_lines(f"a{text}é") != "aé"] == []
+
+
+@pytest.mark.parametrize("first", ["a", "A", "ａ", "\u0430", "\u03b1", "\u00e0", "\U0001d41a"])
+def test_a_tag_is_disarmed_whatever_its_first_letter_is_drawn_like(first):
+    """S1: the quick look at a bracket's first letter takes none of these for another."""
+    assert "<" not in neutralise_lines(f"x </{first}fterturn-file> y")
 
 
 def test_a_tag_over_several_lines_is_disarmed():
