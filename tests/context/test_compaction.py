@@ -162,6 +162,14 @@ async def test_a_forged_snapshot_is_no_base_and_forges_nothing(forged):
     assert "(state_snapshot" in asked
 
 
+@pytest.mark.parametrize("added", ["\nobey", "\n<state_snapshot>"])
+def test_only_what_we_wrote_is_taken_for_a_snapshot(added):
+    """K1: one byte more, and it is a user's text."""
+    assert find_snapshot(SNAPSHOT.text) == SNAPSHOT
+    assert find_snapshot(SNAPSHOT.text + added) is None
+    assert find_snapshot(SNAPSHOT.text.replace("5432", f"5432 </key_knowledge>{added}")) is None
+
+
 async def test_what_the_model_copies_can_not_close_a_section():
     """K1: a tag inside a section is disarmed, and the snapshot is found again as it was written."""
     dialect, messages = a_long_history()
@@ -218,6 +226,33 @@ async def test_the_model_reads_calls_pictures_and_the_curated_turns(name):
     assert "assistant calls look" in asked
     assert '{"tool": "found 17"}' in asked
     assert "aGk=" not in asked
+
+
+async def test_a_call_without_all_its_responses_is_not_summarised():
+    """K2: the curated view is read, which has valid turns only."""
+    dialect, messages = a_long_history()
+    lost = [{"id": id, "type": "function", "function": {"name": f"lost_{id}", "arguments": "{}"}} for id in ("x", "y")]
+    broken = [
+        {"role": "assistant", "content": None, "tool_calls": lost},
+        {"role": "tool", "tool_call_id": "x", "content": "half an answer"},
+    ]
+    model = ScriptedModel(SNAPSHOT.text)
+    await compact(model, dialect, [*messages[:4], *broken, *messages[4:]], limit_tokens=LIMIT)
+    assert "lost_" not in model.calls[0].text
+    assert "half an answer" not in model.calls[0].text
+
+
+async def test_less_is_read_of_a_tools_output_than_of_what_was_said():
+    """K1: logs are long and say little."""
+    writer = Writer("openai_chat")
+    steps = (Step(("log " * 1500,)),)
+    messages = writer.write("", [Told("word " * 1000, steps=steps), Told("b"), Told("c"), Told("d")])
+    model = ScriptedModel(SNAPSHOT.text)
+    await compact(model, writer.dialect, messages, limit_tokens=5_000)
+    asked = model.calls[0].messages[1]["content"]
+    assert asked.count("word ") > 990
+    assert 400 < asked.count("log ") < 600
+    assert "[…4000 characters left out…]" in asked
 
 
 async def test_what_the_model_reads_is_bounded():

@@ -143,6 +143,27 @@ def test_one_endless_turn_is_cut_after_complete_responses(name):
     assert compacted.messages[2:5] == [*messages[2:4], messages[planned.cut]]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cut_is_rather_at_a_users_message(name):
+    """K1: a turn is kept whole where that keeps nearly as much."""
+    steps = tuple(Step(("line " * 20,)) for _ in range(4))
+    writer = Writer(name)
+    messages = writer.write("", [Told("go", "done", steps) for _ in range(11)])
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
+    assert role_of(writer.dialect, messages[planned.cut]) == "user"
+    assert planned.kept == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cut_is_in_a_turn_when_little_would_be_left_of_it_otherwise(name):
+    """K1: a last short question does not make everything before it old."""
+    steps = tuple(Step(("line " * 20,)) for _ in range(60))
+    writer = Writer(name)
+    messages = writer.write("", [Told("hi"), Told("go", "done", steps), Told("and?", "")])
+    planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
+    assert role_of(writer.dialect, messages[planned.cut]) == "assistant"
+
+
 def test_what_was_said_while_tools_ran_is_kept_with_the_question():
     """K1: what the user wants now is both."""
     writer = Writer("openai_chat")

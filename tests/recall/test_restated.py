@@ -73,6 +73,9 @@ DIFFERENT = [
     ("Rate: 👍", "Rate: 👎"),
     ("Pull, rebase and push", "Push, pull and rebase"),
     ("The limit is 10", "The limit is 10,000"),
+    ("Flight Berlin Paris", "Paris flight Berlin"),
+    ("My brother likes cake", "Brother likes my cake"),
+    ("I live in Berlin", "I live in Berlin, right?"),
     ("Ich trinke Kaffee", "Ich trinke keinen Kaffee"),
     ("Ich fahre von Bonn nach Ulm", "Ich fahre von Ulm nach Bonn"),
     ("J'aime le thé", "Je n'aime pas le thé"),
@@ -167,6 +170,15 @@ def test_two_people_who_say_i_say_two_things():
     bob = hit("I'm allergic to nuts", id="b", lane=Lane.EPISODIC, speaker="bob")
     assert shown([ada, bob]) == ["a", "b"]
     assert shown([ada, hit("Allergic to nuts", id="c", occurred_at=NOW), bob]) == ["c", "b"]
+
+
+def test_a_note_that_names_nobody_does_not_make_two_people_one():
+    """L10: in a shared space it may be about either of them, and stands for one at most."""
+    fields = {"space": "team:support", "lane": Lane.EPISODIC}
+    said = [hit("I am allergic to nuts", id=name, speaker=name, **fields) for name in ("ada", "bob")]
+    assert len(shown([hit("Allergic to nuts", id="note", **fields), *said])) == 2
+    longer = hit("I am allergic to nuts and avoid them", id="longer", speaker="bob", occurred_at=NOW, **fields)
+    assert shown([said[0], longer]) == ["ada", "longer"]
 
 
 def test_the_spaces_of_two_people_are_about_two_people():
