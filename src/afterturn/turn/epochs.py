@@ -163,7 +163,7 @@ class Epochs:
         if self.current is not state or state.left:
             prefetch.let_go()
             return
-        self.recalls.stop_flight(state, Outcome.SUPERSEDED, "new_query")
+        self.recalls.give_way(state, prefetch)
         prefetch.task = self._parts.supervisor.start(self._follow(state, prefetch, text), f"epoch of turn {state.id}")
         prefetch.task.add_done_callback(lambda _: self._ran(prefetch))
 

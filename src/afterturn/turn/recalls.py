@@ -207,12 +207,12 @@ class Recalls:
         if prefetch.task is not None and prefetch.asked:
             prefetch.task.cancel()
 
-    def stop_flight(self, state: TurnState, outcome: Outcome, reason: str) -> None:
-        """Ends what has not settled; what has stays to be handed over (R3)."""
-        for prefetch in state.prefetches:
+    def give_way(self, state: TurnState, to: Prefetch) -> None:
+        """Ends what was asked before it and has not settled; what has stays to be handed over (R3)."""
+        for prefetch in state.prefetches[: state.prefetches.index(to)]:
             for run in prefetch.runs:
                 if run.stage is Stage.ASKED:
-                    self.end(run, outcome, reason)
+                    self.end(run, Outcome.SUPERSEDED, "new_query")
             if prefetch.task is not None and prefetch.asked and all(run.ended or run.hits for run in prefetch.runs):
                 prefetch.task.cancel()
 
