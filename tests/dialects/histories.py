@@ -113,6 +113,15 @@ SYSTEM: Mapping[str, Written] = {
 }
 
 
+RESULTS: Mapping[str, dict[str, Any]] = {
+    "openai_chat": {"role": "tool", "tool_call_id": "a", "content": "x"},
+    "openai_responses": {"type": "function_call_output", "call_id": "a", "output": "x"},
+    "anthropic": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
+    "gemini": {"role": "user", "parts": [{"function_response": {"name": "a", "response": {"result": "x"}}}]},
+}
+"""A response whose call is elsewhere."""
+
+
 def _chat(turn: Turn) -> Written:
     shown: list[dict[str, Any]] = [{"type": "text", "text": turn.text}]
     if turn.image:

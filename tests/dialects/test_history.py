@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 
 import pytest
-from histories import NAMES, Turn, histories, turns, write
+from histories import NAMES, RESULTS, Turn, histories, turns, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,18 +38,13 @@ class Counted(Sequence[object]):
         return found
 
 
-CHAT_TOOL = {"role": "tool", "tool_call_id": "a", "content": "x"}
-RESPONSES_OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "x"}
-ANTHROPIC_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
-GEMINI_RESPONSE = {"role": "user", "parts": [{"function_response": {"name": "a", "response": {"result": "x"}}}]}
-RESULT = dict(zip(NAMES, [CHAT_TOOL, RESPONSES_OUTPUT, ANTHROPIC_RESULT, GEMINI_RESPONSE], strict=True))
 QUESTION, ANSWER, STRANGER, TOOL = "question", "answer", "stranger", "tool"
 fillings = pytest.mark.parametrize("filling", [QUESTION, ANSWER, STRANGER, TOOL])
 
 
 def filled(name: str, filling: str) -> list[object]:
     before = write(name, [Turn("said before", answer="answered before")])
-    return [{QUESTION: before[0], ANSWER: before[1], STRANGER: None, TOOL: RESULT[name]}[filling]] * LONG
+    return [{QUESTION: before[0], ANSWER: before[1], STRANGER: None, TOOL: RESULTS[name]}[filling]] * LONG
 
 
 @formats

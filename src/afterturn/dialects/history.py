@@ -11,6 +11,7 @@ from itertools import dropwhile, islice
 from afterturn.base.terms import content_hash
 from afterturn.base.turns import Message, Point
 from afterturn.dialects.dialect import Dialect, Element, Strip
+from afterturn.dialects.parts import made_like
 
 _RESPONSES_LOOKED_AT = 512
 _TURN_MESSAGES_MAX = 10_000
@@ -89,13 +90,32 @@ def find_point(dialect: Dialect, messages: Sequence[object]) -> Point | None:
     return Point.TOOL_RESULT if last.role == "tool" else Point.USER_MESSAGE
 
 
+def new_element(dialect: Dialect, messages: Sequence[object], text: str) -> object:
+    """A user's message with this text: an object of the class that the newest user's element has, else a mapping.
+
+    Gemini's own loops hold objects, and read their fields.
+    """
+    said = dialect.said("user", text)
+    for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
+        element = dialect.read(message)
+        if element is not None and element.role in ("user", "tool"):
+            wanted = dialect.read(said)
+            return next((made for made in made_like(message, said) if dialect.read(made) == wanted), said)
+    return said
+
+
 def exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:
     """The turn that began with the last user message of that content hash.
 
     Text that an assistant wrote beside a call is kept (the user has read it); a call alone is not.
     """
     start = _find_user(dialect, messages, user_hash, strip)
-    if start is None:
+    return Exchange((), ends_complete=False) if start is None else exchange_from(dialect, messages, start, strip)
+
+
+def exchange_from(dialect: Dialect, messages: Sequence[object], start: int, strip: Strip) -> Exchange:
+    """The turn whose user message stands at `start`: the same words may be said twice in a turn."""
+    if not messages:
         return Exchange((), ends_complete=False)
     # What stands before the user's words in their own element are responses to an earlier turn's calls.
     said = dropwhile(lambda message: message.role != "user", spoken(dialect, messages[start:]))

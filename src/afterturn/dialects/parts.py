@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from afterturn.dialects.dialect import Said
@@ -52,6 +52,22 @@ def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> 
         return _with(message, name, f"{content}\n\n{text}") if content.strip() else None
     parts = list_field(message, name)
     return _with(message, name, [*parts, _like(parts[-1], part)]) if parts else None
+
+
+def made_like(sample: object, mapping: Mapping[str, Any]) -> Iterator[object]:
+    """The mapping as an object of the sample's class, and of those that it derives from, where they validate it."""
+    for kind in type(sample).__mro__:
+        validate = getattr(kind, "model_validate", None)
+        if not callable(validate):
+            continue
+        try:
+            made = validate(mapping)
+        except (TypeError, ValueError):
+            continue  # it wants more than a message has
+        except Exception:  # the boundary: a host's class may run any code, and a mapping takes the object's place
+            logger.exception("A %s could not be made of a block", kind.__name__)
+            continue
+        yield made
 
 
 def _with(message: object, name: str, value: object) -> object | None:
