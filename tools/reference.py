@@ -101,7 +101,7 @@ without `await`. Times are Unix seconds, or datetimes with a time zone where the
 {values}"""
 
 
-SHOWN_OBJECTS = (memory.Memory, memory.Conversation, turn.Turn, errands.Tools, memory.Space)
+SHOWN_OBJECTS = (memory.Memory, memory.Conversation, turn.Turn, memory.Standing, errands.Tools, memory.Space)
 SHOWN_VALUES = (
     types.Entry,
     types.Added,
@@ -154,7 +154,7 @@ def _signature(verb: Callable[..., object]) -> str:
     return f"({', '.join(parameters)})"
 
 
-EXPANDED = {"fields": DraftFields, "where": Whereabouts}
+EXPANDED = {"fields": DraftFields, "where": Whereabouts, "options": memory.Options}
 
 
 def _default(value: object) -> str:
