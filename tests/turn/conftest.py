@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from spoken import OpenMemory, Told
+from staged import Stage
 
 import afterturn
 from afterturn.testing.clock import ManualClock
@@ -19,6 +20,11 @@ def told() -> Told:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, told: Told, clock: ManualClock) -> Stage:
+    return Stage(tmp_path / "memory.db", told, clock)
 
 
 @pytest.fixture
