@@ -54,11 +54,16 @@ DENIALS = frozenset(
     никогда
     """.split()
 )
-_QUALIFIES = DENIALS | frozenset(
-    """
-    if when while until before after or would could should might may was were had did used hope guess think maybe
+_CONDITIONS = frozenset("if when while unless until before after".split())
+_QUALIFIES = (
+    DENIALS
+    | _CONDITIONS
+    | frozenset(
+        """
+    or would could should might may was were had did used hope guess think maybe
     perhaps probably supposedly allegedly
     """.split()
+    )
 )
 _SAME = {
     word: group.split()[0]
@@ -109,6 +114,9 @@ _CLAUSE_END = re.compile(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$
 _SIGN = re.compile(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
 _WRITTEN_WORD = re.compile(r"\b[^\W\d_]\w*")
 _PLAIN_CAPITAL = re.compile(r"\b[A-Z]\w*")
+# In the middle of a sentence: gate A, the WHO, "I work in IT". They would fold to words that tell nothing.
+_CAPITALS = re.compile(r"(?<=[\w,;:)/-] )(?!I\b)[A-Z]{1,4}\b(?!['’])")
+_CAPITALS_WORD = "caps0x"
 _BREAK = "clausebreak"
 _SIGN_WORD = "sign0x"
 _ASKS = re.compile(r"[?？؟]")
@@ -149,6 +157,9 @@ class Wording:
     def only_adds(self, opening: tuple[str, ...]) -> bool:
         """Whether what follows neither denies nor limits the opening, and brings in no name and no number."""
         rest = self.steps[len(opening) :]
+        if not _CONDITIONS.isdisjoint(opening):
+            # "If it rains" is not what "if it rains and I am late" says.
+            return False
         new_names = self.names.intersection(rest).difference(opening)
         return not new_names and not any(step in _QUALIFIES or _has_digit(step) for step in rest)
 
@@ -178,11 +189,17 @@ def _voice(entry: Entry) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    marked = _CLAUSE_END.sub(f" {_BREAK} ", text)
+    marked = text if text.isupper() else _CAPITALS.sub(_kept_capitals, text)
+    marked = _CLAUSE_END.sub(f" {_BREAK} ", marked)
     marked = _SIGN.sub(lambda sign: " " + "".join(map(_sign_word, sign.group())) + " ", marked)
     if not marked.isascii():
         marked = "".join(_sign_word(mark) if _is_symbol(mark) else mark for mark in marked)
     return words(marked)
+
+
+def _kept_capitals(found: re.Match[str]) -> str:
+    folded = found.group().lower()
+    return f"{_CAPITALS_WORD}{folded}" if folded in STOP_WORDS or folded in _UNTOLD else found.group()
 
 
 def _sign_word(mark: str) -> str:
