@@ -10,16 +10,15 @@ from afterturn.base.config import Config
 from afterturn.base.events import Events
 from afterturn.base.ports import ChatModel, Clock, Store, Unit
 from afterturn.base.turns import Phase
-from afterturn.base.types import Excerpt, Hit
-from afterturn.context.block import Block, bullet
+from afterturn.base.types import Hit
+from afterturn.context.age import describe_age
+from afterturn.context.author import describe_author
+from afterturn.context.block import Block
+from afterturn.context.neutral import neutralise
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.selector import select
-from afterturn.recall.window import best_window
 from afterturn.turn.preparing import Asking, Prepared, Question, compose, prepare
 from afterturn.turn.state import TurnState
-
-# What a model is shown of a memory while it chooses: enough to tell what it is about.
-_EXCERPT_BYTES = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ class Recaller:
         return tuple(Phase) if self.config.refined and self.model is not None else (Phase.FAST,)
 
     async def find(
-        self, question: Question, correlation: str, waiting: Sequence[Hit], *, visible_bytes: int
+        self, question: Question, correlation: str, waiting: Sequence[Hit], *, visible_bytes: int, now: float
     ) -> tuple[Prepared, Block | None]:
         """The fast phase, and the block that it makes together with what waits to be handed over already."""
-        config, now = self.config, self.clock.now()
+        config = self.config
         async with asyncio.timeout(config.recall_timeout):
             asking = await self._asking(question, correlation, now)
 
@@ -63,7 +62,8 @@ class Recaller:
         now = self.clock.now()
 
         def line(hit: Hit) -> str:
-            return bullet(Excerpt(hit, best_window(hit.entry.text, hit.terms, _EXCERPT_BYTES)), now=now)
+            entry = hit.entry
+            return f"{describe_age(entry.occurred_at, now)}, {describe_author(entry)}: {neutralise(entry.text)}"
 
         async with asyncio.timeout(self.config.model_timeout):
             return await select(self.model, question.text, hits, entries_max=self.config.recall_entries_max, line=line)

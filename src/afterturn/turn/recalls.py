@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TypeAlias
+from dataclasses import dataclass
 
+from afterturn.base.errors import ModelError
 from afterturn.base.events import Events
 from afterturn.base.turns import BlockRow, CarriedRow, Cause, Outcome, Phase
 from afterturn.base.types import Hit, Lane
@@ -23,8 +24,16 @@ _OFFERED_AGAIN_MAX = 8
 # Of which carried recalls we remember that they have ended: one at a time is carried, and the store is told soon.
 _DROPPED_MAX = 100
 
-Made: TypeAlias = tuple[Block | None, list[PhaseRun]]
-"""A block of what the current epoch has found, together with what waited before it."""
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A block of what is ready, or None when nothing fits, and what it was made by; `Offer` says more."""
+
+    block: Block | None
+    runs: tuple[PhaseRun, ...]
+    made_at: float
+    visible_bytes: int
+    shown: frozenset[str] = frozenset()
 
 
 class Recalls:
@@ -47,13 +56,15 @@ class Recalls:
     ) -> None:
         """Settles both phases, whatever happens. A failure is warned about and leaves the turn whole (L8)."""
         self._ask(state, prefetch, question)
-        waiting, block, prepared = self._waiting(state), None, speculated
+        waiting, made, prepared = self._waiting(state), None, speculated
         try:
             if prepared is None:
                 hits = [hit for run in waiting for hit in run.hits]
+                now, visible_bytes = self._clock.now(), state.ledger.size_bytes
                 prepared, block = await self._recaller.find(
-                    question, prefetch.correlation, hits, visible_bytes=state.ledger.size_bytes
+                    question, prefetch.correlation, hits, visible_bytes=visible_bytes, now=now
                 )
+                made = Made(block, (*waiting, prefetch.fast), now, visible_bytes)
         except TimeoutError:
             self._degrade(prefetch, "timeout")
             return
@@ -65,7 +76,7 @@ class Recalls:
         self._tell_settled(state, prefetch)
         if prepared.exhausted:
             self._exhausted(state)
-        self._settle(state, prefetch.fast, prepared.hits, (block, waiting) if speculated is None else None)
+        self._settle(state, prefetch.fast, prepared.hits, made)
         if len(prefetch.runs) > 1:
             await self._refine(state, prefetch, question)
 
@@ -90,8 +101,8 @@ class Recalls:
         try:
             chosen = await self._recaller.refine(question, found.hits)
         except Exception as error:  # noqa: BLE001  the boundary: a model may do anything, and the fast recall stands
-            reason = "timeout" if isinstance(error, TimeoutError) else type(error).__name__
-            logger.warning("a recall was not refined (%s): %s", reason, error)
+            reason = _reason(error)
+            logger.warning("a recall was not refined: %s", reason)
             self._emit("refined_failed", state, correlation=prefetch.correlation, reason=reason)
             self.end(run, Outcome.DEGRADED, reason)
             return
@@ -135,24 +146,23 @@ class Recalls:
             if not ready:
                 self._desk.put(state, None)
                 return
-            now = self._clock.now()
-            if made is not None and [*made[1], state.current.fast] == ready:
-                block = made[0]
-            else:
-                block = self._composed(state, ready, now)
-            if block is None:
+            if made is None or made.runs != tuple(ready):
+                made = self._composed(state, ready)
+            if made.block is None:
                 for run in ready:
                     self.end(run, Outcome.EMPTY, self._why_nothing(state, run))
                 return
-            ledger = state.ledger
-            if self._desk.put(state, Offer(block, tuple(ready), now, ledger.refs, ledger.size_bytes)):
+            if self._desk.put(state, Offer(made.block, made.runs, made.made_at, made.shown, made.visible_bytes)):
                 return
+            made = None
 
-    def _composed(self, state: TurnState, ready: Iterable[PhaseRun], now: float) -> Block | None:
+    def _composed(self, state: TurnState, ready: Iterable[PhaseRun]) -> Made:
         """What the model chose comes before the rest of its epoch."""
         by_choice = sorted(ready, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
-        hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in state.ledger.refs]
-        return compose(hits, self._config, visible_bytes=state.ledger.size_bytes, now=now) if hits else None
+        now, ledger = self._clock.now(), state.ledger
+        hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in ledger.refs]
+        block = compose(hits, self._config, visible_bytes=ledger.size_bytes, now=now) if hits else None
+        return Made(block, tuple(by_choice), now, ledger.size_bytes, ledger.refs)
 
     def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
         shown = all(hit.entry.ref in state.ledger.refs for hit in run.hits)
@@ -173,10 +183,11 @@ class Recalls:
     def delivered(self, state: TurnState, offer: Offer, row: BlockRow) -> None:
         """The host has taken an offer: its phases were claimed there, and end here."""
         for place, run in enumerate(offer.runs):
+            delivery = Delivery(row, offer, place)
             if any(hit.entry.ref in row.refs for hit in run.hits):
-                self._finish(run, Outcome.DELIVERED, row.point, Delivery(row, offer, place))
+                self._finish(run, Outcome.DELIVERED, row.point, delivery)
             else:
-                self._finish(run, Outcome.EMPTY, self._why_nothing(state, run))
+                self._finish(run, Outcome.EMPTY, self._why_nothing(state, run), delivery)
             if run.prefetch is state.carried:
                 self._drop(run.prefetch)
 
@@ -336,3 +347,10 @@ class Recalls:
     def _emit(self, name: str, state: TurnState, **data: str | int | float) -> None:
         place = state.place
         self._events.emit(name, space=place.owner, conversation=place.id, turn=state.id, **data)
+
+
+def _reason(error: Exception) -> str:
+    """Not its message: a server's words may quote what it was shown."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return error.reason if isinstance(error, ModelError) else type(error).__name__
