@@ -120,8 +120,10 @@ class Candidate:
 class RecallRow:
     """One phase of one recall as it went, for `afterturn trace` and `afterturn replay`.
 
-    `excluded` are the references and `visible` the content hashes that the model saw already; `settings` those that
-    shaped the block; `carried` says that it was handed over in a later turn than `turn`, or was meant to be.
+    `excluded` are the references and `visible` the content hashes that the model saw already. `terms` are those of the
+    question that were found, `candidates` what was to be handed over, in its order, then the others; `settings` those
+    that shaped the block. `block` is what it was weighed for, in the turn `delivered_in`: whether something of it was
+    shown there is what `outcome` tells.
     """
 
     correlation: str
@@ -139,6 +141,7 @@ class RecallRow:
     excluded: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
     visible_bytes: int = 0
+    terms: tuple[str, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     point: str = ""

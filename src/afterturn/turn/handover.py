@@ -19,9 +19,9 @@ BETWEEN = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A block that is ready, and the phases whose results are in it.
+    """A block that is ready, and the phases whose results it was made of, in the order in which they were weighed.
 
-    `made_at` is the time its ages are told from; `shown` and `visible_bytes` are what was in sight then.
+    `made_at` is the time its ages are told from, `visible_bytes` what was in sight then; `shown` was left out for that.
     """
 
     block: Block

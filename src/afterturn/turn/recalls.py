@@ -203,9 +203,10 @@ class Recalls:
             return
         run.move(Stage.ENDED)
         run.outcome, run.reason = outcome, reason
-        run.settled.settle(False)
         if run.prefetch.asked:
             self._books.ended(run, recall_row(run, self._config, delivery))
+        # Last: whoever waited for it may ask at once how it ended.
+        run.settled.settle(False)
 
     def stop(self, prefetch: Prefetch, outcome: Outcome, reason: str) -> None:
         """Ends what is left of a prefetch, and its task. What it found is not handed over any more (R4)."""

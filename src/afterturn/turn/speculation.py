@@ -83,7 +83,10 @@ class Speculations:
         try:
             if place.is_hidden:
                 speculation.question = replace(speculation.question, ledger=await self.sight(place))
-            prepared, _ = await self.recaller.find(speculation.question, speculation.correlation, (), visible_bytes=0)
+            now = self.recaller.clock.now()
+            prepared, _ = await self.recaller.find(
+                speculation.question, speculation.correlation, (), visible_bytes=0, now=now
+            )
         except (AfterturnError, TimeoutError) as error:
             logger.warning("a recall ahead of the user's words failed: %s", type(error).__name__)
             return

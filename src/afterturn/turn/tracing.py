@@ -12,6 +12,8 @@ from afterturn.turn.handover import Offer
 from afterturn.turn.prefetch import PhaseRun
 
 SHOWN, FLOOR, BUDGET, RESTATED, VISIBLE = "shown", "floor", "budget", "restated", "visible"
+# Of what was carried: changed, deleted or come into sight before it could be handed over.
+STALE = "stale"
 # What shapes a block, so that `afterturn replay` can make it again, or make another.
 SHAPING = (
     "recall_entries_max",
@@ -25,7 +27,7 @@ SHAPING = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How a phase reached the model: in which block, of which offer, and as which of the results in it."""
+    """What a phase was handed over with: which block, of which offer, and as which of the results in it."""
 
     row: BlockRow
     offer: Offer
@@ -39,7 +41,10 @@ def candidates_of(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
 
 
 def recall_row(run: PhaseRun, config: Config, delivery: Delivery | None) -> RecallRow:
-    """Of a phase that has ended. `made_at` and `order` among the settings say how its block was put together."""
+    """Of a phase that has ended. `made_at` and `order` among the settings say how its block was put together.
+
+    One that was weighed for a block and has nothing in it names that block too: it may have shaped it.
+    """
     prefetch, question, prepared = run.prefetch, run.prefetch.question, run.prefetch.prepared
     assert question is not None
     assert prefetch.asked_at is not None
@@ -47,6 +52,9 @@ def recall_row(run: PhaseRun, config: Config, delivery: Delivery | None) -> Reca
     settings: dict[str, Scalar] = {name: getattr(config, name) for name in SHAPING}
     if prefetch.speculated:
         settings["speculated"] = True
+    if prepared is not None and prepared.exhausted:
+        settings["exhausted"] = True
+    weighed = _weighed(run)
     row = RecallRow(
         correlation=prefetch.correlation,
         turn=prefetch.turn,
@@ -63,7 +71,8 @@ def recall_row(run: PhaseRun, config: Config, delivery: Delivery | None) -> Reca
         excluded=tuple(sorted(question.ledger.refs)),
         visible=tuple(sorted(question.ledger.message_hashes)),
         visible_bytes=question.ledger.size_bytes,
-        candidates=_judged(run, config, delivery),
+        terms=tuple(sorted({term for hit in weighed for term in hit.terms})),
+        candidates=_judged(run, weighed, config, delivery),
         settings=settings,
     )
     return row if delivery is None else _delivered(row, delivery)
@@ -82,24 +91,41 @@ def _delivered(row: RecallRow, delivery: Delivery) -> RecallRow:
     )
 
 
-def _judged(run: PhaseRun, config: Config, delivery: Delivery | None) -> tuple[Candidate, ...]:
+def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
+    """What was to be handed over, in its order; then what was left out before."""
     prepared = run.prefetch.prepared
-    weighed = prepared.found.hits if prepared is not None and run.phase is Phase.FAST else run.hits
-    restated = prepared.restated if prepared is not None else {}
+    found = prepared.found.hits if prepared is not None and run.phase is Phase.FAST else ()
+    offered = {hit.entry.ref for hit in run.hits}
+    return (*run.hits, *(hit for hit in found if hit.entry.ref not in offered))
 
-    def decision(hit: Hit) -> str:
-        ref = hit.entry.ref
-        if ref in restated:
-            return RESTATED
-        if run.phase is Phase.FAST and hit.score < config.recall_score_min:
-            return FLOOR
-        if delivery is None:
-            return BUDGET if run.outcome is Outcome.EMPTY and run.reason == BUDGET else ""
-        if ref in delivery.row.refs:
-            return SHOWN
-        return VISIBLE if ref in delivery.offer.shown else BUDGET
 
+def _judged(
+    run: PhaseRun, weighed: tuple[Hit, ...], config: Config, delivery: Delivery | None
+) -> tuple[Candidate, ...]:
+    decisions = [_left_out(run, hit, config) or _handed_over(run, hit, delivery) for hit in weighed]
     return tuple(
-        replace(candidate, decision=decision(hit))
-        for candidate, hit in zip(candidates_of(weighed), weighed, strict=True)
+        replace(candidate, decision=decision)
+        for candidate, decision in zip(candidates_of(weighed), decisions, strict=True)
     )
+
+
+def _left_out(run: PhaseRun, hit: Hit, config: Config) -> str:
+    """Why it was not among what was to be handed over; blank when it was."""
+    prepared = run.prefetch.prepared
+    if prepared is None or any(hit.entry.ref == offered.entry.ref for offered in run.hits):
+        return ""
+    if hit.entry.ref in prepared.restated:
+        return RESTATED
+    if hit.score < config.recall_score_min:
+        return FLOOR
+    return STALE
+
+
+def _handed_over(run: PhaseRun, hit: Hit, delivery: Delivery | None) -> str:
+    if delivery is not None:
+        if hit.entry.ref in delivery.row.refs:
+            return SHOWN
+        return VISIBLE if hit.entry.ref in delivery.offer.shown else BUDGET
+    if run.outcome is Outcome.EMPTY and run.reason in (BUDGET, "already_visible"):
+        return BUDGET if run.reason == BUDGET else VISIBLE
+    return ""

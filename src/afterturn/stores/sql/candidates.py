@@ -15,7 +15,7 @@ from afterturn.stores.sql.session import Row
 RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
 """The fields of a recall row that have columns of their own."""
 _CANDIDATE = tuple(item.name for item in fields(Candidate))
-_TUPLES = ("reads", "missing", "excluded", "visible")
+_TUPLES = ("reads", "missing", "excluded", "visible", "terms")
 
 
 class Candidates:
