@@ -406,6 +406,27 @@ def test_touching_from_many_threads_loses_nothing(host: Host, root: Path):
     assert [text.count(f"number {at}!") for at in range(40)] == [1] * 40
 
 
+def test_what_is_taken_while_more_is_rendered_does_not_come_again(
+    host: Host, root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """S3: once; and a host that asks all the time keeps nothing from arriving."""
+    core = host.core(root)
+    core.touch("src/x.py")
+    assert host.run(core.flush(within=WITHIN))
+    honest, taken = arrivals.render_arrived, []
+
+    def taken_meanwhile(*values: Any) -> Any:
+        taken.append(core.take_arrived())
+        return honest(*values)
+
+    monkeypatch.setattr(arrivals, "render_arrived", taken_meanwhile)
+    core.touch("docs/x.md")
+    assert host.run(core.flush(within=WITHIN))
+    monkeypatch.undo()
+    text = "".join(filter(None, [*taken, core.take_arrived()]))
+    assert [text.count(f"rules of {name}\n") for name in ("src", "docs")] == [1, 1]
+
+
 class Rude:
     def __fspath__(self) -> str:
         raise RuntimeError("no")

@@ -63,8 +63,9 @@ class Arrivals:
         """What waits, to the first who asks."""
         with self._lock:
             text = self._block.text
+            # Asking in vain changes nothing: a host that asks all the time must not keep a block from being made.
+            self._changes += bool(self._files)
             self._files, self._block = (), StandingBlock()
-            self._changes += 1
         return text or None
 
     def came(self) -> tuple[str, ...]:
