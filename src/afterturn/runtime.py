@@ -325,9 +325,15 @@ class MemoryCore:
         return self._store
 
     async def _warm(self) -> None:
-        if self._embedding is not None:
-            await self._embedding.warm_up(self.config.index_bytes_max, self._parts.clock.now())
-            self._jobs.wake()
+        while self._embedding is not None:
+            try:
+                await self._embedding.warm_up(self.config.index_bytes_max, self._parts.clock.now())
+            except StoreError as error:
+                logger.warning("vectors have to wait, the store can not be written: %s", error)
+                await asyncio.sleep(SCRUB_AGAIN)
+            else:
+                self._jobs.wake()
+                return
 
     async def _run_jobs(self) -> None:
         while True:

@@ -61,12 +61,17 @@ class Bookkeeping:
 
     async def end_turn(self, state: TurnState, status: TurnStatus) -> None:
         key, at = self.key, self.clock.now()
+        # The store may have refused them when they were injected, and they are still in the host's list.
+        blocks = [replace(row, text="") for row in state.blocks]
         await state.stored.wait(within=self.config.busy_timeout)
+
+        def work(unit: Unit) -> None:
+            for row in blocks:
+                unit.conversations.add_block(key, row)
+            unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False)
+
         if state.read.peek():
-            await self._written(
-                lambda unit: unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False),
-                f"the end of turn {state.id!r}",
-            )
+            await self._written(work, f"the end of turn {state.id!r}")
 
     def abandon_turn(self, turn_id: str) -> None:
         key, at, status = self.key, self.clock.now(), TurnStatus.ABANDONED

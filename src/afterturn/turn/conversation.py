@@ -5,6 +5,7 @@ It lives on memory's loop, but for what hosts call from any thread, which posts.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import (
+    AfterturnError,
     ConfigError,
     Conflict,
     ForkedProcess,
@@ -42,6 +44,9 @@ from afterturn.turn.state import TurnState
 logger = logging.getLogger("afterturn")
 M = TypeVar("M")
 P = ParamSpec("P")
+
+# Of the time for closing: how long a turn that was left may take to be read, at each of two steps.
+READING_SHARE = 0.25
 
 
 class ConversationCore:
@@ -297,7 +302,7 @@ class ConversationCore:
             return
         config = self._parts.config
         try:
-            await state.read.wait(within=config.recall_timeout)
+            await state.read.wait(within=self._reading_within)
             await self._load_blocks(state.place)
             recording, reason = recording_of(
                 state,
@@ -320,10 +325,20 @@ class ConversationCore:
             self._epochs.recalls.drop_carried("abort")
         await self._books.end_turn(state, TurnStatus.ABORTED)
 
+    @property
+    def _reading_within(self) -> float:
+        """Twice as long as this, closing must still have the time to keep the turn in a file (C4)."""
+        return min(self._parts.config.recall_timeout, self._parts.config.close_timeout * READING_SHARE)
+
     async def _load_blocks(self, place: Place) -> None:
-        """What we injected so far, by any process."""
+        """What we injected so far, by any process. A store that can not be read must not cost the turn (C4)."""
         assert self._parts.store is not None
-        rows = await self._parts.store.read(lambda unit: unit.conversations.blocks(place.key))
+        try:
+            async with asyncio.timeout(self._reading_within):
+                rows = await self._parts.store.read(lambda unit: unit.conversations.blocks(place.key))
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("conversation %r: blocks of other processes are not known: %r", self.key.id, error)
+            return
         self._epochs.sight.learn(row for row in rows if row.hash not in self._epochs.sight.blocks)
 
     def _abort(self, state: TurnState, reason: str) -> None:

@@ -130,7 +130,7 @@ class Epochs:
             return
         _begin_at(state, messages, *said)
         question = question_for(said[1], state.place, state.ledger, self._parts.config)
-        if question is not None:
+        if question is not None and not state.current.fast.consumed:
             self.recalls.fail(state, state.current, question, type(error).__name__)
 
     async def _look(self, state: TurnState, dialect: Dialect | None, messages: list[object]) -> Reading:

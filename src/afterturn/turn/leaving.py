@@ -12,7 +12,7 @@ from afterturn.base.turns import BlockRow, Message
 from afterturn.context.block import strip_blocks
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
-from afterturn.dialects.history import Exchange, exchange, latest_user
+from afterturn.dialects.history import Exchange, exchange, exchange_from, latest_user
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.state import TurnState
 from afterturn.turn.tools import holds_answer
@@ -36,7 +36,9 @@ def recording_of(
     if dialect is None:
         return None, "unknown_dialect"
     strip = functools.partial(strip_blocks, known_hashes={**blocks, **{row.hash: row for row in state.blocks}})
-    found = _exchange(dialect, messages, state.user_hash, strip)
+    found = exchange_from(dialect, messages, 0, strip) if state.trimmed else None
+    if found is None or not found.messages:
+        found = _exchange(dialect, messages, state.user_hash, strip)
     if not found.messages:
         return None, "no_exchange"
     if not completed and not found.ends_complete:

@@ -24,7 +24,8 @@ class TurnState:
     `prefetches` are in the order of its epochs, the last one current; `carried` is what an earlier turn left for this
     one. `spots` tell where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
     it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it. `began`: the
-    model has been called, as far as we know. `recorded` settles when it is known whether the turn was stored.
+    model has been called, as far as we know. `trimmed`: the snapshot of its messages begins with its user message.
+    `recorded` settles when it is known whether the turn was stored.
     `durable`: it is meant to outlive its process.
     """
 
@@ -51,6 +52,7 @@ class TurnState:
     reported: set[str] = field(default_factory=set)
     unsure: bool = False
     began: bool = False
+    trimmed: bool = False
     texts: list[str] = field(default_factory=list)
     read: Slot[bool] = field(default_factory=Slot)
     stored: Slot[bool] = field(default_factory=Slot)
@@ -74,7 +76,8 @@ def snapshot(messages: Sequence[object], state: TurnState) -> list[object]:
     From its user message on where that is still the object it was; all of them when the host has rebuilt its list.
     """
     at = state.user_index
-    start = at if at is not None and at < len(messages) and messages[at] is state.user_element else 0
+    state.trimmed = at is not None and at < len(messages) and messages[at] is state.user_element
+    start = at if at is not None and state.trimmed else 0
     return [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, start, None)]
 
 
