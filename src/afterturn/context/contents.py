@@ -53,7 +53,14 @@ class Contents:
     reasoning: str
 
 
+_NOTHING = Contents((), (), "")
+_PLAIN_FIELDS = frozenset(["role", "content", "name", "tool_call_id"])
+
+
 def contents(message: object) -> Contents:
+    # Most messages are plain, and a history may have thousands.
+    if type(message) is dict and isinstance(message.get("content"), str) and message.keys() <= _PLAIN_FIELDS:
+        return _NOTHING
     nodes = [node for node, _ in zip(_nodes(message, depth=2), range(_NODES_MAX), strict=False)]
     return Contents(
         calls=tuple(call for node in nodes if (call := _call(node)) is not None),
