@@ -21,6 +21,7 @@ from afterturn.base.turns import BlockRow
 from afterturn.base.types import Entry, Origin, Selector, Target
 from afterturn.base.worker import ThreadWorker
 from afterturn.context.block import block_hash, find_blocks
+from afterturn.context.standing import render_arrived
 from afterturn.context.trusted import Reason
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
@@ -413,7 +414,7 @@ def test_what_is_taken_while_more_is_rendered_does_not_come_again(
     core = host.core(root)
     core.touch("src/x.py")
     assert host.run(core.flush(within=WITHIN))
-    honest, taken = arrivals.render_arrived, []
+    honest, taken = render_arrived, []
 
     def taken_meanwhile(*values: Any) -> Any:
         taken.append(core.take_arrived())
