@@ -222,9 +222,13 @@ def _may_begin_at(elements: _Elements, cut: int) -> bool:
         return False
     if element.role == "user":
         return True
-    before = (earlier for earlier in reversed(elements[:cut]) if not _is_system(earlier))
-    answered = next((earlier for earlier in before if earlier is None or not is_block(earlier)), None)
+    before = (elements[at] for at in range(cut - 1, -1, -1))
+    answered = next((earlier for earlier in before if earlier is None or not _stands_between(earlier)), None)
     return answered is not None and bool(answered.answers)
+
+
+def _stands_between(element: Element) -> bool:
+    return _is_system(element) or is_block(element)
 
 
 def _running_turn(elements: _Elements, start: int, cut: int) -> tuple[int, ...]:

@@ -79,8 +79,9 @@ def with_facts(snapshot: Snapshot, facts: Sequence[str]) -> Snapshot:
     """Those that `key_knowledge` does not tell are added to it, one line each."""
     lines = snapshot.key_knowledge.splitlines()
     told = [_Claim.of(line) for line in lines]
-    wanted = dict.fromkeys(_TAGS.sub("(", neutralise(fact)) for fact in facts)
-    added = [f"- {fact}" for fact in wanted if fact and not any(line.tells(_Claim.of(fact)) for line in told)]
+    clean = dict.fromkeys(_TAGS.sub("(", neutralise(fact)) for fact in facts)
+    wanted = {fact: _Claim.of(fact) for fact in clean if fact}
+    added = [f"- {fact}" for fact, claim in wanted.items() if not any(line.tells(claim) for line in told)]
     return replace(snapshot, key_knowledge="\n".join([*lines, *added])) if added else snapshot
 
 
