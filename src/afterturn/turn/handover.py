@@ -78,6 +78,7 @@ class Desk:
             if owner is not self._owner or self._offer is None:
                 return None
             for run in self._offer.runs:
+                run.prefetch.shown |= frozenset(self._offer.block.refs)
                 run.consumed = True
             offer, self._offer = self._offer, None
             return offer

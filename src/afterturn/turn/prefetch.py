@@ -64,7 +64,10 @@ class PhaseRun:
 
 
 class Prefetch:
-    """What one epoch recalls. Without a question (blank input, an acknowledgement) nothing is asked, nothing ends."""
+    """What one epoch recalls. Without a question (blank input, an acknowledgement) nothing is asked, nothing ends.
+
+    `shown` names the memories of it that were handed over; like `consumed` it belongs to the desk.
+    """
 
     __slots__ = (
         "asked_at",
@@ -75,6 +78,7 @@ class Prefetch:
         "prepared",
         "question",
         "runs",
+        "shown",
         "speculated",
         "started",
         "task",
@@ -92,6 +96,7 @@ class Prefetch:
         self.asked_at: float | None = None
         self.started = 0.0
         self.forgets = 0
+        self.shown: frozenset[str] = frozenset()
         self.speculated = False
         self.task: asyncio.Task[None] | None = None
 

@@ -198,7 +198,7 @@ def _judged(found: Recollection, config: Config) -> Prepared:
 
 def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float) -> Block | None:
     """One block of what fits, those named first before the others. None when nothing is left to say."""
-    once = list({hit.entry.ref: hit for hit in reversed(list(hits))}.values())[::-1]
+    once = list({hit.entry.ref: hit for hit in hits}.values())
     budget = Budget.of(config, visible_bytes=visible_bytes)
     dated = contradicting(once)
     excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now, dated=dated))

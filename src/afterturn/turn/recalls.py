@@ -106,8 +106,7 @@ class Recalls:
             self._emit("refined_failed", state, correlation=prefetch.correlation, reason=reason)
             self.end(run, Outcome.DEGRADED, reason)
             return
-        known = {hit.entry.ref for hit in prefetch.fast.hits} | state.ledger.refs
-        added = tuple(hit for hit in chosen if hit.entry.ref not in known)
+        added = tuple(hit for hit in chosen if hit.entry.ref not in _seen(state, run))
         if chosen and not added:
             self.end(run, Outcome.EMPTY, "already_visible")
             return
@@ -160,12 +159,12 @@ class Recalls:
         """What the model chose comes before the rest of its epoch."""
         by_choice = sorted(ready, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
         now, ledger = self._clock.now(), state.ledger
-        hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in ledger.refs]
+        hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in _seen(state, run)]
         block = compose(hits, self._config, visible_bytes=ledger.size_bytes, now=now) if hits else None
         return Made(block, tuple(by_choice), now, ledger.size_bytes, ledger.refs)
 
     def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
-        shown = all(hit.entry.ref in state.ledger.refs for hit in run.hits)
+        shown = all(hit.entry.ref in _seen(state, run) for hit in run.hits)
         return "already_visible" if shown else "budget"
 
     def _waiting(self, state: TurnState) -> list[PhaseRun]:
@@ -355,3 +354,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "timeout"
     return error.reason if isinstance(error, ModelError) else type(error).__name__
+
+
+def _seen(state: TurnState, run: PhaseRun) -> frozenset[str]:
+    """What the model sees, and what a host has just taken of this recall: the ledger hears of that a moment later."""
+    return state.ledger.refs | run.prefetch.shown
