@@ -10,6 +10,7 @@ from afterturn.base.types import Added, Entry, Filter, Kind, LaneQuery, Operatio
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
+    SMALL,
     SPACE,
     TENANT,
     add,
@@ -17,6 +18,7 @@ from afterturn.testing.conformance.scene import (
     forget,
     frequencies,
     get,
+    key_of,
     record,
     texts,
     undo,
@@ -87,6 +89,16 @@ class TestProposals:
         assert await texts(store, "bees") == ["Ada keeps bees"]
         assert await frequencies(store, ["bee"]) == {SPACE: {"bee": 1}}
         assert await store.read(lambda unit: unit.memories.known_at(LaneQuery(ADA, NOW), NOW)) == [entry]
+
+    async def test_a_proposal_gets_its_vector_when_it_is_approved(self, store: Store) -> None:
+        """M3: nobody embeds what may never be recalled; what is approved late is not passed over."""
+        added = await _propose(store)
+        await add(store, "Ada likes tea")
+        newer = await key_of(store, "Ada likes tea")
+        await store.write(lambda unit: unit.index.put_vectors(SMALL, [(newer, bytes(8))]))
+        assert await _unembedded(store) == []
+        await _approve(store, added.entry.id)
+        assert await _unembedded(store) == ["Ada keeps bees"]
 
     async def test_it_was_not_known_before_it_was_approved(self, store: Store) -> None:
         """M1: as of a time means what was active then."""
@@ -189,6 +201,11 @@ async def _propose(store: Store, *, within: Operation | None = None, **draft: ob
 async def _approve(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
     chosen = within or operation(Verb.APPROVE)
     return await store.write(lambda unit: unit.memories.approve(unit.operations.start(chosen), entry_id))
+
+
+async def _unembedded(store: Store) -> list[str]:
+    found = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, SMALL, limit=9))
+    return [text for _, text in found]
 
 
 async def _listed(store: Store, status: Status, scope: Scope = ADA) -> list[Entry]:
