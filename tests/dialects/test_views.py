@@ -190,3 +190,13 @@ def test_calls_without_names_are_cut_nowhere_between():
     user = {"role": "user", "content": "hi"}
     assert safe_cuts(get_dialect("openai_chat"), [user, call, response, response, user]) == [1, 4]
     assert safe_cuts(get_dialect("openai_chat"), []) == []
+
+
+@pytest.mark.timeout(20)
+def test_a_long_broken_history_is_viewed_in_no_time():
+    """K2: twenty thousand calls that nobody answered, and as many responses that nobody asked for."""
+    chat = get_dialect("openai_chat")
+    calls = [{"role": "assistant", "tool_calls": [{"id": f"call {at}"}]} for at in range(20_000)]
+    responses = [{"role": "tool", "tool_call_id": f"other {at}", "content": "x"} for at in range(20_000)]
+    assert curated(chat, [*calls, *responses]) == []
+    assert safe_cuts(chat, [*calls, *responses]) == list(range(20_000, 40_000))

@@ -53,7 +53,7 @@ def _is_open(step: Sequence[Element | None], length: int) -> bool:
     calls = [call for element in step if element for call in element.calls]
     answers = [answer for element in step if element for answer in element.answers]
     if any(element is not None and element.role == "assistant" for element in step):
-        return is_waiting(calls, answers)
+        return _is_waiting(calls, answers)
     return bool(answers) and length > _RESPONSES_LOOKED_AT
 
 
@@ -71,7 +71,7 @@ def _step(dialect: Dialect, messages: Sequence[object]) -> list[Element | None]:
     return step
 
 
-def is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
+def _is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
     if "" in calls or "" in answers:
         # Some local servers give calls no ids; then only their number can tell.
         return len(answers) < len(calls)

@@ -2,12 +2,12 @@
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from afterturn.dialects.dialect import Dialect, Element
-from afterturn.dialects.history import is_waiting
 
 logger = logging.getLogger(__name__)
 # Calls that nobody answered pile up in a broken history, and each response looks for its own among them.
@@ -111,14 +111,17 @@ def _steps(elements: Sequence[Element | None]) -> list[_Step]:
 
 def _valid(step: _Step, elements: Sequence[Element | None]) -> set[int]:
     calls = [call for at in step.speaking for call in _calls(elements[at])]
-    answers: list[str] = []
+    given = {at: _answers(elements[at]) for at in step.answering}
+    if "" in calls or any("" in answers for answers in given.values()):
+        # Some local servers give calls no ids; then only their number can tell.
+        calls, given = [""] * len(calls), {at: [""] * len(answers) for at, answers in given.items()}
+    waiting = Counter(calls)
     answering: set[int] = set()
-    for at in step.answering:
-        given = _answers(elements[at])
-        if not is_waiting([*answers, *given], calls):
-            answers.extend(given)
+    for at, answers in given.items():
+        if all(count <= waiting[answer] for answer, count in Counter(answers).items()):
+            waiting.subtract(answers)
             answering.add(at)
-    is_whole = not is_waiting(calls, answers)
+    is_whole = not +waiting
     return _speaking(step, elements, is_whole=is_whole) | (answering if is_whole else set())
 
 
