@@ -34,11 +34,13 @@ class Eraser:
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
         self._erase_entries(space_key, list(doomed))
-        self._traces.erase_turns(tenant, turns)
-        self._traces.hide_texts(tenant, {reference(*version) for version in doomed.values()})
-        self._traces.erase_names(space_key, space, {reference(*version) for version in doomed.values()})
-        self._erase_names(space_key, names)
         self._erase_traces(space_key, kind, chosen, names)
+        self._traces.erase_turns(tenant, turns)
+        # By version, since a conversation shows versions, and before the names go by which its blocks are found.
+        shown = {reference(*version) for version in doomed.values()}
+        self._traces.hide_texts(tenant, shown)
+        self._traces.erase_names(space_key, space, shown)
+        self._erase_names(space_key, names)
         for owner in owners:
             self._erase_elsewhere(owner, chosen[0])
         if kind in ("conversation", "speaker", "everything"):
