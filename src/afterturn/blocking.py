@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
 from afterturn.base.errors import AfterturnError, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, blocking
+from afterturn.base.types import Scalar
 from afterturn.context.compaction import Compacted
 from afterturn.memory import (
     CONFIGURED,
@@ -29,8 +30,10 @@ from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationVerbs
 from afterturn.turn.errands import ToolVerbs
+from afterturn.turn.explaining import Answer, Trace
 from afterturn.turn.place import Whereabouts, make_place
 from afterturn.turn.proposals import Occasion
+from afterturn.turn.replaying import Replay
 from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.tools import failure
 from afterturn.turn.turn import M, PhaseName, TurnVerbs
@@ -152,6 +155,19 @@ class Conversation(ConversationVerbs):
         """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary."""
         check_messages(messages)
         return self._loop.wait(self._core.compact(self._place, list(messages), limit_tokens))
+
+    def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        """What was recalled in the newest turns, or in one (id, number or "last"): what came, what did not, and why."""
+        return self._loop.wait(self._core.lookback.trace(turn, limit=limit))
+
+    def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[Answer]:
+        """Why one memory came to the recalls of a turn, or did not. Only spaces that it could read are looked into, and
+        those of `look_in`."""
+        return self._loop.wait(self._core.lookback.why(memory, turn=turn, look_in=look_in))
+
+    def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        """The blocks of a turn rendered again, byte for byte, and with `changes` under other settings."""
+        return self._loop.wait(self._core.lookback.replay(turn, changes=changes))
 
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""

@@ -19,14 +19,16 @@ from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, St
 from afterturn.base.loop import PrivateLoop, awaiting, last_chance
 from afterturn.base.names import check_name
 from afterturn.base.ports import ChatModel
-from afterturn.base.types import Event
+from afterturn.base.types import Event, Scalar
 from afterturn.context.compaction import Compacted
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore, ConversationVerbs
 from afterturn.turn.errands import Tools
+from afterturn.turn.explaining import Answer, Trace
 from afterturn.turn.place import Place, Whereabouts, make_place
 from afterturn.turn.proposals import Occasion
+from afterturn.turn.replaying import Replay
 from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
@@ -188,6 +190,19 @@ class Conversation(ConversationVerbs):
         """
         check_messages(messages)
         return await self._loop.run(self._core.compact(self._place, list(messages), limit_tokens))
+
+    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        """What was recalled in the newest turns, or in one (id, number or "last"): what came, what did not, and why."""
+        return await self._loop.run(self._core.lookback.trace(turn, limit=limit))
+
+    async def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[Answer]:
+        """Why one memory came to the recalls of a turn, or did not. Only spaces that it could read are looked into, and
+        those of `look_in`."""
+        return await self._loop.run(self._core.lookback.why(memory, turn=turn, look_in=look_in))
+
+    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        """The blocks of a turn rendered again, byte for byte, and with `changes` under other settings."""
+        return await self._loop.run(self._core.lookback.replay(turn, changes=changes))
 
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""

@@ -50,7 +50,7 @@ def _operation_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
 
 
 def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
-    for conversation in _conversations(unit, tenant, space):
+    for conversation in every_conversation(unit, tenant, space):
         key = ConversationKey(tenant, space, conversation)
         yield {"conversation": conversation}
         for turn in unit.conversations.turns(key):
@@ -95,7 +95,7 @@ def _operations(unit: Unit, scope: Scope) -> Iterator[Operation]:
         before = page[-1].id
 
 
-def _conversations(unit: Unit, tenant: str, space: str) -> Iterator[str]:
+def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:
     before: str | None = None
     while page := unit.conversations.page(tenant, space, limit=PAGE, before=before):
         yield from page

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Unpack
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
+from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
     Admitted,
@@ -36,7 +38,7 @@ from afterturn.base.types import (
 from afterturn.guard.gate import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
 from afterturn.space import proposals
-from afterturn.space.export import export_lines
+from afterturn.space.export import every_conversation, export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
@@ -216,11 +218,16 @@ class SpaceCore:
             lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
         )
 
-    async def conversations(self, *, limit: int = 50) -> Sequence[str]:
-        count = check_limit(limit)
-        return await self._parts.store.read(
-            lambda unit: unit.conversations.page(self._parts.tenant, self.name, limit=count)
-        )
+    async def conversations(self, *, limit: int = 50, turn: str | None = None) -> Sequence[str]:
+        """Their ids, newest activity first; with `turn`, of those that have a turn of that id."""
+        count, named = check_limit(limit), None if turn is None else check_name(turn, "turn id")
+
+        def work(unit: Unit) -> list[str]:
+            if named is not None:
+                return list(islice(self._having(unit, named), count))
+            return unit.conversations.page(self._parts.tenant, self.name, limit=count)
+
+        return await self._parts.store.read(work)
 
     async def export(self) -> Sequence[dict[str, Any]]:
         """Everything held on the space as JSON-able lines, under the name of their kind, after a header.
@@ -242,6 +249,12 @@ class SpaceCore:
             }
 
         return await self._parts.store.read(work)
+
+    def _having(self, unit: Unit, turn: str) -> Iterator[str]:
+        for conversation in every_conversation(unit, self._parts.tenant, self.name):
+            key = ConversationKey(self._parts.tenant, self.name, conversation)
+            if unit.conversations.find_turn(key, turn) is not None:
+                yield conversation
 
     def _add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
         added = unit.memories.add(unit.operations.start(operation), admitted)

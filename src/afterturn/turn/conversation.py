@@ -35,6 +35,7 @@ from afterturn.turn.epochs import Epochs
 from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Parcel
 from afterturn.turn.leaving import recording_of
+from afterturn.turn.lookback import Lookback
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
@@ -69,6 +70,10 @@ class ConversationCore:
     @property
     def errands(self) -> Errands:
         return self._parts.errands
+
+    @property
+    def lookback(self) -> Lookback:
+        return Lookback(self.key, self._parts.store)
 
     @property
     def known_blocks(self) -> Collection[str]:

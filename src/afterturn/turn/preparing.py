@@ -109,7 +109,7 @@ def _carried(unit: Unit, shown: Shown, place: Place, ledger: Ledger) -> tuple[Ca
         now = {hit.entry.ref: _find_version(unit, scope, hit.entry.ref) for hit in shown.carried}
         return None, tuple(hit for hit in shown.carried if not _is_stale(now[hit.entry.ref], ledger))
     carried = unit.conversations.find_carried(place.key)
-    return carried, hits_of(unit, place, carried.question, carried.candidates, ledger) if carried else ()
+    return carried, hits_of(unit, place, terms(carried.question), carried.candidates, ledger) if carried else ()
 
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
@@ -180,7 +180,7 @@ def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Reco
         scope=Scope(place.tenant, place.reads),
         conversation=place.id,
         owner=place.owner,
-        limit=MANIFEST_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES),
+        limit=weighed_max(config),
         score_min=0.0,
         excluded_refs=ledger.refs,
         visible_hashes=ledger.message_hashes,
@@ -189,6 +189,11 @@ def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Reco
         correlation=asking.correlation,
     )
     return recall(unit, request, asking.vectors)
+
+
+def weighed_max(config: Config) -> int:
+    """How many candidates are weighed at the most."""
+    return MANIFEST_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
 
 
 def _judged(found: Recollection, config: Config) -> Prepared:
@@ -206,10 +211,13 @@ def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: flo
 
 
 def hits_of(
-    unit: Unit, place: Place, question: str, candidates: Sequence[Candidate], ledger: Ledger | None = None
+    unit: Unit, place: Place, asked: Iterable[str], candidates: Sequence[Candidate], ledger: Ledger | None = None
 ) -> tuple[Hit, ...]:
-    """Stored candidates as hits again: those that are still known, may be read and, with a ledger, are not in sight."""
-    scope, wanted = Scope(place.tenant, place.reads), frozenset(terms(question))
+    """Stored candidates as hits again: those that are still known, may be read and, with a ledger, are not in sight.
+
+    `asked` are the terms that long ones are cut by.
+    """
+    scope, wanted = Scope(place.tenant, place.reads), frozenset(asked)
     hits = []
     for candidate in candidates:
         entry = _find_version(unit, scope, candidate.ref)

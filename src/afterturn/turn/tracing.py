@@ -10,6 +10,7 @@ from afterturn.base.turns import BlockRow, Candidate, Outcome, Phase, RecallRow
 from afterturn.base.types import Hit, Scalar
 from afterturn.turn.handover import Offer
 from afterturn.turn.prefetch import PhaseRun
+from afterturn.turn.preparing import weighed_max
 
 SHOWN, FLOOR, BUDGET, RESTATED, VISIBLE = "shown", "floor", "budget", "restated", "visible"
 # Of what was carried: changed, deleted or come into sight before it could be handed over.
@@ -50,10 +51,13 @@ def recall_row(run: PhaseRun, config: Config, delivery: Delivery | None) -> Reca
     assert prefetch.asked_at is not None
     assert run.outcome is not None
     settings: dict[str, Scalar] = {name: getattr(config, name) for name in SHAPING}
+    settings["candidates_max"] = weighed_max(config)
     if prefetch.speculated:
         settings["speculated"] = True
     if prepared is not None and prepared.exhausted:
         settings["exhausted"] = True
+    if question.ledger.seen_since is not None:
+        settings["seen_since"] = question.ledger.seen_since
     weighed = _weighed(run)
     row = RecallRow(
         correlation=prefetch.correlation,

@@ -1,0 +1,285 @@
+"""Why each memory came to a recall, or did not: told from what the recall left behind, and from the store as it is now.
+
+By words alone: what only its meaning would find is not looked for again. It reads, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from afterturn.base.errors import NotFound
+from afterturn.base.ports import Unit
+from afterturn.base.terms import is_acknowledgement, terms
+from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow
+from afterturn.base.types import Entry, Filter, Hit, Kind, Lane, LaneQuery, Match, Origin, Scope, Status, reference
+from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_terms
+from afterturn.recall.ranking import fuse
+from afterturn.recall.reasons import Why, say
+from afterturn.recall.restated import collapse
+
+# How many of the newest entries that are not recalled any more are looked through, and how many are told of.
+SCANNED_MAX = 1000
+TOLD_MAX = 50
+_INACTIVE = tuple(status for status in Status if status is not Status.ACTIVE)
+_BY_STATUS = {
+    Status.SUPERSEDED: Why.SUPERSEDED,
+    Status.DELETED: Why.DELETED,
+    Status.PROPOSED: Why.PROPOSED,
+    Status.EXPIRED: Why.EXPIRED,
+    Status.UNDONE: Why.UNDONE,
+    Status.QUARANTINED: Why.QUARANTINED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One memory and what became of it in one recall. `reason` is a sentence for people.
+
+    `by` is the reference of what stands for it: a newer version, or another that says the same. `text` is all of it.
+    """
+
+    ref: str
+    space: str
+    lane: Lane
+    why: Why
+    reason: str
+    score: float | None = None
+    lexical: float | None = None
+    similarity: float | None = None
+    terms: tuple[str, ...] = ()
+    by: str = ""
+    text: str = ""
+
+
+class Explainer:
+    """Of one recall, within one unit. Only spaces that the recall could read are looked into, unless one is named."""
+
+    def __init__(self, unit: Unit, key: ConversationKey, row: RecallRow) -> None:
+        self._unit = unit
+        self._key = key
+        self._row = row
+        self._scope = Scope(key.tenant, row.reads or (key.space,))
+        self._floor = float(row.settings.get("recall_score_min") or 0.0)
+        self._excluded = frozenset() if row.settings.get("exhausted") else frozenset(row.excluded)
+        self._visible = frozenset(row.visible)
+
+    def weighed(self) -> list[Explained]:
+        """What the recall has found, each with what was decided."""
+        return [self._decided(candidate, entry) for candidate, entry in self._candidates.values()]
+
+    def passed_over(self) -> list[Explained]:
+        """What would have been found, had it not been held back: best first, within bounds."""
+        if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
+            return []
+        found: dict[str, Explained] = {}
+        for entry in self._held_back():
+            told = self._judged(entry)
+            if told is not None and told.ref not in found:
+                found[told.ref] = told
+        return sorted(found.values(), key=lambda one: (-(one.score or 0.0), one.ref))[:TOLD_MAX]
+
+    def about(self, memory: str, look_in: Sequence[str] = ()) -> Explained:
+        """Why one memory came or not. NotFound unless the recall could read it, or it is in a space of `look_in`."""
+        entry_id = memory.partition(".")[0]
+        weighed = [one for one in self.weighed() if one.ref.partition(".")[0] == entry_id]
+        if weighed:
+            return next((one for one in weighed if one.why is Why.SHOWN), weighed[-1])
+        try:
+            versions = self._unit.memories.history(self._scope, entry_id)
+        except NotFound:
+            return self._elsewhere(entry_id, look_in)
+        then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
+        return self._placed(then[-1], self._why(then[-1]))
+
+    # What was decided when it was asked.
+
+    @cached_property
+    def _candidates(self) -> dict[str, tuple[Candidate, Entry]]:
+        """In the order of the row, without those that were forgotten."""
+        found = {}
+        for candidate in self._row.candidates:
+            entry = self._find(candidate.ref)
+            if entry is not None:
+                found[candidate.ref] = (candidate, entry)
+        return found
+
+    def _decided(self, candidate: Candidate, entry: Entry) -> Explained:
+        why = Why(candidate.decision) if candidate.decision else Why.NOT_HANDED_OVER
+        by = self._said_by.get(candidate.ref, "") if why is Why.RESTATED else ""
+        if why is Why.STALE and entry.status is not Status.ACTIVE:
+            why = _BY_STATUS[entry.status]
+        told = Explained(
+            ref=candidate.ref,
+            space=candidate.space,
+            lane=candidate.lane,
+            why=why,
+            reason="",
+            score=candidate.score,
+            lexical=candidate.lexical,
+            similarity=candidate.similarity,
+            terms=self._shared(entry),
+            by=by,
+            text=entry.text,
+        )
+        return replace(told, reason=say(why, self._row, by=by))
+
+    @cached_property
+    def _said_by(self) -> dict[str, str]:
+        hits = [
+            Hit(entry, candidate.lane, candidate.score, candidate.lexical, candidate.similarity, ())
+            for candidate, entry in self._candidates.values()
+            if candidate.score >= self._floor
+        ]
+        ranked = sorted(hits, key=lambda hit: -hit.score)
+        return {one.hit.entry.ref: one.by_ref for one in collapse(ranked)[1]}
+
+    # What never came so far.
+
+    def _held_back(self) -> Iterator[Entry]:
+        yield from (entry for ref in sorted(self._excluded) if (entry := self._find(ref)) is not None)
+        # As now: whether it was to be had when it was asked is judged one by one.
+        query = LaneQuery(self._scope, now=self._row.asked_at, evidence=True)
+        for match in self._unit.index.matches(
+            query, self._lexical.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX
+        ):
+            yield match.entry
+        pages = self._unit.memories.page
+        yield from pages(self._scope, Filter(statuses=_INACTIVE), limit=SCANNED_MAX)
+        yield from pages(self._scope, Filter(kind=Kind.STATEMENT), limit=SCANNED_MAX)
+
+    def _judged(self, entry: Entry) -> Explained | None:
+        """None when it was weighed, is of no relevance, or was not known yet."""
+        if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at:
+            return None
+        if fuse(self._scored(entry).score, None) < self._floor:
+            return None
+        why = self._why(entry)
+        return None if why in (Why.UNRELATED, Why.FLOOR, Why.UNFOUND) else self._placed(entry, why)
+
+    def _why(self, entry: Entry) -> Why:
+        status = self._status_then(entry)
+        if status is None:
+            return Why.LATER
+        if status is not Status.ACTIVE:
+            return _BY_STATUS[status]
+        held = self._held(entry)
+        if held is not None:
+            return held
+        if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
+            return Why.NOT_HANDED_OVER
+        if self._lane(entry) in self._row.missing:
+            return Why.MISSING
+        scored = self._scored(entry)
+        if not scored.terms:
+            return Why.UNRELATED
+        if fuse(scored.score, None) < self._floor:
+            return Why.FLOOR
+        return Why.RANK if self._is_crowded else Why.UNFOUND
+
+    def _held(self, entry: Entry) -> Why | None:
+        """What kept it out of the query itself."""
+        if not _is_valid(entry, self._row.asked_at):
+            return Why.EXPIRED
+        if entry.kind is Kind.RECORD and entry.origin is Origin.TOOL:
+            return Why.SCOPE
+        if entry.ref in self._excluded:
+            return Why.EXCLUDED
+        if entry.content_hash in self._visible or self._is_in_sight(entry):
+            return Why.VISIBLE
+        return Why.RESTATED if self._rests_on(entry) else None
+
+    def _is_in_sight(self, entry: Entry) -> bool:
+        """A host that hides its messages still shows its model what was said since the last compaction."""
+        since = self._row.settings.get("seen_since")
+        return since is not None and self._lane(entry) is Lane.SHORT_TERM and entry.recorded_at > float(since)
+
+    def _rests_on(self, entry: Entry) -> str:
+        """The memory that was found in place of a record that it rests on."""
+        if entry.kind is not Kind.RECORD:
+            return ""
+        return next((ref for ref, (_, found) in self._candidates.items() if entry.id in found.sources), "")
+
+    @property
+    def _is_crowded(self) -> bool:
+        """A recall weighs so many; with fewer, there was room."""
+        weighed = self._row.settings.get("candidates_max")
+        return weighed is not None and len(self._row.candidates) >= int(weighed)
+
+    def _placed(self, entry: Entry, why: Why) -> Explained:
+        scored = self._scored(entry)
+        by = self._rests_on(entry) if why is Why.RESTATED else self._newer(entry) if why is Why.SUPERSEDED else ""
+        return Explained(
+            ref=entry.ref,
+            space=entry.space,
+            lane=self._lane(entry),
+            why=why,
+            reason=say(why, self._row, by=by),
+            score=fuse(scored.score, None),
+            lexical=scored.score,
+            terms=scored.terms,
+            by=by,
+            text=entry.text,
+        )
+
+    def _elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
+        named = tuple(space for space in look_in if space not in self._scope.spaces)
+        searched = ", ".join((*self._scope.spaces, *named))
+        try:
+            entry = self._unit.memories.get(Scope(self._key.tenant, named), entry_id) if named else None
+        except NotFound:
+            entry = None
+        if entry is None:
+            raise NotFound(
+                f"There is no memory {entry_id} in {searched}. If it is in another space, name that with --look-in."
+            )
+        reason = say(Why.SCOPE, self._row, by=entry.space)
+        return Explained(entry.ref, entry.space, self._lane(entry), Why.SCOPE, reason)
+
+    # Reading.
+
+    @cached_property
+    def _lexical(self) -> Lexical:
+        asked = () if is_acknowledgement(self._row.question) else terms(self._row.question)
+        return weigh_terms(self._unit.index, self._scope, asked)
+
+    def _scored(self, entry: Entry) -> Scored:
+        return self._lexical.score(Match(0, entry, terms(entry.text)))
+
+    def _shared(self, entry: Entry) -> tuple[str, ...]:
+        return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))
+
+    def _lane(self, entry: Entry) -> Lane:
+        if entry.kind is Kind.STATEMENT:
+            return Lane.LONG_TERM
+        here = entry.conversation == self._key.id and (entry.owner or entry.space) == self._key.space
+        return Lane.SHORT_TERM if here else Lane.EPISODIC
+
+    def _find(self, ref: str) -> Entry | None:
+        entry_id, _, version = ref.partition(".")
+        try:
+            return self._unit.memories.get(self._scope, entry_id, version=int(version or 1))
+        except NotFound:
+            return None
+
+    def _status_then(self, entry: Entry) -> Status | None:
+        """None when it was not there yet."""
+        steps = self._unit.operations.steps(Scope(self._key.tenant, (entry.space,)), entry_id=entry.id)
+        taken = [step for step in steps if step.version == entry.version and step.operation.at <= self._row.asked_at]
+        return taken[-1].after if taken else None
+
+    def _newer(self, entry: Entry) -> str:
+        newest = self._unit.memories.get(Scope(self._key.tenant, (entry.space,)), entry.id)
+        return reference(newest.id, newest.version) if newest.version > entry.version else ""
+
+
+def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[Explained]]:
+    """What was shown, and what was not."""
+    told = list(explained)
+    return [one for one in told if one.why is Why.SHOWN], [one for one in told if one.why is not Why.SHOWN]
+
+
+def _is_valid(entry: Entry, at: float) -> bool:
+    ended = any(end is not None and end <= at for end in (entry.expires_at, entry.valid_to))
+    return not ended and (entry.valid_from is None or entry.valid_from <= at)

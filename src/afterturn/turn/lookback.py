@@ -1,0 +1,71 @@
+"""Looking back on a conversation: its turns explained, and their blocks rendered again. Lives on memory's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from afterturn.base.errors import InvalidInput, StoreUnavailable
+from afterturn.base.names import check_id, check_name, check_space
+from afterturn.base.ports import Store
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Scalar
+from afterturn.turn.explaining import Answer, Trace, answers, trace
+from afterturn.turn.replaying import Replay, check_changes, replay
+
+TURNS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Lookback:
+    """Of one conversation. It reads, and changes nothing."""
+
+    key: ConversationKey
+    store: Store | None
+
+    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        """What was recalled in the newest `limit` turns, or in one: by its id, its number from 1 on, or "last".
+
+        With all that was left out, and why. NotFound when there is no such turn.
+        """
+        wanted, count = _check_turn(turn), _check_limit(limit)
+        return await self._store().read(lambda unit: trace(unit, self.key, wanted, limit=count))
+
+    async def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[Answer]:
+        """Why one memory came to a turn's recalls, or did not; to the last turn's unless one is named.
+
+        Looked for where the recall could read, and in the spaces of `look_in`. NotFound when it is in neither.
+        """
+        entry_id, _, version = memory.partition(".") if isinstance(memory, str) else (memory, "", "")
+        check_id(entry_id)
+        if version and not version.isdecimal():
+            raise InvalidInput(f"{memory[:60]!r} is no reference. Write an id, or an id, a dot and a version.")
+        wanted, spaces = _check_turn(turn), [check_space(space) for space in look_in]
+        return await self._store().read(lambda unit: answers(unit, self.key, wanted, memory, spaces))
+
+    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        """A turn's blocks rendered again and held against what was injected; with `changes`, under other settings too.
+
+        ConfigError for settings that can not be replayed. NotFound when there is no such turn.
+        """
+        wanted, others = _check_turn(turn), dict(changes or {})
+        check_changes(others)
+        assert wanted is not None
+        return await self._store().read(lambda unit: replay(unit, self.key, wanted, others))
+
+    def _store(self) -> Store:
+        if self.store is None:
+            raise StoreUnavailable("Memory is off: it was opened with no store, so there is nothing to look back on.")
+        return self.store
+
+
+def _check_turn(turn: str | int | None) -> str | int | None:
+    if turn is None or (isinstance(turn, int) and not isinstance(turn, bool)):
+        return turn
+    return check_name(turn, "turn")
+
+
+def _check_limit(limit: int) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= TURNS_MAX:
+        raise InvalidInput(f"The limit is {repr(limit)[:60]}. Use a whole number from 1 to {TURNS_MAX}.")
+    return limit
