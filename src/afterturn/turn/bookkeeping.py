@@ -5,9 +5,10 @@ Bookkeeping may be missed by a store in trouble: what matters of a turn is writt
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from afterturn.base.config import Config
@@ -36,6 +37,7 @@ class Bookkeeping:
     clock: Clock
     config: Config
     events: Events
+    clearing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def store_turn(self, state: TurnState) -> None:
         key, at = self.key, self.clock.now()
@@ -131,15 +133,29 @@ class Bookkeeping:
                 unit.conversations.add_block(key, row)
             unit.conversations.clear(key, at=at, compacted=compacted, still=[row.hash for row in visible])
 
-        self._later(work, "a compaction")
+        task = self._later(work, "a compaction")
+        if task is not None:
+            self.clearing.add(task)
+            task.add_done_callback(self.clearing.discard)
+
+    async def cleared(self) -> None:
+        """Until the store has heard of every compaction that we have: whoever looks into it then sees no older state.
+
+        Bounded, since a store in trouble may never hear of it.
+        """
+        if self.clearing:
+            await asyncio.wait(set(self.clearing), timeout=self.config.busy_timeout)
 
     def _is_forgotten(self, unit: Unit, since: int) -> bool:
         key = self.key
         return unit.operations.is_forgotten(key.tenant, key.space, conversation=key.id, speakers=(), since=since)
 
-    def _later(self, work: Callable[[Unit], object], what: str) -> None:
-        if self.store is not None:
-            self.recorder.expect(self.supervisor.start(self._write(work, what), what))
+    def _later(self, work: Callable[[Unit], object], what: str) -> asyncio.Task[None] | None:
+        if self.store is None:
+            return None
+        task = self.supervisor.start(self._write(work, what), what)
+        self.recorder.expect(task)
+        return task
 
     async def _write(self, work: Callable[[Unit], object], what: str) -> None:
         await self._written(work, what)

@@ -137,6 +137,7 @@ class Epochs:
         """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
         assert self._parts.store is not None
         assert dialect is not None
+        await self._books.cleared()
         place, config = state.place, self._parts.config
         carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
         shown = Shown(dialect, messages, dict(self.sight.blocks), carried)
@@ -148,7 +149,7 @@ class Epochs:
         if state.carried is not None:
             for run in state.carried.runs:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
-        elif reading.carried is not None and reading.carried_hits and self.recalls.is_waiting(reading.carried):
+        elif reading.carried is not None and self.recalls.is_waiting(reading.carried):
             question = Question(reading.carried.question, state.place, reading.ledger)
             state.carried = self.recalls.adopt(reading.carried, reading.carried_hits, question)
 

@@ -17,7 +17,7 @@ from afterturn.turn.prefetch import PhaseRun, Prefetch, Stage
 from afterturn.turn.preparing import Prepared, Question, compose
 from afterturn.turn.recaller import Recaller
 from afterturn.turn.state import TurnState
-from afterturn.turn.tracing import Delivery, candidates_of, recall_row
+from afterturn.turn.tracing import STALE, Delivery, candidates_of, recall_row
 
 logger = logging.getLogger("afterturn")
 _OFFERED_AGAIN_MAX = 8
@@ -164,6 +164,8 @@ class Recalls:
         return Made(block, tuple(by_choice), now, ledger.size_bytes, ledger.refs)
 
     def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
+        if not run.hits:
+            return STALE
         shown = all(hit.entry.ref in _seen(state, run) for hit in run.hits)
         return "already_visible" if shown else "budget"
 
@@ -187,8 +189,6 @@ class Recalls:
                 self._finish(run, Outcome.DELIVERED, row.point, delivery)
             else:
                 self._finish(run, Outcome.EMPTY, self._why_nothing(state, run), delivery)
-            if run.prefetch is state.carried:
-                self._drop(run.prefetch)
 
     # Ending.
 
@@ -200,6 +200,9 @@ class Recalls:
     def _finish(self, run: PhaseRun, outcome: Outcome, reason: str, delivery: Delivery | None = None) -> None:
         if run.ended:
             return
+        if run.stage is Stage.CARRIED:
+            self._drop(run.prefetch)
+            outcome = outcome if outcome is Outcome.DELIVERED else Outcome.UNDELIVERED
         run.move(Stage.ENDED)
         run.outcome, run.reason = outcome, reason
         if run.prefetch.asked:
@@ -209,11 +212,8 @@ class Recalls:
 
     def stop(self, prefetch: Prefetch, outcome: Outcome, reason: str) -> None:
         """Ends what is left of a prefetch, and its task. What it found is not handed over any more (R4)."""
-        carried = [run for run in prefetch.runs if run.stage is Stage.CARRIED]
         for run in prefetch.runs:
-            self.end(run, Outcome.UNDELIVERED if run in carried else outcome, reason)
-        if carried:
-            self._drop(prefetch)
+            self.end(run, outcome, reason)
         prefetch.let_go()
         if prefetch.task is not None and prefetch.asked:
             prefetch.task.cancel()
@@ -243,10 +243,8 @@ class Recalls:
         state.left = True
         if state.carried is not None:
             self.stop(state.carried, Outcome.UNDELIVERED, "no_safe_point")
-        for prefetch in state.prefetches[:-1]:
-            self.stop(prefetch, Outcome.UNDELIVERED, "no_safe_point")
-        if any(run.stage is Stage.READY and not run.consumed for run in state.current.runs):
-            self._carry(state, state.current)
+        for prefetch in state.prefetches:
+            self._carry(state, prefetch)
 
     def _carry(self, state: TurnState, prefetch: Prefetch) -> None:
         for run in prefetch.runs:
@@ -255,6 +253,9 @@ class Recalls:
         runs = [run for run in prefetch.runs if run.stage is Stage.CARRIED]
         if not runs or prefetch.question is None:
             return
+        if self.carried not in (None, prefetch):
+            # One is carried, the one that was asked last.
+            self.drop_carried("new_query")
         self.carried = prefetch
         assert prefetch.asked_at is not None
         row = CarriedRow(
