@@ -65,10 +65,9 @@ class Client:
             await asyncio.sleep(self._random.uniform(*_TYPING_SECONDS))
 
     async def _turn(self, conversation: Conversation) -> None:
-        start = len(self._transcript.messages)
         talk = Talk(self._world, self._process, self.loop, self._transcript, self._manners)
         text = question(self._random)
-        talk.says(text)
+        start = talk.begins(text)
         try:
             if self._happens(self._manners.outlives):
                 await self._outlive(conversation, talk, text)
@@ -151,7 +150,7 @@ class Client:
 
     def _left(self, told: Told) -> None:
         told.promised = not told.refused and self._process.is_open
-        told.end = len(self._transcript.messages)
+        told.end = self._transcript.own
 
     async def _after(self, turn: Turn, told: Told) -> None:
         if self._happens(0.3):

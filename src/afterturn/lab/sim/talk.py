@@ -35,15 +35,15 @@ class Talk:
         self._text = ""
         self.shown: list[Message] = transcript.messages if manners.is_shown else []
 
-    def says(self, text: str, told: Told | None = None) -> None:
-        """The user speaks; with `told`, in the middle of a turn."""
-        if told is None and self._manners.kind is Kind.REBUILDING:
+    def begins(self, text: str) -> int:
+        """The user speaks; how many messages there were before, ours apart."""
+        if self._manners.kind is Kind.REBUILDING:
             # Until the turn is read, nobody knows which blocks of earlier turns this list is missing.
             self._rebuild()
             self._transcript.sent = []
+        before = self._transcript.own
         self._add({"role": "user", "content": text})
-        if told is not None:
-            told.said.append(text)
+        return before
 
     async def steps(self, turn: Turn, told: Told) -> bool:
         """From the user's message to the answer. False when the host gives up."""
@@ -69,7 +69,8 @@ class Talk:
         """Something new is said, or the host has a new focus: an epoch of its own, with a grace of its own."""
         text = question(self._random)
         if self._happens(self._manners.interjects):
-            self.says(text, told)
+            self._add({"role": "user", "content": text})
+            told.said.append(text)
             turn.interject(text)
             self._waited = 0.0
         elif self._happens(self._manners.cues):

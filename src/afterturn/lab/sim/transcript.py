@@ -26,7 +26,7 @@ class Told:
     """One turn as its host knows it. `said` are the texts that a record of it must hold, in order.
 
     `promised`: the host left it complete while its memory was open. `acknowledged`: memory said that it is stored.
-    `refused`: the host gave it up, so that nothing of it may be stored. `end` is how long the list was afterwards.
+    `refused`: the host gave it up, so that nothing of it may be stored. `end`: how many messages the host had then.
     """
 
     id: str
@@ -53,12 +53,19 @@ class Transcript:
     sent: list[str] = field(default_factory=list)
     resumable: Told | None = None
 
-    def cut(self, length: int) -> None:
-        """The host goes back to an earlier state of its list."""
-        del self.messages[length:]
+    @property
+    def own(self) -> int:
+        """How many messages are the host's own; memory may put blocks back among them."""
+        return sum(not is_block(message) for message in self.messages)
+
+    def cut(self, own: int) -> None:
+        """The host goes back to when it had so many messages of its own."""
+        places = [at for at, message in enumerate(self.messages) if not is_block(message)]
+        if own < len(places):
+            del self.messages[places[own] :]
         self.sent = []
         for told in self.turns:
-            told.end = min(told.end, length)
+            told.end = min(told.end, own)
 
     def recover(self, process: str) -> None:
         """After the death of a process: of its turns only those count of which memory said that they are stored."""
