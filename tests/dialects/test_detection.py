@@ -13,6 +13,7 @@ CALL_ITEM = {"type": "function_call", "call_id": "a", "name": "f", "arguments": 
 ANTHROPIC_RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}
 ANTHROPIC_IMAGE = {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}
 GEMINI_USER = {"role": "user", "parts": [{"text": "hi"}]}
+REASONED = {"role": "assistant", "content": [{"type": "thinking"}], "tool_calls": [{"id": "a"}]}
 TOOL_CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
 
 
@@ -30,6 +31,7 @@ TOOL_CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}
         ([{"role": "user", "content": [{"type": "image", "image": "cat.png"}]}], "openai_chat"),
         ([{"role": "user", "content": "hi", "type": "human"}], "openai_chat"),
         ([{"role": "user", "content": "hi", "parts": [{"type": "text", "text": "hi"}]}], "openai_chat"),
+        ([REASONED, {"role": "tool", "tool_call_id": "a", "content": "x"}], "openai_chat"),
         ([object(), USER], "openai_chat"),
         ([USER, CALL_ITEM], "openai_responses"),
         ([RESPONSES_USER], "openai_responses"),
@@ -58,6 +60,7 @@ def test_a_format_is_recognised_by_what_only_it_has(messages, name):
         [object()],
         [None],
         [{"role": "narrator", "content": "x"}],
+        [{"role": "user", "content": [{"text": "as Amazon Bedrock has it"}]}],
         [TOOL_CALL, CALL_ITEM],
         [TOOL_CALL, ANTHROPIC_RESULT],
         [RESPONSES_USER, ANTHROPIC_RESULT],

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from afterturn.dialects.dialect import Element, Said, ToolDefinition
-from afterturn.dialects.fields import field, text_field
+from afterturn.dialects.fields import text_field
 from afterturn.dialects.openai_chat import has_chat_calls
-from afterturn.dialects.parts import extended, is_content, lines, parts_of, runs, said_by_user
+from afterturn.dialects.parts import extended, has_source, is_content, kinds_of, lines, parts_of, runs, said_by_user
 
 _ROLES = frozenset(["system", "user", "assistant"])
 _OWN_BLOCKS = frozenset(
@@ -14,9 +14,11 @@ _OWN_BLOCKS = frozenset(
     "mcp_tool_use mcp_tool_result".split()
 )
 _FOREIGN_PARTS = frozenset(
-    "image_url input_audio file video_url audio_url input_text input_image input_file output_text refusal".split()
+    [
+        "",
+        *"image_url input_audio file video_url audio_url input_text input_image input_file output_text refusal".split(),
+    ]
 )
-_BLOCKS_LOOKED_AT = 64
 
 
 class Anthropic:
@@ -26,13 +28,12 @@ class Anthropic:
         role, kind = text_field(message, "role"), text_field(message, "type")
         if role not in _ROLES:
             return False if role or kind or is_content(message) else None
-        blocks = parts_of(message, "content")[:_BLOCKS_LOOKED_AT]
-        kinds = {text_field(block, "type") or "" for block in blocks}
+        kinds = kinds_of(message)
         if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
             return False
         # Its client's own objects are of type "message", as items of Responses are, but hold blocks of text.
         is_own = kinds & _OWN_BLOCKS or (kind == "message" and "text" in kinds)
-        return True if is_own or any(field(block, "source") is not None for block in blocks) else None
+        return True if is_own or has_source(message) else None
 
     def read(self, message: object) -> Element | None:
         role = text_field(message, "role")

@@ -5,7 +5,7 @@ from typing import Any
 
 from afterturn.dialects.dialect import Element, Said, ToolDefinition
 from afterturn.dialects.fields import field, list_field, text_field
-from afterturn.dialects.parts import extended, is_content, lines, parts_of, said_by_user
+from afterturn.dialects.parts import extended, has_source, is_content, kinds_of, lines, parts_of, said_by_user
 
 _ROLES = {
     "system": "system",
@@ -18,10 +18,8 @@ _ROLES = {
 _OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
 # Providers add types of their own to chat, so only those that other formats are known for speak against it.
 _FOREIGN_PARTS = frozenset(
-    "tool_use tool_result thinking redacted_thinking server_tool_use "
-    "input_text input_image input_file output_text".split()
+    ["", *"tool_use tool_result server_tool_use input_text input_image input_file output_text".split()]
 )
-_PARTS_LOOKED_AT = 64
 
 
 class OpenAIChat:
@@ -33,9 +31,8 @@ class OpenAIChat:
             return False
         if role is None:
             return None if text_field(message, "type") is None else False
-        parts = parts_of(message, "content")[:_PARTS_LOOKED_AT]
-        kinds = {text_field(part, "type") for part in parts}
-        if kinds & _FOREIGN_PARTS or any(field(part, "source") is not None for part in parts):
+        kinds = kinds_of(message)
+        if kinds & _FOREIGN_PARTS or has_source(message):
             return False
         return True if role == "tool" or has_chat_calls(message) or kinds & _OWN_PARTS else None
 

@@ -6,12 +6,12 @@ from typing import Any
 from afterturn.dialects.dialect import Element, Said, ToolDefinition
 from afterturn.dialects.fields import list_field, text_field
 from afterturn.dialects.openai_chat import has_chat_calls
-from afterturn.dialects.parts import extended, is_content, lines, parts_of, said_by_user
+from afterturn.dialects.parts import extended, is_content, kinds_of, lines, parts_of, said_by_user
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _PARTS = frozenset("input_text input_image input_file input_audio output_text".split())
 _FOREIGN_PARTS = frozenset(
-    "text image_url file image document tool_use tool_result thinking redacted_thinking server_tool_use".split()
+    ["", *"text image_url file image document tool_use tool_result thinking redacted_thinking server_tool_use".split()]
 )
 # What names a call, and what an output says it answers.
 _CALLS = {
@@ -41,7 +41,6 @@ _HOSTED = frozenset(
 _SETTINGS = frozenset(["additional_tools", "configuration_update"])
 _TOOL_SEARCH = frozenset(["tool_search_call", "tool_search_output"])
 _ITEMS = frozenset([*_CALLS, *_OUTPUTS, *_HOSTED, *_SETTINGS, *_TOOL_SEARCH, "reasoning", "item_reference"])
-_PARTS_LOOKED_AT = 64
 
 
 class OpenAIResponses:
@@ -53,7 +52,7 @@ class OpenAIResponses:
             return True
         if role not in _ROLES:
             return False if kind or role or is_content(message) else None
-        kinds = {text_field(part, "type") for part in parts_of(message, "content")[:_PARTS_LOOKED_AT]}
+        kinds = kinds_of(message)
         if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
             return False
         is_typed = kind == "message" and text_field(message, "content") is not None

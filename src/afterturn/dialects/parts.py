@@ -9,6 +9,7 @@ from afterturn.dialects.dialect import Said
 from afterturn.dialects.fields import field, list_field, text_field
 
 logger = logging.getLogger(__name__)
+_PARTS_LOOKED_AT = 64
 
 
 def parts_of(message: object, name: str) -> Sequence[object]:
@@ -16,9 +17,20 @@ def parts_of(message: object, name: str) -> Sequence[object]:
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in list_field(message, name)]
 
 
+def kinds_of(message: object) -> set[str]:
+    """The types of the first parts of its `content`; blank for a part that has none, as Amazon Bedrock's."""
+    parts = (part for part in parts_of(message, "content")[:_PARTS_LOOKED_AT] if part is not None)
+    return {text_field(part, "type") or "" for part in parts}
+
+
 def is_content(message: object) -> bool:
     """Whether it is of Gemini's kind. Some frameworks keep `parts` of their own beside a chat message's `content`."""
     return field(message, "parts") is not None and field(message, "content") is None
+
+
+def has_source(message: object) -> bool:
+    """Whether it shows an image or a file as Anthropic's messages do."""
+    return any(field(part, "source") is not None for part in parts_of(message, "content")[:_PARTS_LOOKED_AT])
 
 
 def lines(texts: Iterable[str | None]) -> str:
