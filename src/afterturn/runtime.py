@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config, config_path
+from afterturn.base.config import Config, config_folder
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
@@ -167,7 +167,7 @@ class MemoryCore:
             config,
             self._events,
             self._embedding,
-            str(config_path().parent),
+            str(config_folder()),
         )
 
     def _errands(self, store: Store | None) -> Errands:
@@ -184,7 +184,9 @@ class MemoryCore:
         left = _countdown(self.config.close_timeout)
         undone: list[str] = []
         if self._connected:
-            for core in list(self._conversation_parts.busy):
+            with self._lock:
+                cores = list(self._conversations.values())
+            for core in cores:
                 core.close()
             undone += await self._recorder.close(within=left() * RECORDING_SHARE)
             undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")

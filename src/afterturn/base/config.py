@@ -132,7 +132,13 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
     explicit = environ.get(ENVIRONMENT_PREFIX + "CONFIG")
     if explicit:
         return Path(explicit)
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "afterturn" / "config.toml"
+    return config_folder(environ) / "config.toml"
+
+
+def config_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where settings and context files for all projects usually are, wherever a variable says that settings are."""
+    environ = os.environ if environment is None else environment
+    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "afterturn"
 
 
 def _existing_path(environ: Mapping[str, str]) -> Path:

@@ -19,7 +19,7 @@ from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import BlockRow, CarriedRow, ConversationKey, RecallRow, TurnRow, TurnStatus
 from afterturn.learn.recorder import Recorder
 from afterturn.turn.place import Place
-from afterturn.turn.prefetch import PhaseRun
+from afterturn.turn.prefetch import PhaseRun, Prefetch
 from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
@@ -105,17 +105,18 @@ class Bookkeeping:
             outcome=row.outcome,
             reason=row.reason,
         )
-        entries_max = self.config.timeline_entries_max
+        # A recall leaves about ten events, and weighs as much as they do.
+        entries_max = self.config.timeline_entries_max // 10
 
         def work(unit: Unit) -> None:
-            if not self._is_forgotten(unit, run.prefetch.forgets):
+            if not self._is_forgotten(unit, run.prefetch):
                 unit.recalls.add(self.key, row, entries_max=entries_max)
 
         self._later(work, f"the trace of turn {row.turn!r}")
 
     def carry(self, row: CarriedRow, state: TurnState) -> None:
         def work(unit: Unit) -> None:
-            if not self._is_forgotten(unit, state.forgets):
+            if not self._is_forgotten(unit, state.current):
                 unit.conversations.carry(self.key, row)
 
         self._later(work, f"what turn {row.turn!r} carries")
@@ -132,6 +133,9 @@ class Bookkeeping:
             for row in visible:
                 unit.conversations.add_block(key, row)
             unit.conversations.clear(key, at=at, compacted=compacted, still=[row.hash for row in visible])
+            if compacted:
+                # Also for a process that has no standing context of its own to make anew.
+                unit.conversations.put_standing(key, None)
 
         task = self._later(work, "a compaction")
         if task is not None:
@@ -146,9 +150,16 @@ class Bookkeeping:
         if self.clearing:
             await asyncio.wait(set(self.clearing), timeout=self.config.busy_timeout)
 
-    def _is_forgotten(self, unit: Unit, since: int) -> bool:
-        key = self.key
-        return unit.operations.is_forgotten(key.tenant, key.space, conversation=key.id, speakers=(), since=since)
+    def _is_forgotten(self, unit: Unit, prefetch: Prefetch) -> bool:
+        """Whether what was asked is to be known no more: its conversation, its speaker or its space went (M2)."""
+        key, question = self.key, prefetch.question
+        spaces = {key.space} if question is None else {key.space, question.place.writes}
+        return any(
+            unit.operations.is_forgotten(
+                key.tenant, space, conversation=key.id, speakers=prefetch.speakers, since=prefetch.forgets
+            )
+            for space in spaces
+        )
 
     def _later(self, work: Callable[[Unit], object], what: str) -> asyncio.Task[None] | None:
         if self.store is None:

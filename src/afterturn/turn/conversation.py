@@ -59,7 +59,7 @@ class ConversationCore:
         self._books = Bookkeeping(
             key, parts.store, parts.supervisor, parts.recorder, parts.clock, parts.config, parts.events
         )
-        self._epochs = Epochs(parts, key, self._books)
+        self._epochs = Epochs(parts, key, self._books, self)
         self._open_turns: dict[str, TurnState | None] = {}
         self._standing: StandingCore | None = None
 
@@ -358,9 +358,9 @@ class ConversationCore:
 
     def close(self) -> None:
         """Ends what no host has ended: turns are abandoned, but for those that another process may resume."""
+        if self._epochs.current is not None:
+            self._epochs.recalls.shut(self._epochs.current)
         for turn_id, state in list(self._open_turns.items()):
-            if state is not None:
-                self._epochs.recalls.shut(state)
             if state is None or not state.durable:
                 self._books.abandon_turn(turn_id)
 

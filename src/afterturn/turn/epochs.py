@@ -39,13 +39,15 @@ _BYTES_PER_TOKEN = 4
 class Epochs:
     """`current` is the turn that owns recall; an earlier one that is still open is recorded when it ends (R3)."""
 
-    def __init__(self, parts: ConversationParts, key: ConversationKey, books: Bookkeeping) -> None:
+    def __init__(self, parts: ConversationParts, key: ConversationKey, books: Bookkeeping, keeper: object) -> None:
         self._parts = parts
+        # While something runs here its conversation lives, so that whoever opens it again finds this one (R3).
+        self._keeper = keeper
         self._key = key
         self._books = books
         self.desk = Desk()
         self.sight = Sight()
-        self.recalls = Recalls(parts.recaller, books, parts.events, self.desk)
+        self.recalls = Recalls(parts.recaller, books, parts.events, self.desk, self.sight)
         self._typing = Speculations(parts.recaller, parts.supervisor, parts.ids, self._ledger_of, self.emit_here)
         self.current: TurnState | None = None
         self.standing: StandingCore | None = None
@@ -117,6 +119,10 @@ class Epochs:
         self.emit("turn_started", state)
         self._parts.supervisor.start(self._books.store_turn(state), f"store turn {state.id}")
         if reading.lost:
+            self.emit("compacted", state, how="seen")
+            self._renew_standing("compaction")
+            if state.carried is not None:
+                self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
             self._lost(state, reading)
         self.recalls.offer(state)
         if reading.question is not None and recall and not prefetch.fast.consumed:
@@ -184,7 +190,7 @@ class Epochs:
                 "handed_over",
                 state,
                 point=last.point,
-                memories=len(last.refs),
+                memories=len(offer.block.refs),
                 bytes=last.size_bytes,
                 tokens=offer.block.tokens,
             )
@@ -205,14 +211,17 @@ class Epochs:
         state = self.current if self.current is not None and not self.current.left else None
         self.emit_here("compacted", turn=state.id if state else "", how=how)
         self.recalls.drop_carried("compaction")
-        if self.standing is not None:
-            self._parts.supervisor.start(self.standing.invalidate("compaction"), "standing context after a compaction")
+        self._renew_standing("compaction")
         if state is not None and state.carried is not None:
             self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
         if state is None or messages is None or self._parts.store is None:
             self._cleared(place, state)
             return
         self._parts.supervisor.start(self._look_again(state, messages), f"compaction in turn {state.id}")
+
+    def _renew_standing(self, reason: str) -> None:
+        if self.standing is not None:
+            self._parts.supervisor.start(self.standing.invalidate(reason), f"standing context after a {reason}")
 
     def _cleared(self, place: Place, state: TurnState | None) -> None:
         """Nobody shows us what is left, so nothing is, but what was just said."""
@@ -250,6 +259,8 @@ class Epochs:
 
     def _ask_again(self, state: TurnState) -> None:
         """One fresh query in the same epoch, counted apart (H7); none of a store that has failed in it (L8)."""
+        if self.current is not state or state.left:
+            return
         epoch = state.current.epoch
         asked = [prefetch for prefetch in state.prefetches if prefetch.epoch == epoch and prefetch.question is not None]
         if not asked or epoch in state.requeried or any(one.fast.outcome is Outcome.DEGRADED for one in asked):
@@ -276,6 +287,7 @@ class Epochs:
             self.current.spots, self.current.dropped, self.current.texts = {}, (), []
         self.sight.clear()
         self._books.clear(place, compacted=True)
+        self._renew_standing("reset")
         self.emit_here("conversation_reset")
 
     def expect(self, place: Place, text: str) -> None:

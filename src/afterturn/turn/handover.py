@@ -30,6 +30,13 @@ class Offer:
     shown: frozenset[str] = frozenset()
     visible_bytes: int = 0
 
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The memories that it shows, then those that say the same in other words: the model knows them too (L10)."""
+        shown = self.block.refs
+        said = [run.prefetch.prepared.restated for run in self.runs if run.prefetch.prepared is not None]
+        return tuple(dict.fromkeys((*shown, *(ref for same in said for ref, by in same.items() if by in shown))))
+
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
@@ -42,7 +49,7 @@ class Parcel:
     def blocks(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each block's text, with the references of the memories that it shows."""
         files: list[tuple[str, tuple[str, ...]]] = [(self.arrived, ())] if self.arrived else []
-        return [*files, (self.offer.block.text, self.offer.block.refs)] if self.offer else files
+        return [*files, (self.offer.block.text, self.offer.refs)] if self.offer else files
 
     @property
     def text(self) -> str:

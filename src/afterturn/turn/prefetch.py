@@ -79,6 +79,7 @@ class Prefetch:
         "question",
         "runs",
         "shown",
+        "speakers",
         "speculated",
         "started",
         "task",
@@ -97,6 +98,7 @@ class Prefetch:
         self.started = 0.0
         self.forgets = 0
         self.shown: frozenset[str] = frozenset()
+        self.speakers: tuple[str, ...] = ()
         self.speculated = False
         self.task: asyncio.Task[None] | None = None
 

@@ -83,8 +83,8 @@ class Shown:
 
 def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading:
     """Finds what the user said, what we injected so far, what was carried, and whether it is worth a recall (R6)."""
-    stored = {row.hash: row for row in unit.conversations.blocks(place.key)}
-    blocks = {**stored, **shown.blocks}
+    stored = unit.conversations.blocks(place.key)
+    blocks = {**shown.blocks, **{row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored}}
     state = unit.conversations.state(place.key)
     said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
     ledger, dropped, lost = _sight(shown, place, blocks, state)
@@ -101,6 +101,11 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
         carried=carried,
         carried_hits=hits,
     )
+
+
+def _both(stored: BlockRow, known: BlockRow | None) -> BlockRow:
+    """Another process may have heard of a compaction, and what this one heard may be on its way to the store."""
+    return stored if known is None or known.in_sight else replace(stored, in_sight=False)
 
 
 def _carried(unit: Unit, shown: Shown, place: Place, ledger: Ledger) -> tuple[CarriedRow | None, tuple[Hit, ...]]:

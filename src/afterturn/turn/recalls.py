@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.base.errors import ModelError
 from afterturn.base.events import Events
@@ -16,6 +16,7 @@ from afterturn.turn.handover import Desk, Offer
 from afterturn.turn.prefetch import PhaseRun, Prefetch, Stage
 from afterturn.turn.preparing import Prepared, Question, compose
 from afterturn.turn.recaller import Recaller
+from afterturn.turn.sight import Sight
 from afterturn.turn.state import TurnState
 from afterturn.turn.tracing import STALE, Delivery, candidates_of, recall_row
 
@@ -39,11 +40,12 @@ class Made:
 class Recalls:
     """At most one prefetch is in flight (R3). Whoever claims a phase at the desk decides how it ends."""
 
-    def __init__(self, recaller: Recaller, books: Bookkeeping, events: Events, desk: Desk) -> None:
+    def __init__(self, recaller: Recaller, books: Bookkeeping, events: Events, desk: Desk, sight: Sight) -> None:
         self._recaller = recaller
         self._books = books
         self._events = events
         self._desk = desk
+        self._sight = sight
         self._config = recaller.config
         self._clock = recaller.clock
         self.carried: Prefetch | None = None
@@ -89,7 +91,7 @@ class Recalls:
         prefetch.question = question
         prefetch.asked_at = self._clock.now()
         prefetch.started = self._clock.monotonic()
-        prefetch.forgets = state.forgets
+        prefetch.forgets, prefetch.speakers = state.forgets, (state.speaker or "user",)
         self._emit("recall_started", state, correlation=prefetch.correlation, cause=prefetch.cause)
 
     async def _refine(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
@@ -288,13 +290,15 @@ class Recalls:
         return carried
 
     def shut(self, state: TurnState) -> None:
-        """Memory closes around an open turn: one that another process may resume finds there what was ready."""
-        if state.durable:
+        """Memory closes: of an open turn, one that another process may resume finds there what was ready."""
+        if state.durable and not state.left:
             self.leave(state)
         for prefetch in state.prefetches:
             if prefetch is not self.carried:
                 self.stop(prefetch, Outcome.CANCELLED, "shutdown")
             for run in prefetch.runs:
+                if run.stage is Stage.ASKED and prefetch.asked:
+                    self.end(run, Outcome.CANCELLED, "shutdown")
                 # Taken at the very end: nobody was left to be told where it went.
                 if run.consumed and not run.ended:
                     self._finish(run, Outcome.CANCELLED, "shutdown")
@@ -329,6 +333,8 @@ class Recalls:
 
     def _exhausted(self, state: TurnState) -> None:
         self._emit("exclusions_exhausted", state)
+        state.ledger = replace(state.ledger, refs=frozenset())
+        self._sight.clear()
         self._books.clear(state.place, compacted=False)
 
     def _tell_settled(self, state: TurnState, prefetch: Prefetch) -> None:

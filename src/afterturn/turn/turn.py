@@ -196,7 +196,7 @@ class TurnVerbs:
         if state is None or self._left:
             return None
         run = state.current.last(Phase(phase))
-        if run.settled.settled or run.consumed or (self._core.desk.has_offer(state) and phase == "fast"):
+        if run.settled.settled or run.consumed:
             return None
         if messages is not None:
             dialect = _dialect(state, messages)
