@@ -25,11 +25,6 @@ def get_dialect(name: str) -> Dialect:
     return dialect
 
 
-def certain_dialect(message: object) -> Dialect | None:
-    """The format that a message can only be in; None where it could be in several, or in none."""
-    return next((dialect for dialect in DIALECTS.values() if dialect.speaks(message) is True), None)
-
-
 def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialect | None:
     """None when no known format fits. An empty list is taken for OpenAI chat, since nothing speaks against it.
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from afterturn.context.block import Block
 from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.history import new_element
 from afterturn.turn.place import Placement
 from afterturn.turn.prefetch import PhaseRun
 
@@ -117,7 +118,7 @@ def put_in(
         if merged is not None:
             messages[behind] = cast(Any, merged)
             return behind, messages[behind]
-    element = cast(M, dialect.said("user", text))
+    element = cast(M, new_element(dialect, messages, text))
     if at is None:
         messages.append(element)
     else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, MutableSequence, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
 
 from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.base.turns import Cause, Phase, Point
 from afterturn.context.block import block_hash
-from afterturn.dialects.detection import certain_dialect, find_dialect
+from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
 from afterturn.turn.conversation import ConversationCore
@@ -30,6 +31,8 @@ R = TypeVar("R")
 PhaseName: TypeAlias = Literal["fast", "refined"]
 REFINED_WITHIN = 30.0
 WITHIN_MAX = 86_400.0
+# Enough to tell a format by; lists may be endless, and need not know slices.
+NEWEST_LOOKED_AT = 32
 
 
 def _contained(
@@ -95,6 +98,8 @@ class TurnVerbs:
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
         self._core.delivered(state, parcel, point, anchor_at(dialect, messages, self._core.known_blocks))
         index, element = put_in(dialect, messages, parcel.text, state.place.placement)
+        if index == state.user_index:
+            state.user_element = element
         state.spots.update({block_hash(text): Spot(index, element) for text, _ in parcel.blocks})
         return element
 
@@ -272,9 +277,10 @@ def _bounded(within: float) -> float:
 
 
 def _dialect(state: TurnState, messages: Sequence[object]) -> Dialect | None:
-    """The format that the host named, or that its last message can only be in, or that the turn began in."""
+    """The format that the host named, or that the turn began in, unless the newest messages tell otherwise."""
     if not messages:
         return None
     if state.place.dialect is not None:
         return find_dialect(messages, state.place.dialect)
-    return certain_dialect(messages[-1]) or state.dialect or find_dialect([messages[-1]])
+    newest = list(islice(reversed(messages), NEWEST_LOOKED_AT))[::-1]
+    return find_dialect(newest) if state.dialect is None else follow_dialect(state.dialect, newest)
