@@ -8,37 +8,29 @@ from typing import Any
 
 import pytest
 from provider_hosts import (
+    ANSWERS,
+    ASKED,
+    LOOKS,
+    RECORDED,
+    SAID,
     TAG,
-    TOOL,
     HeldEmbedder,
-    Loop,
     Watched,
-    loops,
-    open_memory,
-    records,
-    run_tool,
+    begins_with,
+    blocks_in,
+    said_in,
     settle_before_first_reply,
+    text_of,
 )
+from provider_loops import NAMES, Loop, connected, get_loop, run_tool
 from provider_server import ProviderServer
-from provider_wires import Call, Json, Reply, refusal
+from provider_wires import Reply, refusal
 
 import afterturn
+from afterturn.base.types import Filter, Kind
 
-SAID = "My cat Miso is allergic to chicken."
-ASKED = "What food is my cat Miso allergic to?"
 ASKED_AGAIN = "So is my cat Miso allergic to chicken soup?"
-CALLS = (Call("call_a", TOOL, {"what": "cats"}), Call("call_b", TOOL, {"what": "soup"}))
-LOOKS = Reply("Let me look.", CALLS)
-ANSWERS = Reply("Chicken.")
-LOOPS = loops()
-every_loop = pytest.mark.parametrize("name", LOOPS)
-ON_TUESDAY = [
-    ("user", ASKED),
-    ("assistant", "Let me look."),
-    ("tool", "The shelf has nothing about cats."),
-    ("tool", "The shelf has nothing about soup."),
-    ("assistant", "Chicken."),
-]
+every_loop = pytest.mark.parametrize("name", NAMES)
 
 
 class Host:
@@ -56,10 +48,14 @@ class Host:
         messages.append(self.loop.wire.user(text))
         answer = await self.loop.ask(self._client, conversation, messages, self.loop.tools, run_tool)
         assert await conversation.turns[-1].wait_recorded(within=30)
-        return answer
+        return str(answer)
 
     def conversation(self, id: str, **where: Any) -> Watched:
         return Watched(self.memory.conversation(id, user="ada", **where))
+
+    async def records(self, conversation: str) -> list[tuple[str | None, str]]:
+        entries = await self.memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD), limit=100)
+        return said_in(conversation, entries)
 
 
 @pytest.fixture
@@ -68,50 +64,33 @@ def embedder() -> HeldEmbedder:
 
 
 @pytest.fixture
-async def host(request: pytest.FixtureRequest, tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[Host]:
-    loop = LOOPS[request.getfixturevalue("name")]
-    async with open_memory(tmp_path, embedder) as memory:
+async def host(name: str, tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[Host]:
+    loop = get_loop(name)
+    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as memory:
         await memory.ready()
         with ProviderServer(loop.wire, []).serving() as server:
-            async with loop.client(server.origin) as client:
+            async with connected(name, server.origin) as client:
                 opened = Host(loop, memory, server, client)
                 assert await opened.ask(opened.conversation("monday"), [], SAID, Reply("Noted.")) == "Noted."
                 server.prompts.clear()
                 yield opened
 
 
-def blocks_in(prompt: list[Json]) -> list[int]:
-    """Where elements stand that carry a block."""
-    return [at for at, element in enumerate(prompt) if TAG in json.dumps(element)]
-
-
-def begins_with(prompt: list[Json], earlier: list[Json]) -> bool:
-    """To the byte, as a prompt cache would have it."""
-    return json.dumps(prompt).startswith(json.dumps(earlier)[:-1])
-
-
-def text_of(element: Json) -> str:
-    """Of an element with nothing but one text."""
-    content = element.get("content") or element["parts"]
-    return str(content if isinstance(content, str) else content[0]["text"])
-
-
 @every_loop
-async def test_the_next_conversation_is_reminded_at_the_users_message(host: Host, name: str):
-    """H1, H2, H3, C1, C5: once, as a message of the user's, in every prompt of the turn from the first one on."""
+async def test_the_next_conversation_is_reminded_at_the_users_message(host: Host):
+    """H1, H2, H3, C1, C5, C6: once, as a message of the user's, in every prompt of the turn from the first one on."""
     conversation = host.conversation("tuesday")
     assert await host.ask(conversation, [], ASKED, LOOKS, ANSWERS) == "Chicken."
     first, second = host.server.prompts
     assert blocks_in(first) == blocks_in(second) == [1]
     assert first[1] == host.loop.wire.user(text_of(first[1]))
     assert SAID in text_of(first[1])
-    assert "shelf" not in text_of(first[1])
     assert begins_with(second, first)
-    assert await records(host.memory, "tuesday") == ON_TUESDAY
+    assert await host.records("tuesday") == RECORDED
 
 
 @every_loop
-async def test_a_slow_recall_comes_with_the_tool_results(host: Host, name: str, embedder: HeldEmbedder):
+async def test_a_slow_recall_comes_with_the_tool_results(host: Host, embedder: HeldEmbedder):
     """H1, H2, H3, C1, C5: once, after all of them, in the shape that the provider has for it."""
     conversation = host.conversation("tuesday")
     settle_before_first_reply(host.server, embedder, conversation)
@@ -123,11 +102,11 @@ async def test_a_slow_recall_comes_with_the_tool_results(host: Host, name: str, 
     assert second[-1] == host.loop.wire.block(text_of(second[-1]))
     assert SAID in text_of(second[-1])
     assert begins_with(second, first)
-    assert await records(host.memory, "tuesday") == ON_TUESDAY
+    assert await host.records("tuesday") == RECORDED
 
 
 @every_loop
-async def test_a_conversation_goes_on_without_being_told_again(host: Host, name: str, embedder: HeldEmbedder):
+async def test_a_conversation_goes_on_without_being_told_again(host: Host, embedder: HeldEmbedder):
     """H3, H6, L3: what the model sees is not said twice, and no byte of an earlier prompt changes."""
     conversation = host.conversation("tuesday")
     messages: list[Any] = []
@@ -138,15 +117,26 @@ async def test_a_conversation_goes_on_without_being_told_again(host: Host, name:
     assert len(prompts) == 4
     assert all(begins_with(later, earlier) for earlier, later in pairwise(prompts))
     assert json.dumps(prompts[-1]).count(TAG) == 1
-    assert (await records(host.memory, "tuesday"))[5:] == [
+    assert await host.records("tuesday") == [
+        *RECORDED,
         ("user", ASKED_AGAIN),
-        *ON_TUESDAY[1:4],
+        *RECORDED[1:4],
         ("assistant", "No soup."),
     ]
 
 
 @every_loop
-async def test_a_server_refuses_what_stands_between_a_call_and_its_result(host: Host, name: str):
+async def test_tool_outputs_are_kept_and_not_recalled(host: Host):
+    """C6: what a tool said on Tuesday is no memory on Wednesday."""
+    await host.ask(host.conversation("tuesday"), [], ASKED, LOOKS, ANSWERS)
+    host.server.prompts.clear()
+    await host.ask(host.conversation("wednesday"), [], "What does the shelf say about cats and soup?", ANSWERS)
+    (prompt,) = host.server.prompts
+    assert "has nothing about" not in json.dumps(prompt)
+
+
+@every_loop
+async def test_a_server_refuses_what_stands_between_a_call_and_its_result(host: Host):
     """H1: the servers of these tests see what the providers' would."""
     await host.ask(host.conversation("tuesday"), [], ASKED, LOOKS, ANSWERS)
     wire, prompt = host.loop.wire, host.server.prompts[-1]

@@ -1,0 +1,137 @@
+"""Loops over the providers' own clients: the README's as a reader would paste them, and what becomes of them with the
+synchronous clients."""
+
+import inspect
+import json
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from provider_wires import AnthropicWire, ChatWire, GeminiWire, Json, ResponsesWire, Wire
+
+from test_docs import ROOT, fences_of
+
+with warnings.catch_warnings():
+    # Their own sources warn when they are compiled for the first time.
+    warnings.simplefilter("ignore")
+    import anthropic
+    import openai
+    from google import genai
+
+NAMES = ("openai", "responses", "anthropic", "gemini")
+TOOL = "look_up"
+PARAMETERS = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
+_WIRES: dict[str, Wire] = {
+    "openai": ChatWire(),
+    "responses": ResponsesWire(),
+    "anthropic": AnthropicWire(),
+    "gemini": GeminiWire(),
+}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`ask(client, conversation, messages, tools, run_tool)` plays one turn and gives the answer."""
+
+    name: str
+    wire: Wire
+    ask: Callable[..., Any]
+
+    @property
+    def tools(self) -> list[Json]:
+        return self.wire.tools(TOOL, PARAMETERS)
+
+
+async def ask_responses(client: Any, conversation: Any, items: Any, tools: Any, run_tool: Any) -> Any:
+    """The README has none for this format; this is how it would look there."""
+    async with conversation.turn(items) as turn:
+        while True:
+            await turn.inject(items)
+            reply = await client.responses.create(model="gpt-5", input=items, tools=tools)
+            items.extend(reply.output)
+            calls = [item for item in reply.output if item.type == "function_call"]
+            if not calls:
+                return reply.output_text
+            for call in calls:
+                result = await run_tool(call.name, call.arguments)
+                items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+
+
+def unchanged(source: str) -> str:
+    return source
+
+
+def with_sync_client(source: str) -> str:
+    """Async code that calls the synchronous client, and blocks its event loop with it."""
+    return source.replace("await client.", "client.").replace("client.aio.", "client.")
+
+
+def never_yielding(source: str) -> str:
+    """The same, and no other line gives the event loop a chance either."""
+    return with_sync_client(source).replace("await turn.inject(", "turn.inject_now(")
+
+
+def blocking(source: str) -> str:
+    """No event loop at all."""
+    return with_sync_client(source).replace("async ", "").replace("await ", "")
+
+
+def get_loop(name: str, rewritten: Callable[[str], str] = unchanged) -> Loop:
+    namespace: dict[str, Any] = {"Any": Any}
+    line, source = _source(name)
+    # Leading line breaks make a traceback name the page's own line.
+    exec(compile("\n" * (line - 1) + rewritten(source), f"{name}'s loop", "exec"), namespace)
+    return Loop(name, _WIRES[name], namespace[f"ask_{name}"])
+
+
+def _source(name: str) -> tuple[int, str]:
+    if name == "responses":
+        return 1, inspect.getsource(ask_responses)
+    page = fences_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    (fence,) = [fence for fence in page if fence.body.startswith(f"async def ask_{name}(")]
+    return fence.line, fence.body
+
+
+@asynccontextmanager
+async def connected(name: str, origin: str) -> AsyncIterator[Any]:
+    """The provider's client for async code."""
+    if name == "gemini":
+        client = genai.Client(api_key="k", http_options={"base_url": origin})
+        try:
+            yield client
+        finally:
+            await client.aio.aclose()
+            client.close()
+    elif name == "anthropic":
+        async with anthropic.AsyncAnthropic(api_key="k", base_url=origin, max_retries=0) as talking:
+            yield talking
+    else:
+        async with openai.AsyncOpenAI(api_key="k", base_url=f"{origin}/v1", max_retries=0) as chatting:
+            yield chatting
+
+
+@contextmanager
+def connected_sync(name: str, origin: str) -> Iterator[Any]:
+    """The provider's client that blocks."""
+    if name == "gemini":
+        with genai.Client(api_key="k", http_options={"base_url": origin}) as generating:
+            yield generating
+    elif name == "anthropic":
+        with anthropic.Anthropic(api_key="k", base_url=origin, max_retries=0) as talking:
+            yield talking
+    else:
+        with openai.OpenAI(api_key="k", base_url=f"{origin}/v1", max_retries=0) as chatting:
+            yield chatting
+
+
+def look_up(name: str, arguments: Any) -> str:
+    """The tool. OpenAI gives it the text of a JSON object, the others the object."""
+    assert name == TOOL
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    return f"The shelf has nothing about {given['what']}."
+
+
+async def run_tool(name: str, arguments: Any) -> str:
+    return look_up(name, arguments)
