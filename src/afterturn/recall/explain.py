@@ -18,10 +18,12 @@ from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Sc
 from afterturn.recall.ranking import fuse
 from afterturn.recall.reasons import Why, say
 from afterturn.recall.restated import collapse
+from afterturn.recall.window import best_window
 
 # How many of the newest entries that are not recalled any more are looked through, and how many are told of.
 SCANNED_MAX = 1000
 TOLD_MAX = 50
+EXCERPT_BYTES = 512
 _INACTIVE = tuple(status for status in Status if status is not Status.ACTIVE)
 _BY_STATUS = {
     Status.SUPERSEDED: Why.SUPERSEDED,
@@ -37,7 +39,8 @@ _BY_STATUS = {
 class Explained:
     """One memory and what became of it in one recall. `reason` is a sentence for people.
 
-    `by` is the reference of what stands for it: a newer version, or another that says the same. `text` is all of it.
+    `by` is the reference of what stands for it: a newer version, or another that says the same. `text` is what a block
+    would show of it, or showed. Scores that were not kept are by words alone.
     """
 
     ref: str
@@ -121,7 +124,7 @@ class Explainer:
             similarity=candidate.similarity,
             terms=self._shared(entry),
             by=by,
-            text=entry.text,
+            text=self._excerpt(entry, self._shared(entry)),
         )
         return replace(told, reason=say(why, self._row, by=by))
 
@@ -220,7 +223,7 @@ class Explainer:
             lexical=scored.score,
             terms=scored.terms,
             by=by,
-            text=entry.text,
+            text=self._excerpt(entry, scored.terms),
         )
 
     def _elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
@@ -249,6 +252,9 @@ class Explainer:
 
     def _shared(self, entry: Entry) -> tuple[str, ...]:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))
+
+    def _excerpt(self, entry: Entry, wanted: tuple[str, ...]) -> str:
+        return best_window(entry.text, wanted, int(self._row.settings.get("entry_bytes_max") or EXCERPT_BYTES))
 
     def _lane(self, entry: Entry) -> Lane:
         if entry.kind is Kind.STATEMENT:

@@ -68,6 +68,10 @@ _FATES = {
     (Outcome.UNDELIVERED, "reset"): "the conversation was reset before it could be handed over",
     (Outcome.UNDELIVERED, "abort"): "the turn was given up",
     (Outcome.UNDELIVERED, "forgotten"): "something was forgotten before it could be handed over",
+    (Outcome.UNDELIVERED, "already_visible"): "all of it had come into sight meanwhile",
+    (Outcome.UNDELIVERED, "budget"): "no room was left for it",
+    (Outcome.UNDELIVERED, "stale"): "all of it had changed meanwhile",
+    (Outcome.UNDELIVERED, "shutdown"): "memory was closed",
     (Outcome.DEGRADED, "no_relevant_results"): "nothing was found, and a part could not be searched",
     (Outcome.DEGRADED, "timeout"): "it took too long",
 }

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.tokens import estimate_tokens
-from afterturn.base.turns import BlockRow, ConversationKey, RecallRow, TurnRow
+from afterturn.base.turns import BlockRow, Candidate, ConversationKey, RecallRow, TurnRow
 from afterturn.recall.explain import Explained, Explainer, shown_first
-from afterturn.recall.reasons import fate
+from afterturn.recall.reasons import Why, fate
 
 LAST = "last"
 
@@ -22,7 +22,8 @@ LAST = "last"
 class TracedBlock:
     """A block as it was handed over. `tokens` is estimated; text and tokens are gone once a memory in it is forgotten.
 
-    `carried_from` are the numbers of the earlier turns that its memories were recalled in.
+    `refs` are the memories that the model knows by it, also those that one of them states in other words; `memories`
+    how many it shows. `carried_from` are the numbers of the earlier turns that they were recalled in.
     """
 
     hash: str
@@ -30,6 +31,7 @@ class TracedBlock:
     injected_at: float
     size_bytes: int
     tokens: int | None
+    memories: int
     refs: tuple[str, ...]
     carried_from: tuple[int, ...]
     text: str
@@ -148,10 +150,15 @@ def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) 
         injected_at=block.injected_at,
         size_bytes=block.size_bytes,
         tokens=estimate_tokens(block.text) if block.text else None,
+        memories=len({one.ref for row in rows if row.block == block.hash for one in row.candidates if _is_shown(one)}),
         refs=block.refs,
         carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
         text=block.text,
     )
+
+
+def _is_shown(candidate: Candidate) -> bool:
+    return candidate.decision == Why.SHOWN
 
 
 def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: RecallRow, block: str) -> TracedRecall:

@@ -163,7 +163,8 @@ class Recalls:
         now, ledger = self._clock.now(), state.ledger
         hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in _seen(state, run)]
         block = compose(hits, self._config, visible_bytes=ledger.size_bytes, now=now) if hits else None
-        return Made(block, tuple(by_choice), now, ledger.size_bytes, ledger.refs)
+        seen = frozenset(hit.entry.ref for run in by_choice for hit in run.hits if hit.entry.ref in _seen(state, run))
+        return Made(block, tuple(by_choice), now, ledger.size_bytes, seen)
 
     def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
         if not run.hits:

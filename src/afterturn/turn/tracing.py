@@ -127,9 +127,9 @@ def _left_out(run: PhaseRun, hit: Hit, config: Config) -> str:
 
 def _handed_over(run: PhaseRun, hit: Hit, delivery: Delivery | None) -> str:
     if delivery is not None:
-        if hit.entry.ref in delivery.row.refs:
+        if hit.entry.ref in delivery.offer.block.refs:
             return SHOWN
         return VISIBLE if hit.entry.ref in delivery.offer.shown else BUDGET
-    if run.outcome is Outcome.EMPTY and run.reason in (BUDGET, "already_visible"):
+    if run.outcome is not Outcome.DELIVERED and run.reason in (BUDGET, "already_visible"):
         return BUDGET if run.reason == BUDGET else VISIBLE
     return ""

@@ -33,6 +33,7 @@ SECTIONS = {
         "undo": f"{_HERE}.history:undo",
         "forget": f"{_HERE}.forget:forget",
         "trace": f"{_HERE}.trace:trace",
+        "replay": f"{_HERE}.replay:replay",
     },
     "Moving and keeping": {
         "export": f"{_HERE}.exports:export",

@@ -77,11 +77,28 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     print_table(("", ""), pairs, last_wraps=True)
 
 
+def print_told(told: Sequence[tuple[str, str, str]]) -> None:
+    """Each an id, a text, and paler below it what is to be said of that."""
+    from rich.text import Text
+
+    console = _console()
+    rows = [row for name, text, said in told for row in ([Text(name), Text(text)], [Text(), Text(said, style="dim")])]
+    with console.capture() as captured:
+        for line in _lines(rows, console, last_wraps=True):
+            console.print(line, soft_wrap=True)
+    click.echo(captured.get(), nl=False, color=True)
+
+
 def dim(text: str) -> str:
     """Paler on a terminal that can; as it is elsewhere."""
+    return styled(text, "dim")
+
+
+def styled(text: str, style: str) -> str:
+    """On a terminal that can; as it is elsewhere."""
     console = _console()
     with console.capture() as captured:
-        console.print(text, style="dim", end="", soft_wrap=True)
+        console.print(text, style=style, end="", soft_wrap=True)
     return captured.get()
 
 

@@ -1,4 +1,4 @@
-"""`trace`: the timeline of a space, told so that a person can follow a turn."""
+"""`trace`: what memory did, as a timeline; or the turns of one conversation, with why each memory came or did not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,28 +6,84 @@ import click
 
 from afterturn.base.types import Event, Scalar
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import dim, one_line, print_table
-from afterturn.hosts.cli.document import print_line
+from afterturn.hosts.cli.console import dim, note, one_line, print_table
+from afterturn.hosts.cli.document import print_document, print_line
 from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.retelling import print_answers, print_trace
 from afterturn.hosts.cli.times import local, local_clock
+
+_EVENTS = 200
+_TURNS = 10
 
 
 @command(
     "trace",
     examples="""
     $ afterturn trace
-    $ afterturn trace --conversation support-42
-    $ afterturn trace --json | jq 'select(.name == "handed_over")'
+    $ afterturn trace support-42
+    $ afterturn trace support-42 --turn last --memory 0k3v8r2c4d5e6f7g
+    $ afterturn trace support-42 --json | jq '.turns[].recalls[].left_out[] | {ref, why}'
+    $ afterturn trace --conversation support-42 --json | jq 'select(.name == "handed_over")'
     """,
 )
-@click.option("--conversation", metavar="ID", help="Only this conversation.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Events at most.")
-def trace(invocation: Invocation, conversation: str | None, limit: int) -> None:
+@click.argument("name", metavar="[CONVERSATION]", required=False)
+@click.option("--turn", metavar="N|ID|last", help="Only this turn, with all that was left out.")
+@click.option("--memory", metavar="ID", help="Say why this one came to the turn, or did not.")
+@click.option("--look-in", metavar="SPACE", multiple=True, help="Where else --memory may be found; repeatable.")
+@click.option("--conversation", metavar="ID", help="Without CONVERSATION: only events of this one.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    help=f"At most so many turns (default: the newest {_TURNS}), or events (the newest {_EVENTS}).",
+)
+def trace(
+    invocation: Invocation,
+    name: str | None,
+    turn: str | None,
+    memory: str | None,
+    limit: int | None,
+    **options: str | tuple[str, ...] | None,
+) -> None:
     """Tell what memory did, turn by turn.
 
-    Recalls, what was handed over and where, what was recorded; the newest events, oldest first. With --json, one
-    line an event.
+    With CONVERSATION: what each of its turns recalled, when that settled, where it was handed over, and for every
+    memory that was left out, why. What was not kept is looked up now, by words. With --json, one document.
+
+    Without: the timeline of the space, oldest first. With --json, one line an event.
     """
+    conversation, look_in = options["conversation"], options["look_in"]
+    if name is None:
+        if turn is not None or memory is not None or look_in:
+            raise click.UsageError("--turn, --memory and --look-in are about one CONVERSATION. Name it.")
+        _print_events(invocation, conversation if isinstance(conversation, str) else None, limit or _EVENTS)
+    elif memory is not None:
+        _print_why(invocation, name, memory, turn, tuple(look_in or ()))
+    else:
+        _print_turns(invocation, name, turn, limit or _TURNS)
+
+
+def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int) -> None:
+    with invocation.memory() as memory:
+        told = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
+    if invocation.json:
+        print_document(told)
+        return
+    print_trace(told, whole=turn is not None)
+    if turn is None and len(told.turns) < told.turns_total:
+        note(f"Earlier turns: afterturn trace {name} --limit {told.turns_total}, or --turn N")
+
+
+def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None, look_in: Sequence[str]) -> None:
+    with invocation.memory() as memory:
+        conversation = memory.conversation(name, owner=invocation.space_name())
+        answers = conversation.why(wanted, turn=turn, look_in=look_in)
+    if invocation.json:
+        print_document({"memory": wanted, "answers": answers})
+    else:
+        print_answers(wanted, answers)
+
+
+def _print_events(invocation: Invocation, conversation: str | None, limit: int) -> None:
     with invocation.in_space() as space:
         events = space.trace(conversation=conversation, limit=limit)
     if invocation.json:
@@ -35,6 +91,7 @@ def trace(invocation: Invocation, conversation: str | None, limit: int) -> None:
             print_line(event)
     elif events:
         _print(events)
+        note("The turns of one conversation, and why each memory came: afterturn trace CONVERSATION")
     else:
         click.echo("Nothing happened here yet.")
 

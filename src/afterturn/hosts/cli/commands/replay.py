@@ -1,0 +1,146 @@
+"""`replay`: a past turn's block made again, byte for byte, and as it would be under other settings."""
+
+import difflib
+import tomllib
+from pathlib import Path
+
+import click
+
+from afterturn.base.config import KEYS
+from afterturn.base.errors import ConfigError, InvalidInput, NotFound
+from afterturn.base.types import Scalar
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import count, dim, one_line, safe, styled
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation
+from afterturn.recall.reasons import place
+from afterturn.turn.replaying import Replay, Replayed
+from afterturn.turn.tracing import SHAPING
+
+_OTHER_BYTES = 1
+_COLOURS = {"+": "green", "-": "red", "@": "dim"}
+
+
+@command(
+    "replay",
+    examples="""
+    $ afterturn replay 0k3v8r2c4d5e6f7g
+    $ afterturn replay last --conversation support-42
+    $ afterturn replay 3 --conversation support-42 --config recall_entries_max=4 --config block_bytes_max=1024
+    $ afterturn replay 0k3v8r2c4d5e6f7g --config smaller.toml --json
+    """,
+)
+@click.argument("turn", metavar="TURN")
+@click.option("--conversation", metavar="ID", help="Of which conversation; TURN may then be a number, or `last`.")
+@click.option(
+    "--config",
+    "settings",
+    metavar="KEY=VALUE|FILE",
+    multiple=True,
+    help="Show the difference under this setting, or under a settings file; repeatable.",
+)
+def replay(invocation: Invocation, turn: str, conversation: str | None, settings: tuple[str, ...]) -> None:
+    """Render a past turn's block again and compare it with what was injected.
+
+    Made from the memories that were found then, in the versions of then. With --config, the difference that other
+    settings would have made: floor, entries, sizes. What would have been searched otherwise is not repeated.
+
+    The exit code is 1 when other bytes come out though nothing was forgotten.
+    """
+    changes, ignored = _changes(settings)
+    space = invocation.space_name()
+    with invocation.memory() as memory:
+        named = conversation or _find(list(memory.space(space).conversations(turn=turn)), turn, space)
+        told = memory.conversation(named, owner=space).replay(turn, changes=changes)
+    if invocation.json:
+        print_document(told)
+    else:
+        _print(told, ignored)
+    if any(not block.identical and block.stored for block in told.blocks):
+        raise click.exceptions.Exit(_OTHER_BYTES)
+
+
+def _find(conversations: list[str], turn: str, space: str) -> str:
+    if not conversations:
+        raise NotFound(
+            f"No conversation of {space} has a turn with the id {turn!r}. A number or `last` needs --conversation ID."
+        )
+    if len(conversations) > 1:
+        names = ", ".join(sorted(conversations)[:5])
+        raise InvalidInput(f"Several conversations have a turn {turn!r}: {names}. Add --conversation ID.")
+    return conversations[0]
+
+
+def _changes(settings: tuple[str, ...]) -> tuple[dict[str, Scalar], list[str]]:
+    """The settings to replay under, and those of files that shape no block."""
+    changes: dict[str, Scalar] = {}
+    ignored: list[str] = []
+    for given in settings:
+        name, equals, value = given.partition("=")
+        if equals and not Path(given).is_file():
+            changes[name.strip()] = _value(given, value)
+            continue
+        table = _table(Path(given))
+        changes.update({key: item for key, item in table.items() if key in SHAPING or key not in KEYS})
+        ignored += [key for key in table if key in KEYS and key not in SHAPING]
+    return changes, ignored
+
+
+def _value(given: str, text: str) -> Scalar:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    if not isinstance(value, str | int | float | bool):
+        raise InvalidInput(f"--config {given!r} has no plain value. Write it like --config recall_entries_max=4.")
+    return value
+
+
+def _table(path: Path) -> dict[str, Scalar]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"--config {str(path)!r} is neither KEY=VALUE nor a file that can be read: {error}."
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
+
+
+def _print(told: Replay, ignored: list[str]) -> None:
+    click.echo(f"Turn {told.number} of {one_line(told.conversation)}, {count(len(told.blocks), 'block')}")
+    if ignored:
+        click.echo(dim(f"Not replayed, since they shape no block: {', '.join(ignored)}."), color=True)
+    for block in told.blocks:
+        click.echo()
+        click.echo(styled(_verdict(block), "bold"), color=True)
+        if block.changed is None:
+            click.echo(safe(block.rendered) or "(no block)")
+        else:
+            _print_difference(told, block)
+    if not told.blocks:
+        click.echo("Nothing was found in it that a block could have been made of.")
+
+
+def _verdict(block: Replayed) -> str:
+    where = place(block.point) if block.hash else "nothing was handed over"
+    size = f", {len(block.rendered.encode()):,} bytes" if block.rendered else ""
+    if block.identical:
+        return (
+            f"{where}{size}: identical to what was injected" if block.hash else f"{where}, and nothing comes out again"
+        )
+    return f"{where}{size}: not the same as what was injected, since {block.reason}"
+
+
+def _print_difference(told: Replay, block: Replayed) -> None:
+    changed = block.changed or ""
+    setting = ", ".join(f"{name}={value}" for name, value in told.changes.items())
+    if changed == block.rendered:
+        click.echo(f"No difference under {setting}.")
+        return
+    before, after = (text.splitlines() for text in (block.rendered, changed))
+    for line in difflib.unified_diff(before, after, "as it was", f"under {setting}", lineterm="", n=99):
+        style = _COLOURS.get(line[:1], "")
+        click.echo(styled(safe(line), style) if style else safe(line), color=True)
+    sizes = f"{len(block.rendered.encode()):,} bytes before, {len(changed.encode()):,} after"
+    click.echo(dim(sizes), color=True)
