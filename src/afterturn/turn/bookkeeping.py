@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError
+from afterturn.base.errors import AfterturnError, StoreError
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
 from afterturn.base.supervisor import Supervisor
@@ -24,6 +24,8 @@ from afterturn.turn.state import TurnState
 
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
+# Together shorter than closing takes, and longer than other processes hold the store in passing.
+_AGAIN_AFTER = (0.1, 0.4, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,20 @@ class Bookkeeping:
         await self._written(work, what)
 
     async def _written(self, work: Callable[[Unit], R], what: str) -> R | None:
-        assert self.store is not None
         try:
-            return await self.store.write(work)
-        except AfterturnError as error:
-            logger.warning("%s is not noted in the store: %s", what, error)
+            return await self._insisted(work)
+        except (AfterturnError, asyncio.CancelledError) as error:
+            logger.warning("%s is not noted in the store: %r", what, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             return None
+
+    async def _insisted(self, work: Callable[[Unit], R]) -> R:
+        """Another process would take a block that it does not know for the user's words (C5)."""
+        assert self.store is not None
+        for pause in _AGAIN_AFTER:
+            try:
+                return await self.store.write(work)
+            except StoreError:
+                await asyncio.sleep(pause)
+        return await self.store.write(work)

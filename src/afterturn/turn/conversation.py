@@ -307,7 +307,8 @@ class ConversationCore:
             return
         config = self._parts.config
         try:
-            await state.read.wait(within=self._reading_within)
+            if not await state.read.wait(within=self._reading_within):
+                self._epochs.find_beginning(state)
             await self._load_blocks(state.place)
             recording, reason = recording_of(
                 state,

@@ -67,7 +67,7 @@ class Epochs:
 
     def start(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
         self.own(state)
-        prefetch = state.current
+        prefetch, state.opening = state.current, messages
         prefetch.task = self._parts.supervisor.start(self._open(state, messages, recall=recall), f"turn {state.id}")
         prefetch.task.add_done_callback(lambda _: self._opened(state, prefetch))
 
@@ -108,9 +108,10 @@ class Epochs:
         try:
             reading = await self._look(state, state.dialect, messages)
         except AfterturnError as error:
-            self._unread(state, state.dialect, messages, error)
+            self._unread(state, error)
             return
         self._take_in(state, reading)
+        state.opening = None
         if reading.said is not None:
             _begin_at(state, messages, *reading.said)
         self.sight.stand(state, state.dialect, messages)
@@ -128,16 +129,26 @@ class Epochs:
         if reading.question is not None and recall and not prefetch.fast.consumed:
             await self._recall(state, prefetch, reading.question)
 
-    def _unread(self, state: TurnState, dialect: Dialect, messages: list[object], error: AfterturnError) -> None:
+    def _unread(self, state: TurnState, error: AfterturnError) -> None:
         """A store that can not be read has degraded the recall, and is asked no more in this epoch (L8)."""
         logger.warning("a turn can not be read in the store; it goes on without a recall: %s", error)
-        said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=self.sight.blocks))
+        said = self.find_beginning(state)
         if said is None:
             return
-        _begin_at(state, messages, *said)
-        question = question_for(said[1], state.place, state.ledger, self._parts.config)
+        question = question_for(said, state.place, state.ledger, self._parts.config)
         if question is not None and not state.current.fast.consumed:
             self.recalls.fail(state, state.current, question, type(error).__name__)
+
+    def find_beginning(self, state: TurnState) -> str | None:
+        """What the user said in a turn that could not be read, or not yet, by what this process knows of its blocks."""
+        messages, state.opening = state.opening, None
+        dialect = find_dialect(messages, state.place.dialect) if messages else None
+        if messages is None or dialect is None:
+            return None
+        said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=self.sight.blocks))
+        if said is not None:
+            _begin_at(state, messages, *said)
+        return said[1] if said is not None else None
 
     async def _look(self, state: TurnState, dialect: Dialect | None, messages: list[object]) -> Reading:
         """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""

@@ -25,6 +25,7 @@ class TurnState:
     one. `spots` tell where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
     it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it. `began`: the
     model has been called, as far as we know. `trimmed`: the snapshot of its messages begins with its user message.
+    `opening` is the list that it began with, until it is read.
     `recorded` settles when it is known whether the turn was stored.
     `durable`: it is meant to outlive its process.
     """
@@ -53,6 +54,7 @@ class TurnState:
     unsure: bool = False
     began: bool = False
     trimmed: bool = False
+    opening: list[object] | None = None
     texts: list[str] = field(default_factory=list)
     read: Slot[bool] = field(default_factory=Slot)
     stored: Slot[bool] = field(default_factory=Slot)
@@ -68,6 +70,7 @@ class TurnState:
 
 
 COPIED_LEVELS_MAX = 6
+LOOKED_AT_MAX = 10_000
 
 
 def snapshot(messages: Sequence[object], state: TurnState) -> list[object]:
@@ -75,10 +78,20 @@ def snapshot(messages: Sequence[object], state: TurnState) -> list[object]:
 
     From its user message on where that is still the object it was; all of them when the host has rebuilt its list.
     """
-    at = state.user_index
-    state.trimmed = at is not None and at < len(messages) and messages[at] is state.user_element
-    start = at if at is not None and state.trimmed else 0
+    found = _place_of(messages, state.user_element, state.user_index)
+    state.trimmed = found is not None
+    start = found or 0
     return [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, start, None)]
+
+
+def _place_of(messages: Sequence[object], element: object, expected: int | None) -> int | None:
+    """Where the very same object stands: mostly where it stood, else looked for from the end."""
+    if expected is None:
+        return None
+    if expected < len(messages) and messages[expected] is element:
+        return expected
+    looked_at = range(len(messages) - 1, max(-1, len(messages) - 1 - LOOKED_AT_MAX), -1)
+    return next((at for at in looked_at if messages[at] is element), None)
 
 
 def _copied(value: object, levels: int) -> object:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from afterturn.base.turns import Phase
 from afterturn.base.types import Entry, Event, Filter, Kind
+from afterturn.context.block import find_blocks
 from afterturn.lab.sim.process import Process
 from afterturn.lab.sim.transcript import Told, Transcript
 from afterturn.memory import Memory
@@ -34,7 +35,7 @@ def check_recalls(processes: Sequence[Process]) -> list[str]:
             if ended[correlation, Phase.FAST] == 0 and correlation not in carried:
                 broken.append(f"R5: the recall {correlation} of {event.turn} has no outcome")
     if not any(process.killed for process in processes):
-        broken += [f"R5: {which} has {count} outcomes" for which, count in sorted(ended.items()) if count > 1]
+        broken += [f"R5 twice: {which} has {count} outcomes" for which, count in sorted(ended.items()) if count > 1]
     return broken + [f"R5: {which} ended and never began" for which in sorted(ended) if which[0] not in started]
 
 
@@ -80,4 +81,7 @@ def _turn(told: Told, entries: list[Entry]) -> list[str]:
         if told.acknowledged:
             return [f"C2: {told.id} was acknowledged and is not there"]
         return [f"C4: {told.id} was handed over and is not there"] if told.promised else []
-    return [] if texts == told.said else [f"C1: {told.id} is recorded as {texts}, told was {told.said}"]
+    if texts == told.said:
+        return []
+    rule = "C5" if any(find_blocks(text) for text in texts) else "C1"
+    return [f"{rule}: {told.id} is recorded as {texts}, told was {told.said}"]

@@ -93,6 +93,9 @@ class Talk:
 
     async def _model(self) -> None:
         """A call of the model: awaited, or by a client library that blocks the loop."""
+        if self._manners.kind is Kind.REBUILDING and not self._process.is_open:
+            # Nobody puts blocks back any more.
+            self._transcript.sent = []
         if self._manners.is_shown:
             self._transcript.send()
         seconds = self._random.uniform(*_MODEL_SECONDS)
