@@ -36,7 +36,8 @@ def recording_of(
     if dialect is None:
         return None, "unknown_dialect"
     strip = functools.partial(strip_blocks, known_hashes={**blocks, **{row.hash: row for row in state.blocks}})
-    found = exchange_from(dialect, messages, 0, strip) if state.trimmed else None
+    start = _place_of_user(state, dialect, messages, strip)
+    found = exchange_from(dialect, messages, start, strip) if start is not None else None
     if found is None or not found.messages:
         found = _exchange(dialect, messages, state.user_hash, strip)
     if not found.messages:
@@ -62,6 +63,17 @@ def recording_of(
         ended_at=ended_at,
     )
     return recording, ""
+
+
+def _place_of_user(state: TurnState, dialect: Dialect, messages: list[object], strip: Strip) -> int | None:
+    """Where the turn begins, if that is known for sure: the same words may be said again in it."""
+    if state.trimmed:
+        return 0
+    at = state.user_index
+    element = dialect.read(messages[at]) if at is not None and at < len(messages) else None
+    if element is None or content_hash(strip(element.text_of("user"))) != state.user_hash:
+        return None
+    return at
 
 
 def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: Strip) -> Exchange:

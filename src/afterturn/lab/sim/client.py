@@ -123,7 +123,8 @@ class Client:
             raise
         if told.refused:
             return
-        if self._happens(0.5):
+        # Another process finds a turn by what its user said: the same words again would begin it.
+        if self._happens(0.5) and told.said.count(text) == 1:
             self._note(f"leaves {turn.id} to another process")
             self._transcript.resumable = told
             return

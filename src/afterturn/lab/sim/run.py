@@ -111,7 +111,8 @@ class Scenario:
                 # What the dead had begun was never awaited, and never will be.
                 warnings.simplefilter("ignore", RuntimeWarning)
             self._processes.clear()
-            gc.collect()
+            # While it is switched off, everything new is in the youngest generation.
+            gc.collect(0)
 
     def _live(self, process: Process) -> None:
         random = self._world.random
