@@ -67,7 +67,8 @@ class Epochs:
 
     def start(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
         self.own(state)
-        prefetch, state.opening = state.current, messages
+        # Not the current one: the host may have said more before this is heard.
+        prefetch, state.opening = state.first, messages
         prefetch.task = self._parts.supervisor.start(self._open(state, messages, recall=recall), f"turn {state.id}")
         prefetch.task.add_done_callback(lambda _: self._opened(state, prefetch))
 
@@ -76,7 +77,7 @@ class Epochs:
         self.own(state)
         self._take_in(state, await self._look(state, find_dialect([], state.place.dialect), []))
         self.recalls.offer(state)
-        state.current.let_go()
+        state.first.let_go()
 
     def _opened(self, state: TurnState, prefetch: Prefetch) -> None:
         self._ran(prefetch)
@@ -104,7 +105,7 @@ class Epochs:
         if self._parts.store is None:
             state.read.settle(True)
             return
-        prefetch = state.current
+        prefetch = state.first
         try:
             reading = await self._look(state, state.dialect, messages)
         except AfterturnError as error:
@@ -136,8 +137,9 @@ class Epochs:
         if said is None:
             return
         question = question_for(said, state.place, state.ledger, self._parts.config)
-        if question is not None and not state.current.fast.consumed:
-            self.recalls.fail(state, state.current, question, type(error).__name__)
+        if question is not None and not state.first.fast.consumed:
+            self._tell_epoch(state, state.first)
+            self.recalls.fail(state, state.first, question, type(error).__name__)
 
     def find_beginning(self, state: TurnState) -> str | None:
         """What the user said in a turn that could not be read, or not yet, by what this process knows of its blocks."""
@@ -171,9 +173,13 @@ class Epochs:
             state.carried = self.recalls.adopt(reading.carried, reading.carried_hits, question)
 
     async def _recall(self, state: TurnState, prefetch: Prefetch, question: Question) -> None:
-        self.emit("epoch_started", state, cause=prefetch.cause, epoch=prefetch.epoch)
         prepared = await self._typing.take(prefetch, question) if prefetch.cause is Cause.MESSAGE else None
-        await self.recalls.run(state, prefetch, question, prepared)
+        if not prefetch.fast.consumed:
+            self._tell_epoch(state, prefetch)
+            await self.recalls.run(state, prefetch, question, prepared)
+
+    def _tell_epoch(self, state: TurnState, prefetch: Prefetch) -> None:
+        self.emit("epoch_started", state, cause=prefetch.cause, epoch=prefetch.epoch)
 
     # In the middle of one.
 

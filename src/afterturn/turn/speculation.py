@@ -101,6 +101,8 @@ class Speculations:
             self.drop("other_words")
             return None
         await speculation.prepared.wait(within=self.recaller.config.recall_timeout)
+        if prefetch.fast.consumed or self.current is not speculation:
+            return None
         prepared = under(speculation, question.ledger, enough=self.recaller.config.recall_entries_max)
         if prepared is None:
             self.drop("already_visible" if speculation.prepared.peek() else "failed")

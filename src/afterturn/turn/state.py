@@ -61,6 +61,10 @@ class TurnState:
     recorded: Slot[bool] = field(default_factory=Slot)
 
     @property
+    def first(self) -> Prefetch:
+        return self.prefetches[0]
+
+    @property
     def current(self) -> Prefetch:
         return self.prefetches[-1]
 
