@@ -13,8 +13,21 @@ from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow
-from afterturn.base.types import Entry, Filter, Hit, Kind, Lane, LaneQuery, Match, Origin, Scope, Status, reference
-from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_terms
+from afterturn.base.types import (
+    Entry,
+    Extent,
+    Filter,
+    Hit,
+    Kind,
+    Lane,
+    LaneQuery,
+    Match,
+    Origin,
+    Scope,
+    Status,
+    reference,
+)
+from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_space, weigh_terms
 from afterturn.recall.ranking import fuse
 from afterturn.recall.reasons import Why, say
 from afterturn.recall.restated import collapse
@@ -24,6 +37,8 @@ from afterturn.recall.window import best_window
 SCANNED_MAX = 1000
 TOLD_MAX = 50
 EXCERPT_BYTES = 512
+# A record may hold a megabyte, and there may be thousands of them.
+_READ_CHARS = 16_384
 _INACTIVE = tuple(status for status in Status if status is not Status.ACTIVE)
 _BY_STATUS = {
     Status.SUPERSEDED: Why.SUPERSEDED,
@@ -154,7 +169,7 @@ class Explainer:
 
     def _judged(self, entry: Entry) -> Explained | None:
         """None when it was weighed, is of no relevance, or was not known yet."""
-        if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at:
+        if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at or entry.turn == self._row.turn:
             return None
         if fuse(self._scored(entry).score, None) < self._floor:
             return None
@@ -248,7 +263,15 @@ class Explainer:
         return weigh_terms(self._unit.index, self._scope, asked)
 
     def _scored(self, entry: Entry) -> Scored:
-        return self._lexical.score(Match(0, entry, terms(entry.text)))
+        match, lexical = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._lexical
+        if entry.space not in self._extents:
+            # Nothing there is recalled any more, so nothing tells which words are rare in it.
+            lexical = Lexical(lexical.terms, {entry.space: weigh_space(lexical.terms, {}, 1, len(match.terms))}, ())
+        return lexical.score(match)
+
+    @cached_property
+    def _extents(self) -> dict[str, Extent]:
+        return {name: extent for name, extent in self._unit.index.extents(self._scope).items() if extent.documents}
 
     def _shared(self, entry: Entry) -> tuple[str, ...]:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))
