@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     import anthropic
     import openai
     from google import genai
+    from google.genai import types as types
 
 NAMES = ("openai", "responses", "anthropic", "gemini")
 TOOL = "look_up"
@@ -54,6 +55,26 @@ async def ask_responses(client: Any, conversation: Any, items: Any, tools: Any, 
             calls = [item for item in reply.output if item.type == "function_call"]
             if not calls:
                 return reply.output_text
+            for call in calls:
+                result = await run_tool(call.name, call.arguments)
+                items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+
+
+async def ask_kept(client: Any, conversation: Any, text: str, tools: Any, run_tool: Any, previous: str | None) -> Any:
+    """The provider keeps the history, and is sent what is new; gives its last response."""
+    user = {"role": "user", "content": text}
+    items: list[Any] = [user]
+    async with conversation.turn(items) as turn:
+        while True:
+            await turn.inject(items)
+            reply = await client.responses.create(
+                model="gpt-5", input=items, tools=tools, previous_response_id=previous or openai.omit
+            )
+            calls = [item for item in reply.output if item.type == "function_call"]
+            if not calls:
+                turn.complete([user, *reply.output])
+                return reply
+            previous, items = reply.id, []
             for call in calls:
                 result = await run_tool(call.name, call.arguments)
                 items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})

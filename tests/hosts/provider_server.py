@@ -13,13 +13,17 @@ Json = dict[str, Any]
 
 
 class ProviderServer:
-    """`prompts` are the lists of elements as they arrived. `before_reply` runs on the server's thread, per request."""
+    """`prompts` are what the model was shown. `before_reply` runs on the server's thread, per request.
+
+    As OpenAI does for `previous_response_id`, it keeps every prompt with its reply, and goes on from there.
+    """
 
     def __init__(self, wire: Wire, script: Sequence[Reply]) -> None:
         self.wire = wire
         self.script = list(script)
         self.prompts: list[list[Json]] = []
         self.before_reply: Callable[[], None] = lambda: None
+        self._kept: dict[str, list[Json]] = {}
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
 
@@ -42,16 +46,21 @@ class ProviderServer:
         """Status, type and body: a reply of the script, unless a provider would refuse the prompt."""
         if not path.startswith(self.wire.path):
             return 404, "application/json", _error(f"nothing is served at {path}")
-        prompt = request[self.wire.prompt]
+        prompt = [*self._kept.get(request.get("previous_response_id", ""), ()), *request[self.wire.prompt]]
         self.prompts.append(prompt)
         if (reason := refusal(self.wire, prompt)) is not None:
             return 400, "application/json", _error(reason)
         self.before_reply()
         reply = self.script.pop(0)
         if not request.get("stream"):
-            return 200, "application/json", json.dumps(self.wire.document(reply)).encode()
+            return 200, "application/json", json.dumps(self._kept_with(prompt, self.wire.document(reply))).encode()
         lines = [*map(json.dumps, self.wire.chunks(reply)), "[DONE]"]  # type: ignore[attr-defined]
         return 200, "text/event-stream", "".join(f"data: {line}\n\n" for line in lines).encode()
+
+    def _kept_with(self, prompt: list[Json], document: Json) -> Json:
+        name = f"response-{len(self.prompts)}"
+        self._kept[name] = [*prompt, *document.get("output", ())]
+        return {**document, "id": name}
 
 
 def _handler(server: ProviderServer) -> type[BaseHTTPRequestHandler]:

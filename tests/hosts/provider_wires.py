@@ -171,17 +171,20 @@ class AnthropicWire:
 
 
 class GeminiWire:
-    """Written with the wire's own names; the client writes and reads the others."""
+    """Written with the wire's own names; the client writes and reads the others. Older models give calls no ids."""
 
     path = "/v1/models/gemini-2.5-pro:generateContent"
     prompt = "contents"
     in_one_element = True
 
+    def __init__(self, *, has_ids: bool = True) -> None:
+        self._has_ids = has_ids
+
     def document(self, reply: Reply) -> Json:
         parts: list[Json] = [{"text": "They want to know.", "thought": True}, {"text": reply.text}]
         parts += [
             {
-                "functionCall": {"id": call.id, "name": call.name, "args": dict(call.arguments)},
+                "functionCall": {**self._id(call), "name": call.name, "args": dict(call.arguments)},
                 "thoughtSignature": "c2lnbmVk",
             }
             for call in reply.calls
@@ -199,10 +202,16 @@ class GeminiWire:
         return [{"function_declarations": [{"name": name, "parameters_json_schema": parameters}]}]
 
     def calls(self, element: Json) -> list[str]:
-        return [part["functionCall"]["id"] for part in element["parts"] if "functionCall" in part]
+        return [self._named(part["functionCall"]) for part in element["parts"] if "functionCall" in part]
 
     def results(self, element: Json) -> list[str]:
-        return [part["functionResponse"]["id"] for part in element["parts"] if "functionResponse" in part]
+        return [self._named(part["functionResponse"]) for part in element["parts"] if "functionResponse" in part]
+
+    def _id(self, call: Call) -> Json:
+        return {"id": call.id} if self._has_ids else {}
+
+    def _named(self, function: Json) -> str:
+        return str(function["id"] if self._has_ids else function["name"])
 
 
 def refusal(wire: Wire, prompt: Sequence[Json]) -> str | None:
