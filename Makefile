@@ -35,8 +35,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Measure the store, ours beside the limit
-	@$(BIN)/afterturn bench store $(ARGS)
+bench: $(READY) ## Measure the store and turns, ours beside the limit; ARGS=--quick shows the form
+	@failed=0; for part in store turn; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)

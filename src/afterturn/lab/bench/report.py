@@ -75,6 +75,27 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run was started by, and on what it ran."""
+
+    command: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+
+    def lines(self) -> list[tuple[str, str]]:
+        return [
+            ("command", self.command),
+            ("machine", ", ".join(f"{name} {value}" for name, value in self.machine.items())),
+            ("versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())),
+        ]
+
+
+def surroundings(command: str, folder: Path) -> Surroundings:
+    """`folder` is where the stores stood: its file system decides what a commit costs."""
+    return Surroundings(command, _machine(folder), _versions())
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     command: str
     machine: dict[str, str]
@@ -107,11 +128,7 @@ class Report:
         return "\n".join(lines)
 
     def _surroundings(self) -> list[tuple[str, str]]:
-        return [
-            ("command", self.command),
-            ("machine", ", ".join(f"{name} {value}" for name, value in self.machine.items())),
-            ("versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())),
-        ]
+        return Surroundings(self.command, self.machine, self.versions).lines()
 
 
 def make_report(command: str, figures: Sequence[Figure], folder: Path) -> Report:
