@@ -93,6 +93,7 @@ class Explainer:
             return []
         found: dict[str, Explained] = {}
         for entry in self._held_back():
+            self._unit.check()
             told = self._judged(entry)
             if told is not None and told.ref not in found:
                 found[told.ref] = told

@@ -38,10 +38,10 @@ class Why(StrEnum):
 _SENTENCES = {
     Why.SHOWN: "it was handed over",
     Why.FLOOR: "it matches less than the {floor:.2f} that recall_score_min asks for",
-    Why.BUDGET: "the block was full: better matches took its {entries} entries, or its bytes and tokens",
-    Why.VISIBLE: "the model sees it already, in what was said or in a block",
+    Why.BUDGET: "no room was left for it among {entries} entries, or in the bytes and tokens",
+    Why.VISIBLE: "the model sees it in the conversation already",
     Why.STALE: "it changed or came into sight before what was carried could be handed over",
-    Why.EXCLUDED: "the model has it already: an earlier block shows it, or was about to",
+    Why.EXCLUDED: "an earlier block shows it already, or was about to",
     Why.DELETED: "it was deleted",
     Why.EXPIRED: "it was not valid then: expired, or not yet in force",
     Why.PROPOSED: "it waited for approval",

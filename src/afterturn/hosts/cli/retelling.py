@@ -17,6 +17,7 @@ from afterturn.turn.explaining import Answer, Trace, TracedBlock, TracedRecall, 
 _LEFT_OUT_TOLD = 5
 _TEXT_CHARS = 160
 _QUESTION_CHARS = 300
+_NAME_CHARS = len("handed over")
 
 
 def print_trace(trace: Trace, *, whole: bool) -> None:
@@ -42,24 +43,36 @@ def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
     row = turn.turn
     click.echo(styled(f"Turn {turn.number}", "bold") + dim(f"  {_when(row)}, {_ended(row)}"), color=True)
     if not turn.recalls:
-        print_pairs([("recalled", "nothing: there was nothing to ask, recall was off, or its trace is gone by now")])
-    for recall in turn.recalls:
+        _print_pairs([("recalled", "nothing: there was nothing to ask, recall was off, or its trace is gone by now")])
+    for number, recall in enumerate(turn.recalls):
+        if number:
+            click.echo()
         _print_recall(trace, turn, recall, whole=whole)
-    blocks = [("block", _block(block)) for block in turn.blocks]
-    print_pairs([*blocks, ("turn", one_line(row.id))])
+    _print_pairs([*(("block", _block(block)) for block in turn.blocks), ("turn id", one_line(row.id))])
 
 
 def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole: bool) -> None:
-    print_pairs(_pairs(turn, recall))
+    _print_pairs(_pairs(turn, recall))
     if recall.row.turn == turn.turn.id and recall.delivered_in not in (None, turn.number):
         return
-    print_told([(f"+ {one.ref}", one_line(one.text), _scores(one)) for one in recall.shown])
     told = recall.left_out if whole else recall.left_out[:_LEFT_OUT_TOLD]
-    print_told([(f"- {one.ref}", _shortened(one.text), _left_out(one)) for one in told])
+    _print_memories("came", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
+    _print_memories("did not come", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in told])
     more = len(recall.left_out) - len(told)
     if more:
         where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
         click.echo(dim(f"  and {more} more that did not come: {where}"), color=True)
+
+
+def _print_memories(title: str, memories: Sequence[tuple[str, str, str]]) -> None:
+    if memories:
+        click.echo(dim(f"{title}:"), color=True)
+        print_told([(f"  {ref}", text, said) for ref, text, said in memories])
+
+
+def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """One below the other, with memories in between, they still stand in two columns."""
+    print_pairs([(name.ljust(_NAME_CHARS), value) for name, value in pairs])
 
 
 def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
@@ -105,8 +118,9 @@ def _block(block: TracedBlock) -> str:
     return f"{place(block.point)} at {local_clock(block.injected_at)}: {holds}, {size}{carried}"
 
 
-def _left_out(one: Explained) -> str:
-    return f"{one.why}: {one_line(one.reason)} · {_scores(one)}"
+def _left_out(one: Explained, *, whole: bool) -> str:
+    score = _scores(one) if whole or one.score is None else f"score {one.score:.2f}"
+    return f"{one.why}: {one_line(one.reason)} · {score}"
 
 
 def _scores(one: Explained) -> str:
