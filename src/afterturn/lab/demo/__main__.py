@@ -1,29 +1,28 @@
-"""`make demo`: clears the stage, plays each day in a child process, then tells what was remembered and what it cost."""
+"""`make demo`: clears the stage, plays each scene in a child process, then tells what it cost and why."""
 
 import argparse
 import json
-import math
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import afterturn.blocking
-from afterturn.base.clock import SystemClock
-from afterturn.base.errors import AfterturnError, NotFound
-from afterturn.base.types import Entry, Kind
-from afterturn.context.age import describe_age
-from afterturn.lab.demo.host import Cost
-from afterturn.lab.demo.stage import WIDTH, Stage, shortened
+from afterturn.base.errors import AfterturnError
+from afterturn.base.types import Kind
+from afterturn.lab.demo.cost import Cost
+from afterturn.lab.demo.host import StoryBroken
+from afterturn.lab.demo.scene import scenes
+from afterturn.lab.demo.stage import Stage
 from afterturn.lab.demo.story import DAYS, SPACE
 
 FOLDER = Path(".demo")
 STORE = FOLDER / "memory.db"
+_FEW = 11
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make demo", description="What afterturn is for, in ten seconds.")
+    parser = argparse.ArgumentParser(prog="make demo", description="What afterturn is for, in twenty seconds.")
     parser.add_argument("--fast", action="store_true", help="without the pauses for reading")
     fast = parser.parse_args().fast
     stage = Stage(fast=fast)
@@ -32,10 +31,14 @@ def main() -> int:
         stage.line("afterturn: told once, known ever after", "bold")
         stage.line("Ada talks with Basil, an agent that books tables. Beside it: what memory does.")
         cost = Cost()
-        for number in range(len(DAYS)):
+        for number in range(len(scenes())):
+            if number == len(DAYS):
+                stage.line()
+                stage.line("So much for days. And within a turn?", "bold")
             cost += _play(number, fast=fast)
         _conclude(stage, cost)
-    except (AfterturnError, OSError) as error:
+        _explain(stage)
+    except (AfterturnError, OSError, StoryBroken) as error:
         stage.failure(str(error))
         return 1
     except KeyboardInterrupt:
@@ -52,8 +55,8 @@ def _clear() -> None:
 
 def _play(number: int, *, fast: bool) -> Cost:
     """One day in its own process. SystemExit when that failed, which it has then said itself."""
-    report = FOLDER / f"{STORE.name}.day-{number}.json"
-    command = [sys.executable, "-m", "afterturn.lab.demo.day", str(number), str(STORE), str(report)]
+    report = FOLDER / f"{STORE.name}.scene-{number}.json"
+    command = [sys.executable, "-m", "afterturn.lab.demo.scene", str(number), str(STORE), str(report)]
     done = subprocess.run([*command, "--fast"] if fast else command, check=False)
     if done.returncode:
         sys.exit(done.returncode)
@@ -67,44 +70,51 @@ def _conclude(stage: Stage, cost: Cost) -> None:
         ada = memory.space(SPACE)
         entries = ada.list(limit=1000)
         conversations = len(ada.conversations())
-        used = [(_find(ada, ref), count) for ref, count in Counter(cost.handed_over).items()]
     statements = sum(entry.kind is Kind.STATEMENT for entry in entries)
-    stage.heading("What was remembered")
-    stage.line(
-        f"{len(entries) - statements} messages of {conversations} conversations and {statements} statement. "
-        "What Basil was given of them, and how often:"
-    )
-    for entry, count in sorted(used, key=lambda item: item[0].occurred_at if item[0] else math.inf):
-        stage.line(_row(entry, count))
     stage.heading("What it cost")
+    records = len(entries) - statements
+    stage.figure("kept", f"{records} messages of {conversations} conversations, and {statements} statements")
     stage.figure("recalls", f"{cost.recalls} in {cost.turns} turns; the model was called {cost.model_calls} times")
     stage.figure("waiting", f"{cost.waited * 1000:.0f} ms in all turns together, for recalling and for recording")
-    stage.figure("tokens", f"{cost.tokens:,} added once; one copy per model call would be {cost.tokens_each_call:,}")
+    stage.figure(
+        "added",
+        f"{cost.added:,} tokens of memory, each memory once while it is in sight; "
+        f"a recall at every model call adds {cost.each_call_added:,}",
+    )
+    stage.figure(
+        "read",
+        f"{cost.read:,} tokens of memory in all prompts, as a history is sent with every call; "
+        f"with a recall at every call {cost.each_call_read:,}: {1 - cost.read / cost.each_call_read:.0%} saved",
+    )
     stage.figure("machine", f"one SQLite file of {STORE.stat().st_size / 1024:,.0f} KiB; no server, no key, no network")
+
+
+def _explain(stage: Stage) -> None:
+    """The command that tells why each memory came, and what it says; without most of what it left out."""
+    arguments = ["trace", "party", "--turn", "3", "--store", str(STORE), "--space", SPACE]
+    done = subprocess.run(
+        [sys.executable, "-m", "afterturn.hosts.cli", *arguments], check=False, capture_output=True, text=True
+    )
+    stage.heading("Why each memory came when it came")
+    stage.line(f"$ {_command()} {' '.join(arguments)}", "bold")
+    if done.returncode:
+        raise StoryBroken(f"Memory failed: {done.stderr.strip()}")
+    stage.excerpt(_few(done.stdout.splitlines()))
     stage.line()
     stage.figure("Build it in", "README.md begins with the lines that do this for your agent")
     stage.figure("Look inside", f"{_command()} list --store {STORE} --space {SPACE}   (all: --help)")
+
+
+def _few(lines: list[str]) -> list[str]:
+    """The beginning, and one memory that was left out because an earlier turn had it."""
+    excluded = next((at for at, line in enumerate(lines) if line.strip().startswith("excluded")), len(lines))
+    return [*lines[2:_FEW], "…", *lines[excluded - 1 : excluded + 1], "…"]
 
 
 def _command() -> str:
     """As it can be typed here."""
     installed = Path(".venv", "bin", "afterturn")
     return str(installed) if installed.exists() else "afterturn"
-
-
-def _find(ada: afterturn.blocking.Space, ref: str) -> Entry | None:
-    try:
-        return ada.get(ref.partition(".")[0])
-    except NotFound:
-        return None
-
-
-def _row(entry: Entry | None, count: int) -> str:
-    if entry is None:
-        return f"  {'forgotten':<12} {'':<10} {'(nothing is left to show)':<{WIDTH - 32}} {count}×"
-    age = describe_age(entry.occurred_at, SystemClock().now())
-    who = entry.speaker or entry.kind.value
-    return f"  {age:<12} {who:<10} {shortened(entry.text, WIDTH - 32):<{WIDTH - 32}} {count}×"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The scripted agent's tools: find a table, book it, send a text. They are real functions over an invented town."""
+"""The scripted agent's tools: tables, texts, invitations. They are real functions over an invented town."""
 
 import asyncio
 import json
@@ -24,8 +24,12 @@ def send_text(to: str, text: str) -> str:
     return "delivered" if to.replace(" ", "").isdigit() else "that is no number"
 
 
+def invite(guest: str) -> str:
+    return f"{guest} has an invitation"
+
+
 _FUNCTIONS: dict[str, Callable[..., str]] = {
-    function.__name__: function for function in (find_tables, book_table, send_text)
+    function.__name__: function for function in (find_tables, book_table, send_text, invite)
 }
 _TYPES = {str: "string", int: "integer"}
 

@@ -96,7 +96,13 @@ class Stage:
         self._print(Text(f"✗ {text}", "bold red"))
 
     def line(self, text: str = "", style: str = "") -> None:
-        self._print(Text(text, style))
+        for line in textwrap.wrap(text, self._width) or [""]:
+            self._print(Text(line, style))
+
+    def excerpt(self, lines: Sequence[str]) -> None:
+        """What a command printed, cut where it would not fit."""
+        for line in lines:
+            self._print(Text(f"  {shortened(line, self._width - 2)}", _MEMORY))
 
     def _print(self, text: Text) -> None:
         text.rstrip()

@@ -17,13 +17,16 @@ NUMBER = "555 0142"
 class Exchange:
     """One turn. `proof` is what the last answer can only contain when memory did its part.
 
-    With `patient=False` the host does not wait even a moment for recall before it calls the model.
+    With `patient=False` the host does not wait even a moment for recall before it calls the model. `carries`: what is
+    recalled comes too late for this turn. `terse`: the steps after the first are shown as one.
     """
 
     says: str
     replies: tuple[Line, ...]
     proof: str = ""
     patient: bool = True
+    carries: bool = False
+    terse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +43,20 @@ class Day:
 
 
 def _suggest(messages: Messages) -> Answer:
-    if "allergic to peanuts" not in _heard(messages):
+    if "allergic to peanuts" not in heard(messages):
         return "For Friday's dinner I suggest Satay House at 19:30, a lively place."
     return "For Friday's dinner I suggest Casa Nova at 20:30, after eight and without peanuts."
 
 
 def _dish(messages: Messages) -> Answer:
-    return "The grilled fish, without the peanut pesto." if "allergic" in _heard(messages) else "The peanut pesto!"
+    return "The grilled fish, without the peanut pesto." if "allergic" in heard(messages) else "The peanut pesto!"
 
 
 def _book(messages: Messages) -> Answer:
-    found = re.search(r"suggest (?P<place>[\w ]+) at (?P<time>\d\d:\d\d)", _heard(messages))
+    found = re.search(r"suggest (?P<place>[\w ]+) at (?P<time>\d\d:\d\d)", heard(messages))
     if found is None:
         return "Gladly. Which restaurant, and at what time?"
-    note = "no peanuts" if "allergic to peanuts" in _heard(messages) else "nothing special"
+    note = "no peanuts" if "allergic to peanuts" in heard(messages) else "nothing special"
     return call_tools(("book_table", {**found.groupdict(), "note": note}))
 
 
@@ -63,13 +66,13 @@ def _booked(messages: Messages) -> Answer:
 
 
 def _text(messages: Messages) -> Answer:
-    number = re.search(r"\b\d{3} \d{4}\b", _heard(messages))
+    number = re.search(r"\b\d{3} \d{4}\b", heard(messages))
     if number is None:
         return "I have no phone number for Grace. What is it?"
     return call_tools(("send_text", {"to": number.group(), "text": "20:30"}))
 
 
-def _heard(messages: Messages) -> str:
+def heard(messages: Messages) -> str:
     return "\n".join(str(message.get("content") or "") for message in messages)
 
 

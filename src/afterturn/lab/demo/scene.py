@@ -1,0 +1,107 @@
+"""One scene in a process of its own: opens the memory, plays the scene, writes down what it cost."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import afterturn
+from afterturn.base.clock import SystemClock
+from afterturn.base.errors import AfterturnError
+from afterturn.lab.demo import party
+from afterturn.lab.demo.cost import Cost
+from afterturn.lab.demo.day import play_day
+from afterturn.lab.demo.errand import play_errand
+from afterturn.lab.demo.host import Play, StoryBroken
+from afterturn.lab.demo.late import SlowEmbedder, play_late
+from afterturn.lab.demo.stage import Stage
+from afterturn.lab.demo.story import DAYS, SPACE
+from afterturn.lab.demo.watching import EventQueue
+from afterturn.testing.model import ScriptedModel
+
+DAY = 86400.0
+# Enough for a machine that is busy otherwise; what was really waited is measured and shown.
+SETTINGS = {"grace": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`parts` and `settings` are what its memory is opened with, besides what all have."""
+
+    title: str
+    play: Callable[[Play], Awaitable[None]]
+    days_ago: int = 0
+    settings: Mapping[str, int] = field(default_factory=dict)
+    parts: afterturn.Parts = field(default_factory=afterturn.Parts)
+
+
+class PastClock(SystemClock):
+    """The real clock, some days back."""
+
+    def __init__(self, days: int) -> None:
+        self._back = days * DAY
+
+    def now(self) -> float:
+        return super().now() - self._back
+
+
+def scenes() -> tuple[Scene, ...]:
+    """In the order of the play: the days first."""
+    slow = SlowEmbedder()
+    return (
+        *(Scene(day.title, partial(play_day, day), day.days_ago) for day in DAYS),
+        Scene("Too late is not lost", partial(play_late, slow), parts=afterturn.Parts(embedder=slow)),
+        Scene(
+            "Nothing is said twice",
+            party.play_party,
+            settings=party.SETTINGS,
+            parts=afterturn.Parts(model=ScriptedModel(party.SUMMARY)),
+        ),
+        Scene("A sub-agent learns, and Ada decides", play_errand),
+    )
+
+
+async def play(scene: Scene, store: Path, stage: Stage) -> Cost:
+    clock = PastClock(scene.days_ago)
+    date = datetime.fromtimestamp(clock.now(), UTC).astimezone()
+    stage.heading(scene.title, f"{date.day} {date:%b} · process {os.getpid()}")
+    events = EventQueue()
+    parts = afterturn.Parts(clock=clock, embedder=scene.parts.embedder, model=scene.parts.model)
+    async with afterturn.open(store, {**SETTINGS, **scene.settings}, on_event=events.put, parts=parts) as memory:
+        await memory.ready()
+        playing = Play(memory, memory.space(SPACE), events, stage, store)
+        await scene.play(playing)
+        await memory.drain(within=5.0)
+    return playing.cost
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m afterturn.lab.demo.scene", description=__doc__)
+    every = scenes()
+    parser.add_argument("scene", type=int, choices=range(len(every)))
+    parser.add_argument("store", type=Path)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--fast", action="store_true")
+    given = parser.parse_args()
+    stage = Stage(fast=given.fast)
+    try:
+        cost = asyncio.run(play(every[given.scene], given.store, stage))
+    except (StoryBroken, AfterturnError) as error:
+        stage.failure(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    given.report.write_text(json.dumps(asdict(cost)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
