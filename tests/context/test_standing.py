@@ -70,8 +70,8 @@ def test_a_standing_block_reads_like_this():
     """S1: context files, instructions, conventions, pinned memories, preferences, in this order."""
     content = Content(
         files=(
-            file("/work/AGENTS.md", "# Rules\n\n- Run `make`\n    - twice\n"),
-            file("/work/b/MEMORY.md", "Long", goes_on=True),
+            file("/project/AGENTS.md", "# Rules\n\n- Run `make`\n    - twice\n"),
+            file("/project/b/MEMORY.md", "Long", goes_on=True),
         ),
         instructions=("Use the ticket server for tickets.", "  \n"),
         lasting=Lasting(
@@ -84,10 +84,10 @@ def test_a_standing_block_reads_like_this():
     assert block.text == (
         "<afterturn-standing>\n"
         "## Context Files\n"
-        '<afterturn-file path="/work/AGENTS.md">\n'
+        '<afterturn-file path="/project/AGENTS.md">\n'
         "# Rules\n\n- Run `make`\n    - twice\n"
         "</afterturn-file>\n"
-        '<afterturn-file path="/work/b/MEMORY.md">\n'
+        '<afterturn-file path="/project/b/MEMORY.md">\n'
         "Long\n[…]\n"
         "</afterturn-file>\n"
         "## Instructions\n"
@@ -102,7 +102,7 @@ def test_a_standing_block_reads_like_this():
         "</afterturn-standing>"
     )
     assert block.refs == ("c001.2", "p001", "p002", "u001")
-    assert block.paths == ("/work/AGENTS.md", "/work/b/MEMORY.md")
+    assert block.paths == ("/project/AGENTS.md", "/project/b/MEMORY.md")
 
 
 def test_nothing_to_say_is_no_block():

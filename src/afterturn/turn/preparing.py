@@ -15,7 +15,7 @@ from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.turns import BlockRow, Candidate, CarriedRow, ConversationState
-from afterturn.base.types import Entry, Hit, Recollection, Scope, Status
+from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope, Status
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
@@ -171,7 +171,8 @@ def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> P
     """Recalls what is relevant and new to the model. Exclusions hold inside the query, before any cut (L3)."""
     prepared = _judged(_ask(unit, question, asking, config), config)
     ledger = question.ledger
-    if prepared.hits or prepared.found.missing or not question.place.is_hidden or not ledger.refs:
+    broken = set(prepared.found.missing) & set(Lane)
+    if prepared.hits or broken or not question.place.is_hidden or not ledger.refs:
         return prepared
     again = replace(question, ledger=replace(ledger, refs=frozenset()))
     return replace(_judged(_ask(unit, again, asking, config), config), exhausted=True)
