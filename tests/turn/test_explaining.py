@@ -226,10 +226,11 @@ async def test_said_in_this_conversation(open_memory: OpenMemory, history: str) 
 async def test_replaced_by_a_newer_version(memory: afterturn.Memory) -> None:
     """L7: an older version that matches is told, with the one that took its place."""
     known = await remembered(memory, "Ada's cat is called Miso")
-    await memory.space("user:ada").update(known, "The animal is called Tofu now")
+    await memory.space("user:ada").update(known, "Tofu lives here now")
     await spoken(memory, [])
     found = await told(memory, "Miso")
     assert (found.ref, found.why, found.by) == (known, "superseded", f"{known}.2")
+    assert await why(memory, known) == found
 
 
 async def test_deleted_undone_and_proposed(memory: afterturn.Memory) -> None:

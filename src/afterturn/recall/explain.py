@@ -110,7 +110,12 @@ class Explainer:
         except NotFound:
             return self._elsewhere(entry_id, look_in)
         then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
-        return self._placed(then[-1], self._why(then[-1]))
+        told = self._placed(then[-1], self._why(then[-1]))
+        if told.why not in (Why.UNRELATED, Why.FLOOR):
+            return told
+        # Whoever asks has other words in mind: those of an older version, if it has them.
+        older = [self._judged(entry) for entry in reversed(versions) if entry is not then[-1]]
+        return next((one for one in older if one is not None), told)
 
     # What was decided when it was asked.
 

@@ -38,7 +38,7 @@ class Why(StrEnum):
 _SENTENCES = {
     Why.SHOWN: "it was handed over",
     Why.FLOOR: "it matches less than the {floor:.2f} that recall_score_min asks for",
-    Why.BUDGET: "no room was left for it among {entries} entries, or in the bytes and tokens",
+    Why.BUDGET: "the block had no room left for it ({entries} entries, {size} bytes, {tokens} tokens at most)",
     Why.VISIBLE: "the model sees it in the conversation already",
     Why.STALE: "it changed or came into sight before what was carried could be handed over",
     Why.EXCLUDED: "an earlier block shows it already, or was about to",
@@ -103,7 +103,9 @@ def say(why: Why, row: RecallRow, *, by: str = "") -> str:
         return f"nothing was handed over: {fate(row)}"
     return _SENTENCES[why].format(
         floor=float(row.settings.get("recall_score_min") or 0.0),
-        entries=row.settings.get("recall_entries_max", "few"),
+        entries=row.settings.get("recall_entries_max"),
+        size=row.settings.get("block_bytes_max"),
+        tokens=row.settings.get("block_tokens_max"),
         weighed=len(row.candidates),
     )
 

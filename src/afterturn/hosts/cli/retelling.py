@@ -91,7 +91,7 @@ def _settled(recall: TracedRecall) -> str:
     row = recall.row
     if recall.milliseconds is None:
         return "never"
-    missing = f", without {', '.join(row.missing)}" if row.missing else ""
+    missing = f", missing: {', '.join(row.missing)}" if row.missing else ""
     ahead = ", asked ahead while the user was typing" if row.settings.get("speculated") else ""
     return f"after {_milliseconds(recall.milliseconds)}{missing}{ahead}"
 
