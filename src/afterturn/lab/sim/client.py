@@ -67,14 +67,15 @@ class Client:
     async def _turn(self, conversation: Conversation) -> None:
         talk = Talk(self._world, self._process, self.loop, self._transcript, self._manners)
         text = question(self._random)
-        start = talk.begins(text)
+        talk.begins(text)
+        talk.compacted = conversation.compacted
         try:
             if self._happens(self._manners.outlives):
                 await self._outlive(conversation, talk, text)
             else:
                 await self._hold(conversation.turn(talk.shown), talk, text)
         except asyncio.CancelledError:
-            self._transcript.cut(start)
+            self._transcript.cut(talk.before)
             raise
 
     async def _hold(self, turn: Turn, talk: Talk, text: str) -> None:
@@ -165,9 +166,7 @@ class Client:
             return
         is_told = self._happens(0.5) or not self._manners.is_shown
         self._note("compacts" + (" and says so" if is_told else ""))
-        self._transcript.cut(0)
-        messages.append({"role": "user", "content": "Summary: we talked."})
-        messages.append({"role": "assistant", "content": "Let us go on."})
+        self._transcript.compact([])
         if is_told:
             conversation.compacted(messages if self._manners.is_shown else None)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Literal
 
 from afterturn.lab.sim.loop import VirtualLoop
 from afterturn.lab.sim.manners import Kind, Manners
 from afterturn.lab.sim.process import Process
-from afterturn.lab.sim.transcript import Broken, Message, Told, Transcript, Watch, is_block
+from afterturn.lab.sim.transcript import SUMMARY, Broken, Message, Told, Transcript, Watch, is_block
 from afterturn.lab.sim.words import answer, question, result
 from afterturn.lab.sim.world import World
 from afterturn.turn.turn import Turn
@@ -20,7 +21,10 @@ _PATIENCE = (0.0, 3.0)
 
 
 class Talk:
-    """`shown` is the list that memory is given: the host's own, or of a host that hides it, this turn's part of it."""
+    """`shown` is the list that memory is given: the host's own, or of a host that hides it, this turn's part of it.
+
+    `before` counts the messages that the host had of its own when the turn began; `compacted` tells memory.
+    """
 
     def __init__(
         self, world: World, process: Process, loop: VirtualLoop, transcript: Transcript, manners: Manners
@@ -34,16 +38,17 @@ class Talk:
         self._waited = 0.0
         self._text = ""
         self.shown: list[Message] = transcript.messages if manners.is_shown else []
+        self.before = 0
+        self.compacted: Callable[[list[Message] | None], None] | None = None
 
-    def begins(self, text: str) -> int:
-        """The user speaks; how many messages there were before, ours apart."""
+    def begins(self, text: str) -> None:
+        """The user speaks."""
         if self._manners.kind is Kind.REBUILDING:
             # Until the turn is read, nobody knows which blocks of earlier turns this list is missing.
             self._rebuild()
             self._transcript.sent = []
-        before = self._transcript.own
+        self.before = self._transcript.own
         self._add({"role": "user", "content": text})
-        return before
 
     async def steps(self, turn: Turn, told: Told) -> bool:
         """From the user's message to the answer. False when the host gives up."""
@@ -55,6 +60,7 @@ class Talk:
                 return False
             await self._tools(turn, told)
             self._turn_to(turn, told)
+            self._compact()
         await self._hand_over(turn)
         await self._model()
         self._answer(told)
@@ -126,6 +132,20 @@ class Talk:
         if added is not None:
             self._note(f"got a block in {turn.id}")
         watch.check(added)
+
+    def _compact(self) -> None:
+        """In the middle of a turn: what was said before it goes, and the host may say so."""
+        if not self._happens(self._manners.compacts):
+            return
+        is_told = self._happens(0.5) or not self._manners.is_shown
+        self._note("compacts in a turn" + (" and says so" if is_told else ""))
+        if self._manners.is_shown:
+            messages = self._transcript.messages
+            own = [at for at, message in enumerate(messages) if not is_block(message)]
+            self._transcript.compact(messages[own[self.before] :])
+            self.before = len(SUMMARY)
+        if is_told and self.compacted is not None:
+            self.compacted(self.shown if self._manners.is_shown else None)
 
     def _rebuild(self) -> None:
         self.shown[:] = [message for message in self.shown if not is_block(message)]
