@@ -97,9 +97,10 @@ class TurnVerbs:
     ) -> M:
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
         self._core.delivered(state, parcel, point, anchor_at(dialect, messages, self._core.known_blocks))
+        last, length = messages[-1], len(messages)
         index, element = put_in(dialect, messages, parcel.text, state.place.placement)
-        if index == state.user_index:
-            state.user_element = element
+        if last is state.user_element and len(messages) == length:
+            state.user_element, state.user_index = element, index
         state.spots.update({block_hash(text): Spot(index, element) for text, _ in parcel.blocks})
         return element
 
@@ -203,6 +204,9 @@ class TurnVerbs:
         run = state.current.last(Phase(phase))
         if run.settled.settled or run.consumed:
             return None
+        by_grace = within is None and phase == "fast"
+        if by_grace and (self._core.config.grace == 0 or state.current.epoch in self._graced):
+            return None
         if messages is not None:
             dialect = _dialect(state, messages)
             if dialect is None or find_point(dialect, messages) is None:
@@ -211,8 +215,6 @@ class TurnVerbs:
             return run, _bounded(within)
         if phase == "refined":
             return run, REFINED_WITHIN
-        if state.current.epoch in self._graced:
-            return None
         self._graced.add(state.current.epoch)
         return run, self._core.config.grace
 
