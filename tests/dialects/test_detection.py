@@ -139,3 +139,17 @@ def test_following_looks_at_the_newest_only():
     """R2: a host's step costs the same in a list of a hundred thousand messages."""
     chat = get_dialect("openai_chat")
     assert follow_dialect(chat, [CALL_ITEM, *[USER] * 100]) is chat
+
+
+@pytest.mark.parametrize("at", [0, 60, 119])
+@pytest.mark.parametrize("telling", [TOOL_CALL, CALL_ITEM, ANTHROPIC_RESULT])
+def test_one_message_tells_the_format_among_many_plain_ones(telling: dict[str, object], at: int):
+    """R2: of plain messages one a role is looked at, so that a long conversation costs its turns little."""
+    plain = [{"role": ("user", "assistant")[place % 2], "content": f"line {place}"} for place in range(119)]
+    assert find_dialect([*plain[:at], telling, *plain[at:]]) is find_dialect([telling])
+
+
+def test_a_plain_message_of_another_role_is_looked_at():
+    """R2: Anthropic's messages have no tool's role, however many users spoke before."""
+    results = [ANTHROPIC_RESULT, *([USER] * 5), {"role": "tool", "content": "x"}]
+    assert find_dialect(results) is None

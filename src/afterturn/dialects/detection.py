@@ -33,7 +33,7 @@ def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialec
     if named is not None:
         return DIALECTS.get(named)
     newest = messages[-_NEWEST:]
-    looked_at = [*messages[: min(_FIRST, len(messages) - len(newest))], *newest]
+    looked_at = _telling([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
     possible = list(_possible(looked_at))
     for dialect, is_certain in possible:
         if is_certain:
@@ -49,9 +49,33 @@ def follow_dialect(dialect: Dialect, messages: Sequence[object]) -> Dialect | No
 
     A conversation often begins with messages that could be in several formats. Cheap enough for every hand-over.
     """
-    if any(dialect.speaks(message) is False for message in messages[-_FOLLOWED:]):
+    if any(dialect.speaks(message) is False for message in _telling(messages[-_FOLLOWED:])):
         return find_dialect(messages)
     return dialect
+
+
+def _telling(messages: Sequence[object]) -> list[object]:
+    """Without plain messages of a role that another one has: their words tell nothing of the format.
+
+    They are most of what hosts have, and each takes every format several microseconds, beside a turn that begins.
+    """
+    kept: list[object] = []
+    plain: set[str] = set()
+    for message in messages:
+        role = _plain_role(message)
+        if role not in plain:
+            kept.append(message)
+        if role is not None:
+            plain.add(role)
+    return kept
+
+
+def _plain_role(message: object) -> str | None:
+    """Of a mapping with a role and a text and nothing else."""
+    if type(message) is not dict or len(message) != 2:
+        return None
+    role = message.get("role")
+    return role if type(role) is str and type(message.get("content")) is str else None
 
 
 def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
