@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError
@@ -25,6 +26,8 @@ from afterturn.lab.sim.transcript import Broken, Transcript
 from afterturn.lab.sim.words import OWNERS, memories
 from afterturn.lab.sim.world import Stuck, World
 from afterturn.testing.hashing import HashingEmbedder
+
+Host: TypeAlias = tuple[Transcript, asyncio.Task[None]]
 
 GRACES = (0.0, 0.05, 0.05, 0.2)
 _DRAIN_WITHIN = 600.0
@@ -99,7 +102,7 @@ class Scenario:
         for transcript, manners in self._talks:
             self._world.note(transcript.id, f"{manners.kind}, of {transcript.owner}")
         for number in range(1, self._world.random.randint(1, 3) + 1):
-            self._live(Process(self._around, f"p{number}"))
+            self._live(f"p{number}")
         self._look(Process(healed(self._around), "last"))
         self.broken += check_recalls(self._processes)
 
@@ -114,39 +117,48 @@ class Scenario:
             # While it is switched off, everything new is in the youngest generation.
             gc.collect(0)
 
-    def _live(self, process: Process) -> None:
-        random = self._world.random
+    def _live(self, name: str) -> None:
+        """One process, or two at once over the same store; each ends in its own way."""
+        names = (f"{name}a", f"{name}b") if self._world.random.random() < 0.3 else (name,)
+        processes = [process for name in names if (process := self._opened(name)) is not None]
+        hosts = self._begin(processes) if processes else {}
+        for process in processes:
+            self._end(process, hosts[process])
+
+    def _opened(self, name: str) -> Process | None:
+        process = Process(self._around, name)
         self._processes.append(process)
         try:
             process.open()
         except AfterturnError as error:
-            self._world.note(process.name, f"can not open: {error}")
-            return
-        hosts = self._begin(process)
+            self._world.note(name, f"can not open: {error}")
+            return None
+        return process
+
+    def _begin(self, processes: list[Process]) -> dict[Process, list[Host]]:
+        random = self._world.random
+        hosts: dict[Process, list[Host]] = {process: [] for process in processes}
+        for transcript, manners in self._talks:
+            process = random.choice(processes)
+            loop = process.new_loop(transcript.id) if manners.stalls else process.main
+            client = Client(self._world, process, loop, transcript, manners)
+            hosts[process].append((transcript, loop.create_task(client.run(random.randint(1, 3)))))
+        return hosts
+
+    def _end(self, process: Process, hosts: list[Host]) -> None:
+        random = self._world.random
         ending = random.choice(["finish", "finish", "finish", "close", "kill"])
         deadline = math.inf if ending == "finish" else self._world.monotonic() + random.uniform(0, 6.0)
-        self._world.run(lambda: all(host.done() for host in hosts), deadline=deadline)
+        self._world.run(lambda: all(task.done() for _, task in hosts), deadline=deadline)
         if ending == "kill":
             process.kill()
-            for transcript, _ in self._talks:
+            for transcript, _ in hosts:
                 transcript.recover(process.name)
             return
         process.close()
-        self._world.run(lambda: all(host.done() for host in hosts))
-        self._end(process, hosts)
-
-    def _begin(self, process: Process) -> list[asyncio.Task[None]]:
-        random = self._world.random
-        tasks = []
-        for transcript, manners in self._talks:
-            loop = process.new_loop(transcript.id) if manners.stalls else process.main
-            client = Client(self._world, process, loop, transcript, manners)
-            tasks.append(loop.create_task(client.run(random.randint(1, 3))))
-        return tasks
-
-    def _end(self, process: Process, hosts: list[asyncio.Task[None]]) -> None:
-        for host in hosts:
-            host.result()
+        self._world.run(lambda: all(task.done() for _, task in hosts))
+        for _, task in hosts:
+            task.result()
         self._world.run(process.is_at_rest)
         self.broken += check_process(process)
 
