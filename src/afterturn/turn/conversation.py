@@ -39,6 +39,7 @@ from afterturn.turn.lookback import Lookback
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
+from afterturn.turn.sight import is_whole
 from afterturn.turn.standing import StandingCore
 from afterturn.turn.state import TurnState
 
@@ -116,6 +117,10 @@ class ConversationCore:
         """The standing context from now on. InvalidInput for what is no folders or texts."""
         self._standing = self._epochs.standing = StandingCore(self._parts.standing, place, roots, instructions)
         return self._standing
+
+    def has_nothing_for(self, state: TurnState, messages: Sequence[object]) -> bool:
+        """Whether a hand-over would change nothing, at a glance: then nobody has to look for its place."""
+        return self._standing is None and not self.desk.has_offer(state) and is_whole(state, messages)
 
     def take(self, state: TurnState) -> Parcel | None:
         """What is to be handed over now, to the first who asks: context files that have arrived, and a block (H2)."""

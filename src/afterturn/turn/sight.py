@@ -45,10 +45,7 @@ class Sight:
 
         On the host's path: a list that only grew costs a glance at each block.
         """
-        spots = state.spots
-        if state.place.is_hidden or (
-            not state.dropped and not state.unsure and all(place.holds(messages) for place in spots.values())
-        ):
+        if is_whole(state, messages):
             return [], False
         expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
         found = survey(dialect, messages, self._blocks)
@@ -76,6 +73,13 @@ class Sight:
     def stand(self, state: TurnState, dialect: Dialect, messages: Sequence[object]) -> None:
         """Notes where our blocks stand in a list as it was read."""
         state.spots = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
+
+
+def is_whole(state: TurnState, messages: Sequence[object]) -> bool:
+    """Whether a glance at the host's list finds all of our blocks where they stood."""
+    if state.place.is_hidden:
+        return True
+    return not state.dropped and not state.unsure and all(spot.holds(messages) for spot in state.spots.values())
 
 
 def _parcels(found: Survey, dropped: Sequence[BlockRow]) -> list[tuple[int, str]]:

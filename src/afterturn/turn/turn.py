@@ -83,6 +83,9 @@ class TurnVerbs:
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
+        if self._core.has_nothing_for(self._state, messages):
+            self._state.began = True
+            return None
         dialect = _dialect(self._state, messages)
         point = find_point(dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
