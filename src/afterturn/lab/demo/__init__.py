@@ -1,1 +1,1 @@
-"""The demonstration: three conversations on three days, each in a process of its own, over one memory."""
+"""The demonstration: conversations of several days, each in a process of its own, over one memory."""

@@ -1,10 +1,11 @@
-"""`make demo`: clears the stage, plays each scene in a child process, then tells what it cost and why."""
+"""`make demo`: clears the stage, plays the scenes in child processes, then tells what it cost and why."""
 
 import argparse
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import afterturn.blocking
@@ -31,11 +32,11 @@ def main() -> int:
         stage.line("afterturn: told once, known ever after", "bold")
         stage.line("Ada talks with Basil, an agent that books tables. Beside it: what memory does.")
         cost = Cost()
-        for number in range(len(scenes())):
-            if number == len(DAYS):
-                stage.line()
-                stage.line("So much for days. And within a turn?", "bold")
-            cost += _play(number, fast=fast)
+        for number in range(len(DAYS)):
+            cost += _play([number], fast=fast)
+        stage.line()
+        stage.line("So much for days. And within a turn?", "bold")
+        cost += _play(range(len(DAYS), len(scenes())), fast=fast)
         _conclude(stage, cost)
         _explain(stage)
     except (AfterturnError, OSError, StoryBroken) as error:
@@ -53,10 +54,10 @@ def _clear() -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _play(number: int, *, fast: bool) -> Cost:
-    """One day in its own process. SystemExit when that failed, which it has then said itself."""
-    report = FOLDER / f"{STORE.name}.scene-{number}.json"
-    command = [sys.executable, "-m", "afterturn.lab.demo.scene", str(number), str(STORE), str(report)]
+def _play(numbers: Iterable[int], *, fast: bool) -> Cost:
+    """Scenes in a process of their own. SystemExit when that failed, which it has then said itself."""
+    report = FOLDER / f"{STORE.name}.cost.json"
+    command = [sys.executable, "-m", "afterturn.lab.demo.scene", str(STORE), str(report), *map(str, numbers)]
     done = subprocess.run([*command, "--fast"] if fast else command, check=False)
     if done.returncode:
         sys.exit(done.returncode)
@@ -78,13 +79,13 @@ def _conclude(stage: Stage, cost: Cost) -> None:
     stage.figure("waiting", f"{cost.waited * 1000:.0f} ms in all turns together, for recalling and for recording")
     stage.figure(
         "added",
-        f"{cost.added:,} tokens of memory, each memory once while it is in sight; "
-        f"a recall at every model call adds {cost.each_call_added:,}",
+        f"{cost.added:,} tokens of memory to the conversations, nothing twice while it is in sight; "
+        f"a host that recalls at every model call would have added {cost.each_call_added:,}",
     )
     stage.figure(
         "read",
-        f"{cost.read:,} tokens of memory in all prompts, as a history is sent with every call; "
-        f"with a recall at every call {cost.each_call_read:,}: {1 - cost.read / cost.each_call_read:.0%} saved",
+        f"{cost.read:,} tokens of memory in all prompts, since a history is sent again with every call; "
+        f"by that host {cost.each_call_read:,}, so {1 - cost.read / cost.each_call_read:.0%} are saved",
     )
     stage.figure("machine", f"one SQLite file of {STORE.stat().st_size / 1024:,.0f} KiB; no server, no key, no network")
 
@@ -102,7 +103,7 @@ def _explain(stage: Stage) -> None:
     stage.excerpt(_few(done.stdout.splitlines()))
     stage.line()
     stage.figure("Build it in", "README.md begins with the lines that do this for your agent")
-    stage.figure("Look inside", f"{_command()} list --store {STORE} --space {SPACE}   (all: --help)")
+    stage.figure("Look inside", f"{_command()} list --store {STORE} --space {SPACE}")
 
 
 def _few(lines: list[str]) -> list[str]:

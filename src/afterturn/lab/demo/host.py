@@ -25,6 +25,10 @@ Call: TypeAlias = Mapping[str, Any]
 RunTools: TypeAlias = Callable[[Turn, Sequence[Call]], Awaitable[list[dict[str, Any]]]]
 
 
+# More than there are memories in the play.
+_LOOKED_AT = 50
+
+
 class StoryBroken(Exception):
     """Memory did not do its part, and the story can not go on."""
 
@@ -59,6 +63,7 @@ class Host:
         self._comparison = Comparison(play.cost)
         self._messages: list[Any] = []
         self._shown: set[str] = set()
+        self._carried = False
 
     async def play(
         self,
@@ -130,6 +135,9 @@ class Host:
         if any(event.name == "recall_settled" and not event.data["memories"] for event in events):
             notes.extend(await self._left_out(exchange.says))
         memories = bullets(block) if block else {}
+        if block and self._carried:
+            self._carried = False
+            notes.insert(0, "carried over from the turn before:")
         if self._tell_memories:
             notes += [f"  {'again: ' if ref in self._shown else '+ '}{text}" for ref, text in memories.items()]
         self._shown.update(memories)
@@ -137,11 +145,14 @@ class Host:
 
     def _notes(self, events: Sequence[Event]) -> list[str]:
         self._cost.recalls += sum(event.name == "recall_started" for event in events)
+        self._carried = self._carried or any(event.name == "recall_carried" for event in events)
         return [note for event in events for note in describe(event)]
 
     async def _left_out(self, text: str) -> list[str]:
         """What would have been recalled if the model did not see it already: the same question without exclusions."""
-        matches = [hit for hit in (await self._space.recall(text)).hits if hit.entry.ref in self._shown]
+        matches = [
+            hit for hit in (await self._space.recall(text, limit=_LOOKED_AT)).hits if hit.entry.ref in self._shown
+        ]
         return [f"the {len(matches)} that match are in sight: not repeated"] if matches else []
 
     async def _ended(self, turn: Turn, answer: str, exchange: Exchange) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Together below what a recall waits for its vector, so that it is the whole recall which comes late.
-SLOWED_BY = 0.3
-HELD_MAX = 0.5
+SLOWED_BY = 0.2
+HELD_MAX = 0.4
 
 
 class SlowEmbedder(StaticEmbedder):

@@ -99,7 +99,7 @@ async def _compact(host: Host, play: Play) -> None:
         ],
         [
             f"{done.tokens_before} tokens become {done.tokens_after}",
-            f"its model named {named} guest, memory added {kept - named}",
+            f"the model named {named} guest, memory added {kept - named}",
             "what went out of sight may come again",
         ],
     )

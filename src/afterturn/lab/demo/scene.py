@@ -1,4 +1,4 @@
-"""One scene in a process of its own: opens the memory, plays the scene, writes down what it cost."""
+"""Plays scenes in a process of its own, each with a memory opened for it, and writes down what they cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -58,14 +58,18 @@ def scenes() -> tuple[Scene, ...]:
     slow = SlowEmbedder()
     return (
         *(Scene(day.title, partial(play_day, day), day.days_ago) for day in DAYS),
-        Scene("Too late is not lost", partial(play_late, slow), parts=afterturn.Parts(embedder=slow)),
         Scene(
-            "Nothing is said twice",
+            "Memory is slow: what comes too late is not lost",
+            partial(play_late, slow),
+            parts=afterturn.Parts(embedder=slow),
+        ),
+        Scene(
+            "Eight memories, three turns: nothing is said twice",
             party.play_party,
             settings=party.SETTINGS,
             parts=afterturn.Parts(model=ScriptedModel(party.SUMMARY)),
         ),
-        Scene("A sub-agent learns, and Ada decides", play_errand),
+        Scene("A sub-agent learns something, and Ada decides", play_errand),
     )
 
 
@@ -74,7 +78,7 @@ async def play(scene: Scene, store: Path, stage: Stage) -> Cost:
     date = datetime.fromtimestamp(clock.now(), UTC).astimezone()
     stage.heading(scene.title, f"{date.day} {date:%b} · process {os.getpid()}")
     events = EventQueue()
-    parts = afterturn.Parts(clock=clock, embedder=scene.parts.embedder, model=scene.parts.model)
+    parts = replace(scene.parts, clock=clock)
     async with afterturn.open(store, {**SETTINGS, **scene.settings}, on_event=events.put, parts=parts) as memory:
         await memory.ready()
         playing = Play(memory, memory.space(SPACE), events, stage, store)
@@ -86,20 +90,20 @@ async def play(scene: Scene, store: Path, stage: Stage) -> Cost:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m afterturn.lab.demo.scene", description=__doc__)
     every = scenes()
-    parser.add_argument("scene", type=int, choices=range(len(every)))
     parser.add_argument("store", type=Path)
     parser.add_argument("report", type=Path)
+    parser.add_argument("scene", type=int, nargs="+", choices=range(len(every)))
     parser.add_argument("--fast", action="store_true")
     given = parser.parse_args()
     stage = Stage(fast=given.fast)
     try:
-        cost = asyncio.run(play(every[given.scene], given.store, stage))
+        costs = [asyncio.run(play(every[number], given.store, stage)) for number in given.scene]
     except (StoryBroken, AfterturnError) as error:
         stage.failure(str(error))
         return 1
     except KeyboardInterrupt:
         return 130
-    given.report.write_text(json.dumps(asdict(cost)), encoding="utf-8")
+    given.report.write_text(json.dumps(asdict(sum(costs, Cost()))), encoding="utf-8")
     return 0
 
 

@@ -15,8 +15,8 @@ WIDTH = 100
 _NAME = 6
 _LEFT = 52
 _LEFT_NARROW = 76
-_ROW_PAUSE = 0.03
-_MOMENT_PAUSE = 0.16
+_ROW_PAUSE = 0.02
+_MOMENT_PAUSE = 0.1
 
 _PEOPLE = {"Ada": "bold cyan", "Basil": "bold green"}
 _MEMORY = "yellow"

@@ -8,7 +8,7 @@ import re
 
 from afterturn.base.types import Event, Scalar
 
-_EVENT_WITHIN = 1.0
+_EVENT_WITHIN = 3.0
 _POINTS = {"user_message": "after Ada", "tool_result": "after tool"}
 _BULLET = re.compile(r"^- \[(?P<ref>[0-9a-z.]+)\] [^:]*: (?P<text>.*)$", re.MULTILINE)
 
@@ -24,7 +24,7 @@ class EventQueue:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
 
     async def take(self, *, until: str = "") -> list[Event]:
-        """What has come; with `until`, waits for an event of that name first, for at most a second."""
+        """What has come; with `until`, waits for an event of that name first, for at most three seconds."""
         taken: list[Event] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EVENT_WITHIN):
