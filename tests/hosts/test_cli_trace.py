@@ -251,6 +251,16 @@ def test_other_bytes_make_an_exit_code(cli: CommandLine) -> None:
     assert "3 days ago" in answer.out
 
 
+def test_a_turn_that_got_nothing_shows_what_a_lower_floor_would_have_given(cli: CommandLine) -> None:
+    """L5: its candidates were kept, too."""
+    cli.add("The cat weighs five kilos")
+    asked = "How heavy is my old grey cat by now, I wonder?"
+    talk(cli, asked, recall_score_min=0.9)
+    assert cli("replay", "t1").out.splitlines()[-1] == f"nothing was handed over for '{asked}'"
+    lower = cli("replay", "t1", "--config", "recall_score_min=0.1").out
+    assert re.search(r"^\+- \[\w+\] just now, user: The cat weighs five kilos$", lower, re.MULTILINE)
+
+
 def test_a_turn_without_a_block_has_nothing_to_replay(cli: CommandLine) -> None:
     cli.add("Ada's cat is called Miso")
     talk(cli, "thanks")

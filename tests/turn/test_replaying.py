@@ -1,7 +1,11 @@
 """Past blocks rendered again: the same bytes from what was kept, and other ones under other settings."""
 
+import json
 import random
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spoken import Message, answer, assistant, call, user
@@ -155,6 +159,26 @@ async def test_a_forgotten_memory_can_not_be_rendered_again(stage: Stage) -> Non
         assert gone not in str(told)
 
 
+async def test_context_files_are_not_rendered_again(stage: Stage, tmp_path: Path) -> None:
+    """S3: they came beside the memories, stay in their bytes, and are told apart."""
+    folder = tmp_path / "project" / "src"
+    folder.mkdir(parents=True)
+    (folder / "AGENTS.md").write_text("Dates are ISO 8601.\n", encoding="utf-8")
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, ["Ada's cat is called Miso"])
+        standing = memory.conversation("c", user="ada").standing(roots=[tmp_path / "project"])
+        standing.touch(folder / "dates.py")
+        assert await standing.flush()
+        injected = await spoken(memory, [], OTHER)
+        told = await memory.conversation("c", user="ada").replay("last")
+        (traced,) = (await memory.conversation("c", user="ada").trace("last")).turns
+    memories, files = told.blocks
+    assert injected == f"{files.rendered}\n\n{memories.rendered}"
+    assert (memories.identical, files.identical) == (True, True)
+    assert "context files" in files.reason
+    assert sorted(block.memories for block in traced.blocks) == [0, 1]
+
+
 async def test_another_configuration_gives_another_block(stage: Stage) -> None:
     """H9: fewer entries, a smaller block, a higher floor; the same candidates."""
     async with stage.open(recall_entries_max=4) as memory:
@@ -214,73 +238,107 @@ async def test_without_a_store_there_is_nothing_to_look_back_on() -> None:
             await memory.conversation("c", user="ada").replay("last")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 async def test_whatever_was_injected_comes_out_again(tmp_path: Path, seed: int) -> None:
-    """H3: over random memories, questions, budgets and hosts, then again once everything has changed."""
-    chance, clock = random.Random(seed), ManualClock()
-    embedder = HashingEmbedder() if seed % 2 else None
-    settings = {
-        "grace": 5.0,
-        "embedder": "static" if embedder else "none",
-        "recall_entries_max": chance.choice([1, 3, 8]),
-        "recall_score_min": chance.choice([0.0, 0.16, 0.3]),
-        "entry_bytes_max": chance.choice([64, 512]),
-        "block_bytes_max": chance.choice([512, 4096]),
-        "visible_bytes_max": chance.choice([2000, 61440]),
-    }
-    parts = afterturn.Parts(embedder=embedder, clock=clock)
-    async with afterturn.open(tmp_path / "memory.db", settings, parts=parts) as memory:
-        ids = [await _learned(memory, chance, clock) for _ in range(30)]
-        await memory.ready()
-        await memory.drain()
-        injected = await _talk(memory, chance, clock, ids)
-        assert any(injected)
-        for entry_id in chance.sample(ids, 10):
-            await memory.space("user:ada").update(entry_id, _sentence(chance) + " " + entry_id)
+    """H3: over random memories, questions, budgets, hosts and processes, then again once everything has changed."""
+    scene = Scene(tmp_path / "memory.db", random.Random(seed))
+    async with scene.open() as memory:
+        for _ in range(30):
+            await scene.learn(memory)
+    injected = []
+    for _ in range(2):
+        async with scene.open() as memory:
+            injected += [await scene.turn(memory) for _ in range(4)]
+    async with scene.open() as memory:
+        for _ in range(10):
+            await scene.change(memory)
         for number, texts in enumerate(injected, start=1):
-            again = [text for text in await replayed(memory, number) if text]
-            assert sorted(again) == sorted(texts)
+            assert sorted(text for text in await replayed(memory, number) if text) == sorted(texts)
+    assert any(injected)
 
 
 WORDS = (
     "cat soup tea 茶 вино car is called likes not eats red old Ada Miso sleeps my your café 猫好 the in never".split()
 )
+SPACES = ("user:ada", "team:x")
 
 
-def _sentence(chance: random.Random) -> str:
-    length = chance.choice([4, 6, 9, 200])
-    return " ".join(chance.choice(WORDS) for _ in range(length))
+class Scene:
+    """A store, settings and a host that a seed decides; each turn may take another way through."""
 
+    def __init__(self, path: Path, chance: random.Random) -> None:
+        self._path = path
+        self._chance = chance
+        self._clock = ManualClock()
+        self._embedder = HashingEmbedder() if chance.random() < 0.5 else None
+        self._refined = chance.random() < 0.3
+        self._history = chance.choice(["shown", "hidden"])
+        self._known: list[tuple[str, str]] = []
+        self._messages: list[Message] = []
+        self._settings = {
+            "grace": 5.0,
+            "embedder": "static" if self._embedder else "none",
+            "refined": self._refined,
+            "recall_entries_max": chance.choice([1, 3, 8]),
+            "recall_score_min": chance.choice([0.0, 0.16, 0.3]),
+            "entry_bytes_max": chance.choice([64, 512]),
+            "block_bytes_max": chance.choice([512, 4096]),
+            "visible_bytes_max": chance.choice([2000, 61440]),
+        }
 
-async def _learned(memory: afterturn.Memory, chance: random.Random, clock: ManualClock) -> str:
-    origin = chance.choice(["user", "user", "agent", "web", "import"])
-    added = await memory.space("user:ada").add(_sentence(chance), origin=origin)
-    clock.advance(chance.choice([1, 59.9, 3_600, 200_000]))
-    return added.entry.id
+    def open(self) -> afterturn.Memory:
+        parts = afterturn.Parts(embedder=self._embedder, clock=self._clock)
+        model = ScriptedModel(*[self._chosen] * 100) if self._refined else None
+        return afterturn.open(self._path, self._settings, parts=parts, model=model)
 
+    def _chosen(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        offered = re.findall(r"^\[(\d+)\] ", str(messages[-1]["content"]), re.MULTILINE)
+        return json.dumps({"ids": [int(number) for number in self._chance.sample(offered, min(3, len(offered)))]})
 
-async def _talk(memory: afterturn.Memory, chance: random.Random, clock: ManualClock, ids: list[str]) -> list[list[str]]:
-    """Six turns of a host that hands over early, late or not at all; by turn, what was injected."""
-    history = chance.choice(["shown", "hidden"])
-    conversation = memory.conversation("c", user="ada", history=history)
-    messages: list[Message] = []
-    injected = []
-    for number in range(6):
-        messages.append(user(" ".join(chance.choice(WORDS) for _ in range(chance.choice([3, 8, 60])))))
-        texts = []
-        async with conversation.turn(messages) as turn:
-            await settled(turn)
-            clock.advance(chance.choice([0, 0.5, 61]))
-            if chance.random() < 0.6:
-                texts.append(turn.inject_now(messages))
-            if chance.random() < 0.5:
-                messages += [call(f"call{number}"), answer(f"call{number}", _sentence(chance))]
-                turn.interject(" ".join(chance.sample(WORDS, 4)))
+    async def learn(self, memory: afterturn.Memory) -> None:
+        space, origin = self._chance.choice(SPACES), self._chance.choice(["user", "user", "agent", "web", "import"])
+        added = await memory.space(space).add(self._said(4, 6, 9, 200), origin=origin)
+        self._known.append((space, added.entry.id))
+        self._clock.advance(self._chance.choice([1, 59.9, 3_600, 200_000]))
+
+    async def change(self, memory: afterturn.Memory) -> None:
+        space, entry_id = self._chance.choice(self._known)
+        await memory.space(space).update(entry_id, f"{self._said(4, 9)} {self._clock.advance(1):.0f}")
+
+    async def turn(self, memory: afterturn.Memory) -> list[str]:
+        """What was injected: early, late, as text for a prompt, or not at all."""
+        chance, injected = self._chance, list[str]()
+        conversation = memory.conversation("c", user="ada", reads=["team:x"], history=self._history)  # type: ignore[arg-type]
+        if chance.random() < 0.2:
+            conversation.compacted()
+        self._messages.append(user(self._said(3, 8, 60)))
+        async with conversation.turn(self._messages) as turn:
+            for step in range(chance.choice([0, 1, 2, 3])):
                 await settled(turn)
-                texts.append(turn.inject_now(messages))
-            messages.append(assistant(_sentence(chance)))
+                self._clock.advance(chance.choice([0, 0.5, 61]))
+                injected += await self._taken(turn)
+                if step:
+                    self._messages += [call(f"{turn.id}{step}"), answer(f"{turn.id}{step}", self._said(9))]
+                say = chance.choice([turn.interject, turn.cue, None])
+                if say is not None:
+                    say(self._said(4))
+            await settled(turn)
+            self._messages.append(assistant(self._said(5)))
         await turn.wait_recorded()
-        await memory.drain()
-        injected.append([str(element["content"]) for element in texts if element is not None])
-        await memory.space("user:ada").update(chance.choice(ids), f"{_sentence(chance)} {number}")
-    return injected
+        await self.change(memory)
+        assert await memory.drain()
+        return injected
+
+    async def _taken(self, turn: afterturn.Turn) -> list[str]:
+        way = self._chance.choice(["now", "refined", "prompt", "later"])
+        if way == "later":
+            return []
+        if way == "prompt":
+            before = len(turn._state.texts)  # type: ignore[union-attr]
+            turn.block_now()
+            return list(turn._state.texts[before:])  # type: ignore[union-attr]
+        element = await turn.inject(self._messages, phase="refined" if way == "refined" else "fast")
+        return [] if element is None else [str(element["content"])]
+
+    def _said(self, *lengths: int) -> str:
+        return " ".join(self._chance.choice(WORDS) for _ in range(self._chance.choice(lengths)))

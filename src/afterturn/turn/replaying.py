@@ -28,9 +28,9 @@ _OFFERED = (SHOWN, BUDGET)
 class Replayed:
     """One block of a turn, rendered again. `identical`: to the byte, by the hash of what was injected.
 
-    A blank `hash`: nothing was handed over, and whether that comes out again is what `identical` says. `forgotten` are
-    memories that the block showed and nobody can show again; `reason` says why it can't be the same. `stored` is blank
-    once something in it was forgotten. `changed` is the block under other settings, None when none were given.
+    A blank `hash`: nothing was handed over, though something was found. `reason` says why it can't be the same, such as
+    that a memory in it was forgotten; then `stored` is blank. `changed` is the block under other settings, None when
+    none were given; blank where there would be none.
     """
 
     hash: str
@@ -113,9 +113,10 @@ def _replayed(
     changes: Mapping[str, Scalar],
 ) -> Replayed:
     ordered = sorted(rows, key=lambda row: int(row.settings.get("order") or 0))
-    again = _rendered(unit, key, ordered, {})
-    other = _rendered(unit, key, ordered, changes) if changes else None
     name = rows[0].block
+    # Where nothing was handed over there is nothing to compare, and what else was weighed with it is not known.
+    again = _rendered(unit, key, ordered, {}) if name else None
+    other = _rendered(unit, key, ordered, changes) if changes else None
     identical = (again.hash if again else "") == name
     return Replayed(
         hash=name,

@@ -114,21 +114,21 @@ def _print(told: Replay, ignored: list[str]) -> None:
     for block in told.blocks:
         click.echo()
         click.echo(styled(_verdict(block), "bold"), color=True)
-        if block.changed is None:
-            click.echo(safe(block.rendered) or "(no block)")
-        else:
+        if block.changed is not None:
             _print_difference(told, block)
+        elif block.rendered:
+            click.echo(safe(block.rendered))
     if not told.blocks:
         click.echo("Nothing was found in it that a block could have been made of.")
 
 
 def _verdict(block: Replayed) -> str:
-    where = place(block.point) if block.hash else "nothing was handed over"
+    if not block.hash:
+        return f"nothing was handed over for {one_line(block.questions[0])[:80]!r}"
+    where = place(block.point)
     size = f", {len(block.rendered.encode()):,} bytes" if block.rendered else ""
     if block.identical:
-        return (
-            f"{where}{size}: identical to what was injected" if block.hash else f"{where}, and nothing comes out again"
-        )
+        return f"{where}{size}: {block.reason or 'identical to what was injected'}"
     return f"{where}{size}: not the same as what was injected, since {block.reason}"
 
 
