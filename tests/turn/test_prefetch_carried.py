@@ -175,6 +175,37 @@ async def test_a_turn_left_without_an_answer_carries_nothing(stage: Stage) -> No
     assert stage.endings() == [("undelivered", "abort")]
 
 
+async def test_settled_after_a_turn_that_had_no_answer_it_is_not_carried(stage: Stage) -> None:
+    """R8, R4: it was in flight when its turn came to nothing."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        stage.store.searching.shut()
+        messages = [user(ASKED)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await stage.held()
+        assert not await turn.wait_recorded()
+        await stage.heard("recall_ended")
+        stage.store.searching.open()
+        await caught_up(memory)
+    assert stage.endings() == [("cancelled", "abort")]
+    assert stage.count("recall_carried") == 0
+
+
+async def test_a_turn_that_is_not_recorded_by_choice_carries_all_the_same(stage: Stage) -> None:
+    """R8: with recording switched off a turn is completed, and stored as such."""
+    messages = [user(ASKED)]
+    async with stage.open(recording=False) as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await settled(turn)
+            messages.append(assistant("I do not know."))
+        assert not await turn.wait_recorded()
+        element = await _next(memory, messages, "thanks")
+        with pytest.raises(afterturn.AfterturnError, match="completed"):
+            await memory.conversation("c", user="ada").resume_turn(turn.id)
+    assert letters(element) == "A"
+
+
 @pytest.mark.parametrize("verb, reason", [("reset", "reset"), ("compacted", "compaction")])
 async def test_reset_and_compaction_carry_nothing(stage: Stage, verb: str, reason: str) -> None:
     """R8, R4, H7: what was carried ends as undelivered, and no later turn gets it."""

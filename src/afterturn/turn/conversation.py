@@ -34,7 +34,7 @@ from afterturn.turn.bookkeeping import Bookkeeping
 from afterturn.turn.epochs import Epochs
 from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Parcel
-from afterturn.turn.leaving import recording_of
+from afterturn.turn.leaving import SWITCHED_OFF, recording_of
 from afterturn.turn.lookback import Lookback
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
@@ -332,8 +332,10 @@ class ConversationCore:
             return
         state.recorded.settle(False)
         self._epochs.emit("not_recorded", state, reason=reason)
-        if self._epochs.recalls.carried is not None and self._epochs.recalls.carried.turn == state.id:
-            self._epochs.recalls.drop_carried("abort")
+        if reason == SWITCHED_OFF:
+            await self._books.end_turn(state, TurnStatus.COMPLETED)
+            return
+        self._epochs.come_to_nothing(state)
         await self._books.end_turn(state, TurnStatus.ABORTED)
 
     @property

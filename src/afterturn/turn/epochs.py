@@ -181,6 +181,12 @@ class Epochs:
     def _tell_epoch(self, state: TurnState, prefetch: Prefetch) -> None:
         self.emit("epoch_started", state, cause=prefetch.cause, epoch=prefetch.epoch)
 
+    def come_to_nothing(self, state: TurnState) -> None:
+        """A turn that was left had no answer after all: it carries nothing, though the next one may have begun (R8)."""
+        self.recalls.abandon(state)
+        if self.current is not None and self.current is not state:
+            self.recalls.offer(self.current)
+
     # In the middle of one.
 
     def say(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
@@ -225,6 +231,19 @@ class Epochs:
             self.emit("window_share", state, tokens=tokens, window=window)
 
     def compacted(self, place: Place, messages: list[object] | None, how: str) -> None:
+        state = self.current
+        if state is None or state.read.settled:
+            self._compacted(place, messages, how)
+            return
+
+        async def once_read() -> None:
+            """What the turn began with is being read, and must not be taken for what is left."""
+            await state.read.wait(within=self._parts.config.recall_timeout)
+            self._compacted(place, messages, how)
+
+        self._parts.supervisor.start(once_read(), f"compaction at the beginning of turn {state.id}")
+
+    def _compacted(self, place: Place, messages: list[object] | None, how: str) -> None:
         state = self.current if self.current is not None and not self.current.left else None
         self.emit_here("compacted", turn=state.id if state else "", how=how)
         self.recalls.drop_carried("compaction")
@@ -259,11 +278,11 @@ class Epochs:
         try:
             reading = await self._look(state, dialect, messages)
         except AfterturnError as error:
-            logger.warning("a compacted history can not be read in the store, all of it counts as gone: %s", error)
-            self._cleared(state.place, state)
+            logger.warning("a compacted history can not be read in the store, and is looked at again: %s", error)
+            state.unsure = True
             return
         self.sight.learn(reading.blocks.values())
-        state.ledger = reading.ledger
+        state.ledger = reading.ledger.with_blocks(row for row in state.blocks if row.hash not in reading.blocks)
         self._lost(state, reading)
         self._ask_again(state)
 
@@ -281,6 +300,7 @@ class Epochs:
         epoch = state.current.epoch
         asked = [prefetch for prefetch in state.prefetches if prefetch.epoch == epoch and prefetch.question is not None]
         if not asked or epoch in state.requeried or any(one.fast.outcome is Outcome.DEGRADED for one in asked):
+            self.recalls.offer(state)
             return
         state.requeried.add(epoch)
         question = asked[-1].question
@@ -289,7 +309,7 @@ class Epochs:
             self.recalls.stop(prefetch, Outcome.SUPERSEDED, "compaction")
         prefetch = self.new_prefetch(Cause.COMPACTION, state.id, epoch=epoch)
         state.prefetches.append(prefetch)
-        fresh = replace(question, ledger=state.ledger)
+        fresh = replace(question, ledger=replace(state.ledger, refs=state.ledger.refs | self.recalls.in_hand(state)))
         prefetch.task = self._parts.supervisor.start(
             self.recalls.run(state, prefetch, fresh), f"recall after a compaction in turn {state.id}"
         )

@@ -17,6 +17,8 @@ from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.state import TurnState
 from afterturn.turn.tools import holds_answer
 
+SWITCHED_OFF = "switched_off"
+
 
 def recording_of(
     state: TurnState,
@@ -27,10 +29,8 @@ def recording_of(
     ended_at: float,
     completed: bool,
 ) -> tuple[Recording | None, str]:
-    """What is to be recorded, or nothing and the reason."""
+    """What is to be recorded, or nothing and the reason; `switched_off` only for what would have been."""
     place = state.place
-    if not config.recording:
-        return None, "switched_off"
     # In its middle a list tells more of its format than at its beginning.
     dialect = find_dialect(messages, place.dialect) or state.dialect
     if dialect is None:
@@ -46,6 +46,8 @@ def recording_of(
         return None, "no_final_answer"
     if not is_exchange(found.messages):
         return None, "no_exchange"
+    if not config.recording:
+        return None, SWITCHED_OFF
     recording = Recording(
         tenant=place.tenant,
         space=place.writes,

@@ -56,7 +56,12 @@ class Recalls:
     async def run(
         self, state: TurnState, prefetch: Prefetch, question: Question, speculated: Prepared | None = None
     ) -> None:
-        """Settles both phases, whatever happens. A failure is warned about and leaves the turn whole (L8)."""
+        """Settles both phases, whatever happens. A failure is warned about and leaves the turn whole (L8).
+
+        Given up before it could begin, it does not.
+        """
+        if prefetch.fast.consumed:
+            return
         self._ask(state, prefetch, question)
         waiting, made, prepared = self._waiting(state), None, speculated
         try:
@@ -184,6 +189,11 @@ class Recalls:
     def waiting_refs(self, state: TurnState) -> frozenset[str]:
         return frozenset(hit.entry.ref for run in self._waiting(state) for hit in run.hits)
 
+    def in_hand(self, state: TurnState) -> frozenset[str]:
+        """What the host has taken and we have not heard of yet: it is on its way into the messages."""
+        taken = [one for one in state.prefetches if any(run.consumed and not run.ended for run in one.runs)]
+        return frozenset(ref for prefetch in taken for ref in prefetch.shown)
+
     def delivered(self, state: TurnState, offer: Offer, row: BlockRow) -> None:
         """The host has taken an offer: its phases were claimed there, and end here."""
         for place, run in enumerate(offer.runs):
@@ -303,6 +313,12 @@ class Recalls:
                 # Taken at the very end: nobody was left to be told where it went.
                 if run.consumed and not run.ended:
                     self._finish(run, Outcome.CANCELLED, "shutdown")
+
+    def abandon(self, state: TurnState) -> None:
+        """Nothing of this turn's is handed over any more, here or in a later one."""
+        self.stop_all(state, Outcome.CANCELLED, "abort")
+        if self.carried in state.prefetches:
+            self.carried = None
 
     def drop_carried(self, reason: str) -> None:
         if self.carried is not None:

@@ -104,7 +104,10 @@ class TurnVerbs:
         index, element = put_in(dialect, messages, parcel.text, state.place.placement)
         if last is state.user_element and len(messages) == length:
             state.user_element, state.user_index = element, index
-        state.spots.update({block_hash(text): Spot(index, element) for text, _ in parcel.blocks})
+        spots = {block_hash(text): Spot(index, element) for text, _ in parcel.blocks}
+        state.spots.update(spots)
+        # The same bytes may have stood elsewhere before, and gone.
+        state.reported.difference_update(spots)
         return element
 
     def block_now(self) -> str:
