@@ -201,6 +201,7 @@ async def test_a_turn_that_is_not_recorded_by_choice_carries_all_the_same(stage:
             messages.append(assistant("I do not know."))
         assert not await turn.wait_recorded()
         element = await _next(memory, messages, "thanks")
+    async with stage.open() as memory:
         with pytest.raises(afterturn.AfterturnError, match="completed"):
             await memory.conversation("c", user="ada").resume_turn(turn.id)
     assert letters(element) == "A"
