@@ -106,7 +106,11 @@ def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
 def _judged(
     run: PhaseRun, weighed: tuple[Hit, ...], config: Config, delivery: Delivery | None
 ) -> tuple[Candidate, ...]:
-    decisions = [_left_out(run, hit, config) or _handed_over(run, hit, delivery) for hit in weighed]
+    offered = len(run.hits)
+    decisions = [
+        _handed_over(run, hit, delivery) if place < offered else _left_out(run, hit, config)
+        for place, hit in enumerate(weighed)
+    ]
     return tuple(
         replace(candidate, decision=decision)
         for candidate, decision in zip(candidates_of(weighed), decisions, strict=True)
@@ -114,11 +118,9 @@ def _judged(
 
 
 def _left_out(run: PhaseRun, hit: Hit, config: Config) -> str:
-    """Why it was not among what was to be handed over; blank when it was."""
+    """Why it was not among what was to be handed over."""
     prepared = run.prefetch.prepared
-    if prepared is None or any(hit.entry.ref == offered.entry.ref for offered in run.hits):
-        return ""
-    if hit.entry.ref in prepared.restated:
+    if prepared is not None and hit.entry.ref in prepared.restated:
         return RESTATED
     if hit.score < config.recall_score_min:
         return FLOOR
