@@ -133,7 +133,7 @@ def _of_waits(waits: Iterable[Waits]) -> dict[str, Figures]:
         when = "added at the default grace beyond the grace" if one.grace else "added at grace 0"
         where = f"{one.case}, {one.steps} steps"
         for how, added in (("in verbs", one.verbs), ("on the wall", one.wall)):
-            found.setdefault(f"{when}, {how}", []).append(((added - one.grace) / one.bare * 100, where))
+            found.setdefault(f"{when}, {how}", []).append(((added - one.grace_kept) / one.bare * 100, where))
     return found
 
 

@@ -28,7 +28,8 @@ _WAITS = (
     "directly. *Wall* is how much longer the whole turn took than the same loop without memory, which ran just before "
     "or after it. Both are medians of the rounds, and the share is of the turn without memory. What a turn leaves to "
     "be done is over before the next one begins. *Awaiting naively* waits for the whole recall, selector included, "
-    "before the first call; where nothing ever comes, it is ended by the 30 s that such an `inject` waits at most."
+    "before the first call; where nothing ever comes, it is ended by the 30 s that such an `inject` waits at most. The "
+    "grace itself is taken as long as this machine's timers make it: theirs are late by what a model's call is."
 )
 _DELIVERIES = (
     f"Turns of {CALL_SECONDS * 1000:g} ms model calls, one right after the other, each in a conversation of its own. "

@@ -61,6 +61,11 @@ class Waits:
     wall: float
 
     @property
+    def grace_kept(self) -> float:
+        """How long the grace is by this machine's timers, which are late: as late as those of the model's calls."""
+        return (self.grace or 0.0) * self.bare / (self.steps * CALL_SECONDS)
+
+    @property
     def verbs_share(self) -> float:
         return self.verbs / self.bare
 

@@ -1,0 +1,55 @@
+"""What a hand-over costs the host when there is nothing for it."""
+
+from collections.abc import Iterator
+from typing import Any, SupportsIndex, overload
+
+from spoken import answer, assistant, call, user
+
+import afterturn
+
+
+class Watched(list[dict[str, Any]]):
+    """A host's list that counts how often its elements are looked at."""
+
+    looks = 0
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+    def __reversed__(self) -> Iterator[dict[str, Any]]:
+        self.looks += 1
+        return super().__reversed__()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.looks += 1
+        return super().__iter__()
+
+
+async def test_a_step_with_nothing_to_hand_over_looks_at_nothing_but_where_blocks_stand(
+    memory: afterturn.Memory,
+) -> None:
+    """R2, H6: one glance a block at each step, however long the list is."""
+    await memory.space("user:ada").add("Ada's cat is called Miso")
+    messages = Watched([user("Hello"), assistant("Hello."), user("What is my cat called?")])
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        assert await turn.inject(messages) is not None
+        messages.extend([call("one"), answer("one")])
+        messages.looks = 0
+        assert await turn.inject(messages) is None
+        assert messages.looks == 1
+        turn.abort()
+
+
+async def test_a_list_that_is_not_read_yet_is_not_looked_at_by_a_host_in_a_hurry(memory: afterturn.Memory) -> None:
+    """R2: at grace 0 there is nothing to find a place for before the recall is there."""
+    messages = Watched([user("Hello"), assistant("Hello."), user("thanks")])
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        messages.looks = 0
+        assert turn.inject_now(messages) is None
+        assert messages.looks == 0
+        turn.abort()
