@@ -121,7 +121,7 @@ class Bookkeeping:
             if not self._is_forgotten(unit, state.current):
                 unit.conversations.carry(self.key, row)
 
-        self._later(work, f"what turn {row.turn!r} carries")
+        self._later(work, f"what turn {row.turn!r} carries", insist=False)
 
     def drop_carried(self, correlation: str) -> None:
         self._later(lambda unit: unit.conversations.drop_carried(self.key, correlation), "the end of a carried recall")
@@ -139,7 +139,7 @@ class Bookkeeping:
                 # Also for a process that has no standing context of its own to make anew.
                 unit.conversations.put_standing(key, None)
 
-        task = self._later(work, "a compaction")
+        task = self._later(work, "a compaction", insist=False)
         if task is not None:
             self.clearing.add(task)
             task.add_done_callback(self.clearing.discard)
@@ -163,29 +163,30 @@ class Bookkeeping:
             for space in spaces
         )
 
-    def _later(self, work: Callable[[Unit], object], what: str) -> asyncio.Task[None] | None:
+    def _later(self, work: Callable[[Unit], object], what: str, *, insist: bool = True) -> asyncio.Task[None] | None:
+        """`insist` for what may come late: behind what follows it, it says the same."""
         if self.store is None:
             return None
-        task = self.supervisor.start(self._write(work, what), what)
+        task = self.supervisor.start(self._write(work, what, insist=insist), what)
         self.recorder.expect(task)
         return task
 
-    async def _write(self, work: Callable[[Unit], object], what: str) -> None:
-        await self._written(work, what)
+    async def _write(self, work: Callable[[Unit], object], what: str, *, insist: bool) -> None:
+        await self._written(work, what, insist=insist)
 
-    async def _written(self, work: Callable[[Unit], R], what: str) -> R | None:
+    async def _written(self, work: Callable[[Unit], R], what: str, *, insist: bool = True) -> R | None:
         try:
-            return await self._insisted(work)
+            return await self._insisted(work, _AGAIN_AFTER if insist else ())
         except (AfterturnError, asyncio.CancelledError) as error:
             logger.warning("%s is not noted in the store: %r", what, error)
             if isinstance(error, asyncio.CancelledError):
                 raise
             return None
 
-    async def _insisted(self, work: Callable[[Unit], R]) -> R:
+    async def _insisted(self, work: Callable[[Unit], R], pauses: Iterable[float]) -> R:
         """Another process would take a block that it does not know for the user's words (C5)."""
         assert self.store is not None
-        for pause in _AGAIN_AFTER:
+        for pause in pauses:
             try:
                 return await self.store.write(work)
             except StoreError:

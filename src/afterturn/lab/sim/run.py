@@ -31,9 +31,9 @@ Host: TypeAlias = tuple[Transcript, asyncio.Task[None]]
 
 GRACES = (0.0, 0.05, 0.05, 0.2)
 _DRAIN_WITHIN = 600.0
-# What may happen when a store refuses even what is said again and again: another process does not know of a block that
+# What may happen when a store refuses to be told: another process does not know of a compaction, or of a block that
 # is in sight, takes it for the user's words, or finds what was carried a second time.
-EXCUSED = ("C5", "H5", "R5 twice")
+EXCUSED = ("C5", "H3", "H5", "R5 twice")
 
 
 @dataclass(slots=True)
