@@ -95,6 +95,7 @@ def test_what_a_sub_agent_learned_waits_for_approval(shown: str) -> None:
     assert "## Key Context (preserve these facts)" in scene
     assert re.search(r"looked up \d+ memories, nothing injected", scene)
     assert "recalled while it waited: no; now: yes" in scene
+    assert "+ according to subagent: " in scene
     assert "Ordered at Rosa's bakery." in scene
 
 

@@ -16,7 +16,7 @@ from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
 from afterturn.turn.turn import Turn
 
 TASK = "Find a bakery that can make a cake for Grace"
-FOUND = "Rosa's bakery bakes without peanuts, vegan too."
+FOUND = "Rosa's bakery uses no peanuts, no eggs."
 
 
 def _report(messages: Messages) -> Answer:
@@ -92,7 +92,7 @@ async def _decide(play: Play) -> None:
     await play.ada.approve(waiting[0].id)
     play.stage.moment(
         [Said("Ada", "Yes, keep that."), Said("calls", f'→ ada.approve("{waiting[0].id}")')],
-        [f"from the inbox: {FOUND}", f"recalled while it waited: {before}; now: {await _recalled(play)}"],
+        [f"inbox: {FOUND}", f"recalled while it waited: {before}; now: {await _recalled(play)}"],
     )
 
 

@@ -10,7 +10,7 @@ from afterturn.base.types import Event, Scalar
 
 _EVENT_WITHIN = 3.0
 _POINTS = {"user_message": "after Ada", "tool_result": "after tool"}
-_BULLET = re.compile(r"^- \[(?P<ref>[0-9a-z.]+)\] [^:]*: (?P<text>.*)$", re.MULTILINE)
+_BULLET = re.compile(r"^- \[(?P<ref>[0-9a-z.]+)\] [^:]*?, (?:(?:user|assistant): )?(?P<text>.*)$", re.MULTILINE)
 
 
 class EventQueue:
@@ -58,7 +58,7 @@ def describe(event: Event) -> list[str]:
 
 
 def bullets(block: str) -> dict[str, str]:
-    """The memories in a block: their words, by what names them."""
+    """The memories in a block by what names them: their words, and of reports whose they are."""
     return {found["ref"]: found["text"] for found in _BULLET.finditer(block)}
 
 
