@@ -116,7 +116,7 @@ async def test_of_a_long_conversation_the_newest_turns_are_told(memory: aftertur
     assert ([turn.number for turn in trace.turns], trace.turns_total) == ([3, 4], 4)
 
 
-@pytest.mark.parametrize("limit", [0, 1001, True, "ten", 1.5])
+@pytest.mark.parametrize("limit", [0, 10_001, True, "ten", 1.5])
 async def test_a_limit_that_is_none_is_refused(memory: afterturn.Memory, limit: object) -> None:
     with pytest.raises(InvalidInput, match="limit"):
         await memory.conversation("c", user="ada").trace(limit=limit)

@@ -94,6 +94,15 @@ class Config:
 
 
 KEYS = {item.name: item for item in fields(Config)}
+# The settings that shape a block: with them it can be made again, and with others another one.
+SHAPING = (
+    "recall_entries_max",
+    "recall_score_min",
+    "entry_bytes_max",
+    "block_bytes_max",
+    "block_tokens_max",
+    "visible_bytes_max",
+)
 
 
 def load_config(

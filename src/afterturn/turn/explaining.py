@@ -16,6 +16,7 @@ from afterturn.recall.explain import Explained, Explainer, shown_first
 from afterturn.recall.reasons import Why, fate
 
 LAST = "last"
+TURNS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Store
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Scalar
-from afterturn.turn.explaining import Answer, Trace, answers, trace
+from afterturn.turn.explaining import TURNS_MAX, Answer, Trace, answers, trace
 from afterturn.turn.replaying import Replay, check_changes, replay
-
-TURNS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)

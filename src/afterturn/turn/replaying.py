@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from afterturn.base.config import KEYS, Config
+from afterturn.base.config import KEYS, SHAPING, Config
 from afterturn.base.errors import ConfigError
 from afterturn.base.ports import Unit
 from afterturn.base.turns import BlockRow, ConversationKey, Outcome, Phase, RecallRow
@@ -19,7 +19,7 @@ from afterturn.recall.restated import collapse
 from afterturn.turn.explaining import find_turns
 from afterturn.turn.place import Place
 from afterturn.turn.preparing import compose, hits_of
-from afterturn.turn.tracing import BUDGET, SHAPING, SHOWN, STALE, VISIBLE
+from afterturn.turn.tracing import BUDGET, SHOWN, STALE, VISIBLE
 
 _OFFERED = (SHOWN, BUDGET)
 

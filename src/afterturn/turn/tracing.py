@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from afterturn.base.config import Config
+from afterturn.base.config import SHAPING, Config
 from afterturn.base.turns import BlockRow, Candidate, Outcome, Phase, RecallRow
 from afterturn.base.types import Hit, Scalar
 from afterturn.turn.handover import Offer
@@ -15,15 +15,6 @@ from afterturn.turn.preparing import weighed_max
 SHOWN, FLOOR, BUDGET, RESTATED, VISIBLE = "shown", "floor", "budget", "restated", "visible"
 # Of what was carried: changed, deleted or come into sight before it could be handed over.
 STALE = "stale"
-# What shapes a block, so that `afterturn replay` can make it again, or make another.
-SHAPING = (
-    "recall_entries_max",
-    "recall_score_min",
-    "entry_bytes_max",
-    "block_bytes_max",
-    "block_tokens_max",
-    "visible_bytes_max",
-)
 
 
 @dataclass(frozen=True, slots=True)

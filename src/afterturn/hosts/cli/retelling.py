@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from afterturn.base.turns import Outcome, Phase, TurnRow, TurnStatus
 from afterturn.hosts.cli.console import count, dim, one_line, print_pairs, print_told, styled
 from afterturn.hosts.cli.times import age, local, local_clock
-from afterturn.recall.explain import Explained
 from afterturn.recall.reasons import Why, occasion, place
-from afterturn.turn.explaining import Answer, Trace, TracedBlock, TracedRecall, TracedTurn
+
+if TYPE_CHECKING:
+    from afterturn.recall.explain import Explained
+    from afterturn.turn.explaining import Answer, Trace, TracedBlock, TracedRecall, TracedTurn
 
 # Of what was left out, so many are told unless one turn is asked for, and so much of each.
 _LEFT_OUT_TOLD = 5

@@ -1,12 +1,15 @@
 """`replay`: a past turn's block made again, byte for byte, and as it would be under other settings."""
 
+from __future__ import annotations
+
 import difflib
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.config import KEYS
+from afterturn.base.config import KEYS, SHAPING
 from afterturn.base.errors import ConfigError, InvalidInput, NotFound
 from afterturn.base.types import Scalar
 from afterturn.hosts.cli.command import command
@@ -14,8 +17,9 @@ from afterturn.hosts.cli.console import count, dim, one_line, safe, styled
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.recall.reasons import place
-from afterturn.turn.replaying import Replay, Replayed
-from afterturn.turn.tracing import SHAPING
+
+if TYPE_CHECKING:
+    from afterturn.turn.replaying import Replay, Replayed
 
 _OTHER_BYTES = 1
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}

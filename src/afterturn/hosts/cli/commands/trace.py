@@ -11,7 +11,6 @@ from afterturn.hosts.cli.document import print_document, print_line
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.hosts.cli.retelling import print_answers, print_trace
 from afterturn.hosts.cli.times import local, local_clock
-from afterturn.turn.lookback import TURNS_MAX
 
 _EVENTS = 200
 _TURNS = 10
@@ -65,13 +64,13 @@ def trace(
 
 def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int) -> None:
     with invocation.memory() as memory:
-        told = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=min(limit, TURNS_MAX))
+        told = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
     if invocation.json:
         print_document(told)
         return
     print_trace(told, whole=turn is not None)
     if turn is None and len(told.turns) < told.turns_total:
-        note(f"Earlier turns: afterturn trace {one_line(name)} --limit {min(told.turns_total, TURNS_MAX)}, or --turn N")
+        note(f"Earlier turns: afterturn trace {one_line(name)} --limit {told.turns_total}, or --turn N")
 
 
 def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None, look_in: Sequence[str]) -> None:
