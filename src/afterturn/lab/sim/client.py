@@ -40,7 +40,7 @@ class Client:
             await self._resume(conversation, self._transcript.resumable)
         for _ in range(turns):
             await self._between(conversation)
-            task = self.loop.create_task(self._turn(conversation))
+            task = self.loop.begin(self._turn(conversation))
             if self._happens(self._manners.cancels):
                 await asyncio.wait({task}, timeout=self._random.uniform(0, 1.0))
                 task.cancel()

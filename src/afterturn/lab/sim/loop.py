@@ -79,6 +79,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._pause()
         return None
 
+    def begin(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Something that a host of this loop's does, until the host or the world ends it."""
+        return self.create_task(work)
+
     def stall(self, seconds: float) -> None:
         """Somebody blocks this loop for so long, beginning when the callback under way ends."""
         self._asleep_until = max(self._asleep_until, self.time() + seconds)

@@ -142,7 +142,7 @@ class Scenario:
             process = random.choice(processes)
             loop = process.new_loop(transcript.id) if manners.stalls else process.main
             client = Client(self._world, process, loop, transcript, manners)
-            hosts[process].append((transcript, loop.create_task(client.run(random.randint(1, 3)))))
+            hosts[process].append((transcript, loop.begin(client.run(random.randint(1, 3)))))
         return hosts
 
     def _end(self, process: Process, hosts: list[Host]) -> None:
