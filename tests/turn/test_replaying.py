@@ -3,14 +3,13 @@
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spoken import Message, answer, assistant, call, user
 from staged import Stage, learn, learn_herbs, letters, settled
-from test_refined import choosing
 
 import afterturn
 from afterturn.base.errors import ConfigError, NotFound, StoreUnavailable
@@ -32,6 +31,16 @@ async def spoken(memory: afterturn.Memory, messages: list[Message], text: str) -
     await turn.wait_recorded()
     assert await memory.drain()
     return "" if element is None else str(element["content"])
+
+
+def choosing(*wanted: str) -> Callable[[Sequence[Mapping[str, Any]]], str]:
+    """A model that chooses the memories with these words, in this order."""
+
+    def choose(messages: Sequence[Mapping[str, Any]]) -> str:
+        lines = re.findall(r"^\[(\d+)\] (.*)$", str(messages[-1]["content"]), re.MULTILINE)
+        return json.dumps({"ids": [int(number) for word in wanted for number, text in lines if word in text]})
+
+    return choose
 
 
 async def replayed(memory: afterturn.Memory, turn: str | int = "last", **changes: float) -> list[str]:
@@ -90,7 +99,7 @@ async def test_what_was_carried_by_another_process_comes_out_again(stage: Stage)
 @pytest.mark.parametrize("phase", ["fast", "refined"])
 async def test_both_phases_come_out_again(stage: Stage, phase: str) -> None:
     """R7: in one block, what the model chose first; or in two."""
-    model = ScriptedModel(choosing("GB"))
+    model = ScriptedModel(choosing("Garlic", "Basil"))
     async with stage.open(model=model, refined=True, recall_entries_max=3) as memory:
         await learn_herbs(memory, stage.clock)
         messages: list[Message] = [user(ASKED)]
