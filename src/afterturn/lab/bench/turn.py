@@ -81,7 +81,7 @@ def measure_turn(*, quick: bool = False, progress: Steps = lambda step, done, to
 
 async def _measure(folder: Path, scale: Scale, told: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
     store = folder / "memories.db"
-    async with afterturn.open(store) as memory:
+    async with afterturn.open(store, Config()) as memory:
         await learn(memory, memories(scale.others))
     return (
         await measure_prompts(store, scale.courses, told),

@@ -23,6 +23,7 @@ from afterturn.lab.bench.turn_waiting import CALL_SECONDS
 SETTLED_WITHIN = 10.0
 HISTORY = 20
 FIRST_TURN = "afterturn.lab.bench.turn_first"
+FIRST_TURN_WITHIN = 60.0
 FIRST_AT_ONCE = "first turn of a process, at once"
 FIRST_LATER = "first turn of a process, while vectors load"
 
@@ -65,7 +66,7 @@ class Delivery:
 
     @property
     def share(self) -> float:
-        return self.delivered / self.relevant if self.relevant else 1.0
+        return self.delivered / self.relevant if self.relevant else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,8 @@ async def measure_delivery(store: Path, scale: DeliveryScale, told: Progress) ->
     default = Config().grace
     for selecting, grace in ((SELECTORS[0], 0.0), *((one, default) for one in scale.selectors)):
         heard = Heard()
-        settings = {"grace": grace, "refined": selecting.is_there}
-        async with afterturn.open(store, settings, model=Choosing(selecting.seconds), on_event=heard) as memory:
+        config = Config(grace=grace, refined=selecting.is_there)
+        async with afterturn.open(store, config, model=Choosing(selecting.seconds), on_event=heard) as memory:
             await memory.ready()
             for steps, turns in scale.turns:
                 told(f"delivery: {selecting.name}, grace {grace * 1000:g} ms, {steps} steps")
@@ -160,7 +161,13 @@ async def _first_turn(store: Path, at: int, delay: float) -> Seen:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", FIRST_TURN, str(store), str(at), str(delay), stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await child.communicate()
+    try:
+        async with asyncio.timeout(FIRST_TURN_WITHIN):
+            out, _ = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
     if child.returncode != 0:
         raise RuntimeError(f"The process of a first turn ended with {child.returncode}. Run `python -m {FIRST_TURN}`.")
     return Seen(**json.loads(out))

@@ -14,7 +14,7 @@ from afterturn.lab.bench.turn_host import timer
 async def first_turn(store: Path, number: int, delay: float) -> Seen:
     """With everything at its default, so many seconds after memory was opened."""
     heard = Heard()
-    async with afterturn.open(store, on_event=heard) as memory:
+    async with afterturn.open(store, afterturn.Config(), on_event=heard) as memory:
         if delay:
             await timer(delay)
         return await deliver(memory, heard, 1, f"first-{number}", number)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.base.config import load_config
+from afterturn.base.config import Config
 from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Event
 from afterturn.context.block import find_blocks
@@ -68,7 +68,7 @@ async def measure_prompts(store: Path, courses: Sequence[Course], told: Progress
         for way in WAYS:
             told(f"prompts: {course.name}, {way}")
             path = store.with_name(f"prompts-{at}-{WAYS.index(way)}.db")
-            async with afterturn.open(store) as memory:
+            async with afterturn.open(store, Config()) as memory:
                 await memory.backup(path)
             found.append(await _converse(path, course, way))
     return found
@@ -82,7 +82,7 @@ async def _converse(path: Path, course: Course, way: str) -> Prompts:
         if event.name == "recall_started":
             started.append(event)
 
-    config = load_config({})
+    config = Config()
     async with afterturn.open(path, config, on_event=hear) as memory:
         await memory.ready()
         ours = Ours(memory.conversation("bench", user=USER))

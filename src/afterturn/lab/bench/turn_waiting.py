@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -79,21 +79,21 @@ class WaitingScale:
     """How often each case is run. Awaiting naively takes seconds each time, so it is run less often."""
 
     cases: tuple[Case, ...]
+    config: Config
     steps: tuple[int, ...]
     rounds: int
     naive_rounds: int
     naive_within: float | None = None
-    settings: tuple[tuple[str, float], ...] = ()
 
 
-FULL = WaitingScale(CASES, steps=(1, 5), rounds=40, naive_rounds=3)
+FULL = WaitingScale(CASES, Config(refined=True), steps=(1, 5), rounds=40, naive_rounds=3)
 QUICK = WaitingScale(
     (CASES[0], CASES[4], CASES[5]),
+    Config(refined=True, model_timeout=0.3, recall_timeout=0.2, close_timeout=0.2),
     steps=(1,),
     rounds=1,
     naive_rounds=1,
     naive_within=0.2,
-    settings=(("model_timeout", 0.3), ("recall_timeout", 0.2), ("close_timeout", 0.2)),
 )
 
 
@@ -117,8 +117,7 @@ async def measure_waiting(store: Path, scale: WaitingScale, told: Progress) -> l
 
 def _open(store: Path, case: Case, scale: WaitingScale, grace: float) -> afterturn.Memory:
     parts = afterturn.Parts(store=Hanging) if case.hangs else afterturn.Parts()
-    settings = {"grace": grace, "refined": True, **dict(scale.settings)}
-    return afterturn.open(store, settings, model=Choosing(case.selector), parts=parts)
+    return afterturn.open(store, replace(scale.config, grace=grace), model=Choosing(case.selector), parts=parts)
 
 
 class Hanging:
