@@ -32,7 +32,7 @@ HOOK = """
     from afterturn.turn.preparing import Asking, Shown, compose, prepare, read_turn
 
     def work(unit):
-        question = read_turn(unit, Shown(find_dialect(messages), messages, {}), place, config).question
+        question = read_turn(unit, Shown(find_dialect(messages), messages, {}, clock.now()), place, config).question
         if question is None:
             return None
         now, seen = clock.now(), question.ledger.size_bytes

@@ -342,6 +342,9 @@ class Conversations(Protocol):
         may still show them, and they must still be told from what was said (C5).
         """
 
+    def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
+        """The same, but those out of sight come without text and references: a long conversation has had many."""
+
     def state(self, key: ConversationKey) -> ConversationState:
         """As if it were new where there is no such conversation."""
 

@@ -152,7 +152,11 @@ class RecallRow:
 
 @dataclass(frozen=True, slots=True)
 class CarriedRow:
-    """A recall that settled too late for its turn, for the next one (R8)."""
+    """A recall that settled too late for its turn, for the next one (R8).
+
+    `refined` are the references that a model chose, the other candidates are the fast phase's. `forgets` and `speakers`
+    tell later whether what was asked is to be known no more (M2).
+    """
 
     correlation: str
     turn: str
@@ -162,6 +166,10 @@ class CarriedRow:
     settled_at: float
     phases: tuple[Phase, ...]
     candidates: tuple[Candidate, ...]
+    refined: tuple[str, ...] = ()
+    cause: Cause = Cause.MESSAGE
+    forgets: int = 0
+    speakers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

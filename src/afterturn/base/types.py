@@ -189,6 +189,15 @@ class Entry:
         """Names this version: what a model that saw version 1 has not seen is version 2."""
         return reference(self.id, self.version)
 
+    def holds(self, at: float) -> bool:
+        """Whether it may be recalled at that time (L7)."""
+        return (
+            self.status is Status.ACTIVE
+            and (self.expires_at is None or self.expires_at > at)
+            and (self.valid_from is None or self.valid_from <= at)
+            and (self.valid_to is None or self.valid_to > at)
+        )
+
 
 def reference(entry_id: str, version: int) -> str:
     return entry_id if version == 1 else f"{entry_id}.{version}"

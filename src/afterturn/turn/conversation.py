@@ -149,7 +149,7 @@ class ConversationCore:
             self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=len(put_back)))
         if lost:
             self._parts.loop.post(self._epochs.compacted, state.place, list(messages), "seen")
-        return put_back[0] if put_back else None
+        return put_back[-1] if put_back else None
 
     def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
         """The host is done with the turn; the rest happens on memory's loop (C4)."""

@@ -115,8 +115,7 @@ class Epochs:
         state.opening = None
         if reading.said is not None:
             _begin_at(state, messages, *reading.said)
-        self.sight.stand(state, state.dialect, messages)
-        state.dropped = () if state.began else reading.dropped
+        self.sight.read(state, messages, reading)
         state.read.settle(True)
         self.emit("turn_started", state)
         self._parts.supervisor.start(self._books.store_turn(state), f"store turn {state.id}")
@@ -159,7 +158,7 @@ class Epochs:
         await self._books.cleared()
         place, config = state.place, self._parts.config
         carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
-        shown = Shown(dialect, messages, dict(self.sight.blocks), carried)
+        shown = Shown(dialect, messages, dict(self.sight.blocks), self._parts.clock.now(), carried)
         return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
 
     def _take_in(self, state: TurnState, reading: Reading) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
-from afterturn.base.turns import BlockRow, Candidate, CarriedRow, ConversationState
-from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope, Status
+from afterturn.base.turns import BlockRow, Candidate, CarriedRow
+from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
@@ -53,8 +53,8 @@ class Reading:
     """What a turn began with, or what a list shows in its middle.
 
     `said` is None when the latest user message has no text, `question` when there is nothing to recall for; `forgets`
-    counts them; `dropped` are blocks that the host left out while it rebuilt its prompt, and that go back; `lost` those
-    that went with the messages they stood after.
+    counts them; `places` tells where our blocks stand, by hash; `dropped` are blocks that the host left out while it
+    rebuilt its prompt, and that go back; `lost` those that went with the messages they stood after.
     """
 
     blocks: Mapping[str, BlockRow]
@@ -62,6 +62,7 @@ class Reading:
     said: tuple[int, str] | None
     ledger: Ledger
     question: Question | None
+    places: Mapping[str, int] = field(default_factory=dict)
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
     carried: CarriedRow | None = None
@@ -78,16 +79,17 @@ class Shown:
     dialect: Dialect
     messages: Sequence[object]
     blocks: Mapping[str, BlockRow]
+    now: float
     carried: tuple[Hit, ...] | None = None
 
 
 def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading:
     """Finds what the user said, what we injected so far, what was carried, and whether it is worth a recall (R6)."""
-    stored = unit.conversations.blocks(place.key)
+    stored = unit.conversations.known_blocks(place.key)
     blocks = {**shown.blocks, **{row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored}}
-    state = unit.conversations.state(place.key)
     said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
-    ledger, dropped, lost = _sight(shown, place, blocks, state)
+    seen = _sight(unit, shown, place, blocks)
+    ledger = seen.ledger
     carried, hits = _carried(unit, shown, place, ledger)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return Reading(
@@ -96,8 +98,9 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
         said=said,
         ledger=ledger,
         question=question_for(said[1], place, asked, config) if said else None,
-        dropped=dropped,
-        lost=lost,
+        places=seen.places,
+        dropped=seen.dropped,
+        lost=seen.lost,
         carried=carried,
         carried_hits=hits,
     )
@@ -112,9 +115,19 @@ def _carried(unit: Unit, shown: Shown, place: Place, ledger: Ledger) -> tuple[Ca
     if shown.carried is not None:
         scope = Scope(place.tenant, place.reads)
         now = {hit.entry.ref: _find_version(unit, scope, hit.entry.ref) for hit in shown.carried}
-        return None, tuple(hit for hit in shown.carried if not _is_stale(now[hit.entry.ref], ledger))
+        return None, tuple(hit for hit in shown.carried if _is_fresh(now[hit.entry.ref], ledger, shown.now))
     carried = unit.conversations.find_carried(place.key)
-    return carried, hits_of(unit, place, terms(carried.question), carried.candidates, ledger) if carried else ()
+    if carried is None:
+        return None, ()
+    hits = hits_of(unit, place, terms(carried.question), carried.candidates)
+    return carried, tuple(hit for hit in hits if _is_fresh(hit.entry, ledger, shown.now))
+
+
+def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
+    """Whether what was recalled a while ago may still be shown: not forgotten, changed or expired since (L7, M2)."""
+    scope = Scope(place.tenant, place.reads)
+    entries = (_find_version(unit, scope, hit.entry.ref) for hit in hits)
+    return all(entry is not None and entry.holds(now) for entry in entries)
 
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
@@ -124,18 +137,29 @@ def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Que
     return Question(text[:QUESTION_CHARS_MAX], place, ledger)
 
 
-def _sight(
-    shown: Shown, place: Place, blocks: Mapping[str, BlockRow], state: ConversationState
-) -> tuple[Ledger, tuple[BlockRow, ...], tuple[BlockRow, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    ledger: Ledger
+    places: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[BlockRow, ...] = ()
+    lost: tuple[BlockRow, ...] = ()
+
+
+def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) -> _Sight:
     seen = spoken(shown.dialect, shown.messages)
     if place.is_hidden:
-        return hidden_ledger(seen, blocks.values(), compacted_at=state.compacted_at), (), ()
-    ledger = read_ledger(seen, blocks.values())
-    expected = in_place(blocks.values())
-    if not expected:
-        return ledger, (), ()
-    dropped, lost = missing_from(survey(shown.dialect, shown.messages, blocks), expected)
-    return ledger.with_blocks(dropped), tuple(dropped), tuple(lost)
+        compacted_at = unit.conversations.state(place.key).compacted_at
+        return _Sight(hidden_ledger(seen, blocks.values(), compacted_at=compacted_at))
+    if not blocks:
+        return _Sight(read_ledger(seen, ()))
+    found = survey(shown.dialect, shown.messages, blocks)
+    if any(not blocks[name].in_sight for name in found.blocks):
+        # Told gone, and shown all the same: a host kept a part of its history, or took up an old one.
+        full = (row for row in unit.conversations.blocks(place.key) if row.hash in found.blocks)
+        blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
+    dropped, lost = missing_from(found, in_place(blocks.values()))
+    ledger = read_ledger(seen, blocks.values()).with_blocks(dropped)
+    return _Sight(ledger, found.blocks, tuple(dropped), tuple(lost))
 
 
 def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
@@ -216,18 +240,14 @@ def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: flo
     return render(excerpts, now=now, dated=dated) if excerpts else None
 
 
-def hits_of(
-    unit: Unit, place: Place, asked: Iterable[str], candidates: Sequence[Candidate], ledger: Ledger | None = None
-) -> tuple[Hit, ...]:
-    """Stored candidates as hits again: those that are still known, may be read and, with a ledger, are not in sight.
-
-    `asked` are the terms that long ones are cut by.
-    """
+def hits_of(unit: Unit, place: Place, asked: Iterable[str], candidates: Sequence[Candidate]) -> tuple[Hit, ...]:
+    """Stored candidates as hits again: those that are still known and may be read. Long ones are cut by the terms that
+    were `asked`."""
     scope, wanted = Scope(place.tenant, place.reads), frozenset(asked)
     hits = []
     for candidate in candidates:
         entry = _find_version(unit, scope, candidate.ref)
-        if entry is None or (ledger is not None and _is_stale(entry, ledger)):
+        if entry is None:
             continue
         shared = tuple(sorted(wanted.intersection(terms(entry.text))))
         hits.append(Hit(entry, candidate.lane, candidate.score, candidate.lexical, candidate.similarity, shared))
@@ -242,7 +262,8 @@ def _find_version(unit: Unit, scope: Scope, ref: str) -> Entry | None:
         return None
 
 
-def _is_stale(entry: Entry | None, ledger: Ledger) -> bool:
-    if entry is None or entry.status is not Status.ACTIVE:
-        return True
-    return entry.ref in ledger.refs or entry.content_hash in ledger.message_hashes
+def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
+    """Whether it may still be recalled, and the model does not see it."""
+    if entry is None or not entry.holds(now):
+        return False
+    return entry.ref not in ledger.refs and entry.content_hash not in ledger.message_hashes

@@ -22,10 +22,14 @@ _SPOKEN = frozenset(["user", "assistant", "tool"])
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Where things stand in a host's list: our blocks by hash, and the places that anchors name."""
+    """Where things stand in a host's list: our blocks by hash, and the places that anchors name.
+
+    `is_whole`: all of it was looked at.
+    """
 
     blocks: Mapping[str, int]
     anchors: Mapping[str, int]
+    is_whole: bool = True
 
 
 def survey(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> Survey:
@@ -45,7 +49,7 @@ def survey(dialect: Dialect, messages: Sequence[object], known: Collection[str])
         if chain:
             # A block of ours belongs to its anchor: what is put back goes behind those that are there.
             anchors[_anchor(chain)] = at
-    return Survey(blocks, anchors)
+    return Survey(blocks, anchors, is_whole=first == 0)
 
 
 def anchor_at(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> str:
@@ -62,10 +66,16 @@ def anchor_at(dialect: Dialect, messages: Sequence[object], known: Collection[st
 
 
 def missing_from(found: Survey, rows: Sequence[BlockRow]) -> tuple[list[BlockRow], list[BlockRow]]:
-    """Of blocks that should be in sight: those whose place is still there, and those that went with their place."""
+    """Of blocks that should be in sight: those whose place is still there, and those that went with their place.
+
+    In a list that was not looked at whole, what is not found may stand further back, and is neither.
+    """
     gone = [row for row in rows if row.hash not in found.blocks]
     dropped = [row for row in gone if row.text and row.anchor in found.anchors]
-    return dropped, [row for row in gone if row not in dropped]
+    if not found.is_whole:
+        return dropped, []
+    named = {row.hash for row in dropped}
+    return dropped, [row for row in gone if row.hash not in named]
 
 
 @dataclass(frozen=True, slots=True)

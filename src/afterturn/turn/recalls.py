@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from afterturn.base.errors import ModelError
 from afterturn.base.events import Events
-from afterturn.base.turns import BlockRow, CarriedRow, Cause, Outcome, Phase
+from afterturn.base.turns import BlockRow, CarriedRow, Outcome, Phase
 from afterturn.base.types import Hit, Lane
 from afterturn.context.block import Block
 from afterturn.turn.bookkeeping import Bookkeeping
@@ -280,6 +280,10 @@ class Recalls:
             settled_at=self._clock.now(),
             phases=tuple(run.phase for run in runs),
             candidates=candidates_of(hit for run in runs for hit in run.hits),
+            refined=tuple(hit.entry.ref for run in runs if run.phase is Phase.REFINED for hit in run.hits),
+            cause=prefetch.cause,
+            forgets=prefetch.forgets,
+            speakers=prefetch.speakers,
         )
         self._emit("recall_carried", state, correlation=prefetch.correlation, memories=len(row.candidates))
         self._books.carry(row, state)
@@ -304,6 +308,8 @@ class Recalls:
         """Memory closes: of an open turn, one that another process may resume finds there what was ready."""
         if state.durable and not state.left:
             self.leave(state)
+        # Whatever is still being looked into asks nothing more.
+        state.left = True
         for prefetch in state.prefetches:
             if prefetch is not self.carried:
                 self.stop(prefetch, Outcome.CANCELLED, "shutdown")
@@ -337,12 +343,15 @@ class Recalls:
 
     def adopt(self, row: CarriedRow, hits: tuple[Hit, ...], question: Question) -> Prefetch:
         """What another process, or an earlier day, has carried."""
-        prefetch = Prefetch(row.correlation, Cause.MESSAGE, turn=row.turn, epoch=row.epoch, phases=row.phases)
+        prefetch = Prefetch(row.correlation, row.cause, turn=row.turn, epoch=row.epoch, phases=row.phases)
         prefetch.question, prefetch.asked_at = question, row.asked_at
+        prefetch.forgets, prefetch.speakers = row.forgets, row.speakers
         for run in prefetch.runs:
             run.move(Stage.READY)
             run.move(Stage.CARRIED)
-            run.hits, run.settled_at = hits, row.settled_at
+            chosen = run.phase is Phase.REFINED
+            run.hits = tuple(hit for hit in hits if (hit.entry.ref in row.refined) is chosen)
+            run.settled_at = row.settled_at
             run.settled.settle(True)
         return prefetch
 

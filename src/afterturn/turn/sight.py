@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from afterturn.base.turns import BlockRow
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.handover import BETWEEN, put_in
-from afterturn.turn.preparing import in_place
+from afterturn.turn.place import Placement
+from afterturn.turn.preparing import Reading, in_place
 from afterturn.turn.rebuilding import Spot, Survey, missing_from, survey
 from afterturn.turn.state import TurnState
 
@@ -18,10 +20,14 @@ M = TypeVar("M")
 
 
 class Sight:
-    """The blocks that were injected, by hash. Single reads and writes of a dictionary need no lock."""
+    """The blocks that were injected, by hash; those out of sight by hash alone.
+
+    Single reads and writes of a dictionary need no lock; where a turn's blocks stand is settled under one.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[str, BlockRow] = {}
+        self._lock = threading.Lock()
 
     @property
     def blocks(self) -> Mapping[str, BlockRow]:
@@ -33,46 +39,44 @@ class Sight:
     def clear(self, *, still: Collection[str] = ()) -> list[BlockRow]:
         """Nothing is in sight any more, but the blocks that `still` names; those of them that are known."""
         rows = list(self._blocks.values())
-        self.learn(replace(row, in_sight=False) for row in rows if row.hash not in still)
+        self.learn(replace(row, in_sight=False, text="", refs=()) for row in rows if row.hash not in still)
         return [row for row in rows if row.hash in still]
 
     def drop_texts(self) -> None:
         """Something was forgotten that one of them may hold; its hash alone must stay known (C5)."""
         self.learn(replace(row, text="") for row in list(self._blocks.values()))
 
+    def read(self, state: TurnState, messages: Sequence[object], reading: Reading) -> None:
+        """Notes where our blocks stood in a list when it was read, and which are to go back into it.
+
+        None of an earlier turn's once the model has been called: its prompt would change behind its back (H3).
+        """
+        with self._lock:
+            state.spots = {**_spots(reading.places, messages), **state.spots}
+            state.dropped = () if state.began else reading.dropped
+
     def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> tuple[list[M], bool]:
         """Puts blocks back that a host dropped while it rebuilt its list: these, and whether others went for good.
 
-        On the host's path: a list that only grew costs a glance at each block.
+        On the host's path, right before the model is called: a list that only grew costs a glance at each block.
         """
-        if is_whole(state, messages):
-            return [], False
-        expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
-        found = survey(dialect, messages, self._blocks)
-        dropped, lost = missing_from(found, expected)
-        # From the end, so that what goes in moves nothing that is still to be found.
-        put_back = [
-            put_in(dialect, messages, text, state.place.placement, at=index)[1]
-            for index, text in _parcels(found, dropped)
-        ]
-        state.dropped = ()
-        # Whatever is gone is looked into once; until that is done, nothing of it can stand.
-        state.reported.update(row.hash for row in lost)
-        state.spots = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
-        unsure, state.unsure = state.unsure, False
-        return put_back, bool(lost) or unsure
+        with self._lock:
+            if is_whole(state, messages):
+                return [], False
+            expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
+            found = survey(dialect, messages, self._blocks)
+            dropped, lost = missing_from(found, expected)
+            back = _put_back(dialect, messages, _parcels(found, dropped), state.place.placement)
+            state.spots = _spots({**_moved(found.blocks, back.inserted), **back.places}, messages)
+            state.dropped = ()
+            # Whatever is gone is looked into once; until that is done, nothing of it can stand.
+            state.reported.update(row.hash for row in lost)
+            unsure, state.unsure = state.unsure, False
+            return back.elements, bool(lost) or unsure
 
     def _rows(self, state: TurnState) -> list[BlockRow]:
         hashes = [*state.spots, *(row.hash for row in state.dropped)]
         return [row for name in hashes if (row := self._blocks.get(name)) is not None]
-
-    @staticmethod
-    def _stand(found: Mapping[str, int], messages: Sequence[object]) -> dict[str, Spot]:
-        return {name: Spot(index, messages[index]) for name, index in found.items()}
-
-    def stand(self, state: TurnState, dialect: Dialect, messages: Sequence[object]) -> None:
-        """Notes where our blocks stand in a list as it was read."""
-        state.spots = self._stand(survey(dialect, messages, self._blocks).blocks, messages)
 
 
 def is_whole(state: TurnState, messages: Sequence[object]) -> bool:
@@ -82,8 +86,49 @@ def is_whole(state: TurnState, messages: Sequence[object]) -> bool:
     return not state.dropped and not state.unsure and all(spot.holds(messages) for spot in state.spots.values())
 
 
-def _parcels(found: Survey, dropped: Sequence[BlockRow]) -> list[tuple[int, str]]:
-    """After which elements which texts go, the last first. Blocks that came as one element go back as one."""
+def _spots(places: Mapping[str, int], messages: Sequence[object]) -> dict[str, Spot]:
+    return {name: Spot(index, messages[index]) for name, index in places.items()}
+
+
+def _parcels(found: Survey, dropped: Sequence[BlockRow]) -> Iterator[tuple[int, list[BlockRow]]]:
+    """Which blocks go after which elements, in order. Those that came as one element go back as one."""
     places = sorted(dropped, key=lambda row: (found.anchors[row.anchor], row.injected_at))
-    grouped = groupby(places, key=lambda row: (found.anchors[row.anchor], row.injected_at))
-    return [(index, BETWEEN.join(row.text for row in rows)) for (index, _), rows in grouped][::-1]
+    for (index, _), rows in groupby(places, key=lambda row: (found.anchors[row.anchor], row.injected_at)):
+        yield index, list(rows)
+
+
+@dataclass(slots=True)
+class _Back(Generic[M]):
+    """What went back: where each block stands now, by hash; the elements that carry them; which of those are new."""
+
+    places: dict[str, int] = field(default_factory=dict)
+    elements: list[M] = field(default_factory=list)
+    inserted: list[int] = field(default_factory=list)
+
+
+def _put_back(
+    dialect: Dialect,
+    messages: MutableSequence[M],
+    parcels: Iterable[tuple[int, list[BlockRow]]],
+    placement: Placement,
+) -> _Back[M]:
+    back: _Back[M] = _Back()
+    for index, rows in parcels:
+        length = len(messages)
+        text = BETWEEN.join(row.text for row in rows)
+        at, element = put_in(dialect, messages, text, placement, at=index + len(back.inserted))
+        if len(messages) > length:
+            back.inserted.append(at)
+        back.places.update((row.hash, at) for row in rows)
+        back.elements.append(element)
+    return back
+
+
+def _moved(found: Mapping[str, int], inserted: Sequence[int]) -> dict[str, int]:
+    """Where what was found stands, once new elements are at the places `inserted`, in their order."""
+    moved = {}
+    for name, index in found.items():
+        for at in inserted:
+            index += at <= index
+        moved[name] = index
+    return moved

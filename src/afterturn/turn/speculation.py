@@ -16,7 +16,7 @@ from afterturn.base.types import Hit, Scalar
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
-from afterturn.turn.preparing import Prepared, Question, question_for
+from afterturn.turn.preparing import Prepared, Question, all_hold, question_for
 from afterturn.turn.recaller import Recaller
 
 logger = logging.getLogger("afterturn")
@@ -107,10 +107,24 @@ class Speculations:
         if prepared is None:
             self.drop("already_visible" if speculation.prepared.peek() else "failed")
             return None
+        if not await self._holds(question, prepared) or self.current is not speculation:
+            self.drop("stale")
+            return None
         self.current = None
         prefetch.speculated = True
         self.emit("speculation_ended", turn=prefetch.turn, correlation=speculation.correlation, **_USED)
         return prepared
+
+    async def _holds(self, question: Question, prepared: Prepared) -> bool:
+        """Whether nothing of it was changed or forgotten since, by anybody (L7, M2)."""
+        now = self.recaller.clock.now()
+        try:
+            async with asyncio.timeout(self.recaller.config.recall_timeout):
+                return await self.recaller.store.read(
+                    lambda unit: all_hold(unit, question.place, prepared.found.hits, now)
+                )
+        except (AfterturnError, TimeoutError):
+            return False  # the store will not be asked in vain either: the recall that follows says what is wrong
 
     def drop(self, reason: str) -> None:
         speculation, self.current = self.current, None

@@ -29,7 +29,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PhaseName: TypeAlias = Literal["fast", "refined"]
-REFINED_WITHIN = 30.0
 WITHIN_MAX = 86_400.0
 # Enough to tell a format by; lists may be endless, and need not know slices.
 NEWEST_LOOKED_AT = 32
@@ -83,15 +82,15 @@ class TurnVerbs:
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
+        # First: whatever is read from now on comes too late for what the model is about to see.
+        self._state.began = True
         if self._core.has_nothing_for(self._state, messages):
-            self._state.began = True
             return None
         dialect = _dialect(self._state, messages)
         point = find_point(dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
             return None
         put_back = self._core.mend(self._state, dialect, messages)
-        self._state.began = True
         parcel = self._core.take(self._state)
         return put_back if parcel is None else self._hand_over(self._state, parcel, dialect, messages, point)
 
@@ -220,7 +219,8 @@ class TurnVerbs:
         if within is not None:
             return run, _bounded(within)
         if phase == "refined":
-            return run, REFINED_WITHIN
+            # What both phases may take at most: then it has settled, one way or the other.
+            return run, self._core.config.recall_timeout + self._core.config.model_timeout
         self._graced.add(state.current.epoch)
         return run, self._core.config.grace
 

@@ -22,6 +22,16 @@ _SELECT = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
     "ORDER BY injected_at, hash"
 )
+_SELECT_IN_SIGHT = (
+    "SELECT hash, turn, size_bytes, injected_at, point, anchor, CASE WHEN in_sight = 1 THEN text ELSE '' END, in_sight "
+    "FROM block WHERE conversation_key = ? ORDER BY injected_at, hash"
+)
+_REFS = "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal"
+_REFS_IN_SIGHT = (
+    "SELECT r.hash, r.ref FROM block AS b JOIN block_ref AS r "
+    "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
+    "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
+)
 
 
 class Blocks:
@@ -42,9 +52,12 @@ class Blocks:
         if block.text and self._references.all_live(tenant, block.refs):
             self._session.run(_SAY, (block.text, conversation, block.hash))
 
-    def known(self, key: ConversationKey, conversation: int | None) -> list[BlockRow]:
-        """Those of the space's forgotten conversations, then this one's, oldest first."""
-        own = [] if conversation is None else self._own(conversation)
+    def known(self, key: ConversationKey, conversation: int | None, *, in_full: bool) -> list[BlockRow]:
+        """Those of the space's forgotten conversations, then this one's, oldest first.
+
+        Unless `in_full`, those out of sight come without text and references.
+        """
+        own = [] if conversation is None else self._own(conversation, in_full=in_full)
         known = {block.hash for block in own}
         return [block for block in self._spent(key) if block.hash not in known] + own
 
@@ -61,11 +74,9 @@ class Blocks:
         row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
         return row is None or row[0] is None or at >= row[0]
 
-    def _own(self, conversation: int) -> list[BlockRow]:
+    def _own(self, conversation: int, *, in_full: bool) -> list[BlockRow]:
         refs: dict[str, list[str]] = {}
-        for block_hash, ref in self._session.rows(
-            "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal", (conversation,)
-        ):
+        for block_hash, ref in self._session.rows(_REFS if in_full else _REFS_IN_SIGHT, (conversation,)):
             refs.setdefault(block_hash, []).append(ref)
         return [
             BlockRow(
@@ -79,7 +90,7 @@ class Blocks:
                 text=row[6],
                 in_sight=bool(row[7]),
             )
-            for row in self._session.rows(_SELECT, (conversation,))
+            for row in self._session.rows(_SELECT if in_full else _SELECT_IN_SIGHT, (conversation,))
         ]
 
     def _spent(self, key: ConversationKey) -> list[BlockRow]:

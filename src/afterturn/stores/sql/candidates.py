@@ -62,6 +62,8 @@ def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
     values = json.loads(detail)
     values["phases"] = tuple(Phase(phase) for phase in values["phases"])
     values["candidates"] = _candidates(values["candidates"])
+    values["cause"] = Cause(values["cause"])
+    values["refined"], values["speakers"] = tuple(values["refined"]), tuple(values["speakers"])
     return CarriedRow(correlation=correlation, turn=turn, **values)
 
 

@@ -102,7 +102,10 @@ class SqlConversations:
         self._blocks.add(key.tenant, self._active(key, block.injected_at), block)
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
-        return self._blocks.known(key, self._find(key))
+        return self._blocks.known(key, self._find(key), in_full=True)
+
+    def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
+        return self._blocks.known(key, self._find(key), in_full=False)
 
     def state(self, key: ConversationKey) -> ConversationState:
         row = self._session.row(_STATE, (key.tenant, key.space, key.id))
