@@ -22,7 +22,7 @@ TURN = Recording(
     turn="turn-1",
     owner="user:ada",
     started_at=1.0,
-    epoch=0,
+    forgets=0,
     user_hash="hash",
     messages=(
         Message("user", "Grüße \ud800 \U0001f600", "ada", "hash"),
@@ -43,6 +43,13 @@ def test_what_is_put_comes_back_as_it_was(spill: Spill) -> None:
     """C4: every field, in any script, lone surrogates included."""
     spill.put(TURN)
     assert list(spill.waiting()) == [TURN]
+
+
+def test_what_waits_from_before_an_update_is_read_all_the_same(spill: Spill) -> None:
+    """C4: the number of the newest forget had another name then."""
+    path = spill.put(replace(TURN, forgets=7))
+    path.write_text(path.read_text().replace('"forgets"', '"epoch"'))
+    assert [recording.forgets for recording in spill.waiting()] == [7]
 
 
 def test_a_file_is_its_owners_alone(spill: Spill) -> None:

@@ -224,7 +224,7 @@ class Operations(Protocol):
         (`is_forgotten`). Only `Store.scrub` makes the bytes go.
         """
 
-    def epoch(self, tenant: str, space: str) -> int:
+    def forgets(self, tenant: str, space: str) -> int:
         """The number of the newest forget, 0 before the first: what a turn notes when it starts.
 
         Forgets are counted, not timed: a clock may step. One count serves all spaces of a tenant, and a restore does
@@ -232,7 +232,7 @@ class Operations(Protocol):
         """
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        """Whether a forget after the epoch `since` covered this conversation, one of the speakers, or all the space."""
+        """Whether a forget after the number `since` covered this conversation, one of the speakers, or all the space."""
 
 
 class Index(Protocol):

@@ -28,7 +28,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A completed turn, ready to be written: plain values, so that it can wait in a file."""
+    """A completed turn, ready to be written: plain values, so that it can wait in a file.
+
+    `forgets` is the number of the newest forget when the turn began (M2).
+    """
 
     tenant: str
     space: str
@@ -36,7 +39,7 @@ class Recording:
     turn: str
     owner: str
     started_at: float
-    epoch: int
+    forgets: int
     user_hash: str
     messages: tuple[Message, ...]
     agent: str | None = None
@@ -62,6 +65,8 @@ class Recording:
         """Raises InvalidFile for what `to_json` did not write."""
         try:
             fields = json.loads(text)
+            # What waits may have been written before an update, when the number had another name.
+            fields["forgets"] = fields.pop("epoch") if "epoch" in fields else fields["forgets"]
             fields["messages"] = tuple(Message(**message) for message in fields["messages"])
             fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
             return cls(**fields)
@@ -88,7 +93,7 @@ def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> W
     tenant, conversation = recording.tenant, recording.conversation
     if any(
         unit.operations.is_forgotten(
-            tenant, space, conversation=conversation, speakers=recording.speakers, since=recording.epoch
+            tenant, space, conversation=conversation, speakers=recording.speakers, since=recording.forgets
         )
         for space in {recording.space, recording.owner}
     ):

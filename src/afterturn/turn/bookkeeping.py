@@ -90,7 +90,7 @@ class Bookkeeping:
 
         def work(unit: Unit) -> None:
             unit.conversations.open(key, at=at)
-            stale = any(unit.operations.epoch(key.tenant, space) > forgets for space in place.reads)
+            stale = any(unit.operations.forgets(key.tenant, space) > forgets for space in place.reads)
             unit.conversations.add_block(key, replace(row, text="") if stale else row)
 
         self._later(work, f"a block of turn {row.turn!r}")

@@ -55,7 +55,7 @@ def recording_of(
         turn=state.id,
         owner=place.owner,
         started_at=state.started_at,
-        epoch=state.forgets,
+        forgets=state.forgets,
         user_hash=state.user_hash,
         messages=tuple(_spoken_by(message, state.speaker) for message in found.messages if not _is_ours(message)),
         agent=place.agent,

@@ -94,7 +94,7 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return Reading(
         blocks=blocks,
-        forgets=unit.operations.epoch(place.tenant, place.writes),
+        forgets=unit.operations.forgets(place.tenant, place.writes),
         said=said,
         ledger=ledger,
         question=question_for(said[1], place, asked, config) if said else None,

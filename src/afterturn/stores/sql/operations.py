@@ -97,7 +97,7 @@ class SqlOperations:
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         return self._eraser.forget(tenant, space, selector, at=at)
 
-    def epoch(self, tenant: str, space: str) -> int:
+    def forgets(self, tenant: str, space: str) -> int:
         # One count for the whole file: a number noted for one space can be compared in every other.
         return self._tombstones.newest()
 

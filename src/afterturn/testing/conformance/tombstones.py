@@ -10,10 +10,10 @@ from afterturn.testing.conformance.scene import SPACE, TENANT, forget
 class TestTombstones:
     async def test_a_forgotten_conversation_is_remembered_as_forgotten(self, store: Store) -> None:
         """M2: a turn that began before can't bring it back; one that begins afterwards is recorded."""
-        before = await _epoch(store)
+        before = await _forgets(store)
         await forget(store, Selector(conversation="talk"))
         assert await _forgotten(store, conversation="talk", since=before)
-        assert not await _forgotten(store, conversation="talk", since=await _epoch(store))
+        assert not await _forgotten(store, conversation="talk", since=await _forgets(store))
         assert not await _forgotten(store, conversation="other", since=before)
 
     async def test_a_forgotten_speaker_is_remembered_as_forgotten(self, store: Store) -> None:
@@ -26,7 +26,7 @@ class TestTombstones:
         """M2: whatever was under way in it."""
         await forget(store, Selector(everything=True))
         assert await _forgotten(store, conversation="anything", since=0)
-        assert not await _forgotten(store, conversation="anything", since=await _epoch(store))
+        assert not await _forgotten(store, conversation="anything", since=await _forgets(store))
 
     async def test_another_space_is_not_covered(self, store: Store) -> None:
         """L2: the same conversation id under another owner is another conversation."""
@@ -36,24 +36,24 @@ class TestTombstones:
     async def test_a_clock_that_ran_ahead_refuses_nothing_afterwards(self, store: Store) -> None:
         """M2: forgets are counted, so a turn that starts after one is free of it, however the clock was put right."""
         await forget(store, Selector(conversation="talk"), at=9e9)
-        assert not await _forgotten(store, conversation="talk", since=await _epoch(store))
+        assert not await _forgotten(store, conversation="talk", since=await _forgets(store))
 
     async def test_a_clock_that_was_put_back_lets_nothing_through(self, store: Store) -> None:
         """M2: a turn that was under way is refused, though the forget seems to lie before its start."""
         await forget(store, Selector(conversation="talk"), at=50.0)
-        under_way = await _epoch(store)
+        under_way = await _forgets(store)
         await forget(store, Selector(conversation="talk"), at=10.0)
         assert await _forgotten(store, conversation="talk", since=under_way)
 
-    async def test_the_first_epoch_is_zero_and_looking_makes_no_space(self, store: Store) -> None:
-        assert await _epoch(store) == 0
+    async def test_the_count_begins_at_zero_and_looking_makes_no_space(self, store: Store) -> None:
+        assert await _forgets(store) == 0
 
-    async def test_each_forget_of_a_conversation_speaker_or_space_begins_an_epoch(self, store: Store) -> None:
+    async def test_each_forget_of_a_conversation_speaker_or_space_begins_an_forgets(self, store: Store) -> None:
         """M2: the count only grows."""
-        seen = [await _epoch(store)]
+        seen = [await _forgets(store)]
         for selector in (Selector(conversation="talk"), Selector(speaker="bob"), Selector(everything=True)):
             await forget(store, selector)
-            seen.append(await _epoch(store))
+            seen.append(await _forgets(store))
         assert seen == sorted(set(seen))
 
     async def test_a_restore_does_not_take_the_count_back(self, store: Store, tmp_path: Path) -> None:
@@ -61,22 +61,22 @@ class TestTombstones:
         await store.backup(tmp_path / "copy", progress=lambda done, total: None)
         for _ in range(3):
             await forget(store, Selector(conversation="talk"))
-        under_way = await _epoch(store)
+        under_way = await _forgets(store)
         await store.restore(tmp_path / "copy", progress=lambda done, total: None)
         await forget(store, Selector(conversation="talk"))
         assert await _forgotten(store, conversation="talk", since=under_way)
 
-    async def test_one_epoch_can_be_compared_in_every_space_of_the_tenant(self, store: Store) -> None:
+    async def test_one_count_can_be_compared_in_every_space_of_the_tenant(self, store: Store) -> None:
         """M2: a turn notes one number, though its conversation's owner and its records are in two spaces."""
         await forget(store, Selector(everything=True), space="team:bees")
-        under_way = await _epoch(store)
-        assert under_way == await _epoch(store, space="team:bees")
+        under_way = await _forgets(store)
+        assert under_way == await _forgets(store, space="team:bees")
         await forget(store, Selector(everything=True), space="team:bees")
         assert await _forgotten(store, space="team:bees", since=under_way)
 
 
-async def _epoch(store: Store, *, space: str = SPACE) -> int:
-    return await store.read(lambda unit: unit.operations.epoch(TENANT, space))
+async def _forgets(store: Store, *, space: str = SPACE) -> int:
+    return await store.read(lambda unit: unit.operations.forgets(TENANT, space))
 
 
 async def _forgotten(
