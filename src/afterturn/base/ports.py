@@ -232,7 +232,7 @@ class Operations(Protocol):
         """
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        """Whether a forget after the number `since` covered this conversation, one of the speakers, or all the space."""
+        """Whether a forget after number `since` covered this conversation, one of the speakers, or all the space."""
 
 
 class Index(Protocol):

@@ -48,7 +48,7 @@ class TestTombstones:
     async def test_the_count_begins_at_zero_and_looking_makes_no_space(self, store: Store) -> None:
         assert await _forgets(store) == 0
 
-    async def test_each_forget_of_a_conversation_speaker_or_space_begins_an_forgets(self, store: Store) -> None:
+    async def test_each_forget_of_a_conversation_speaker_or_space_is_counted(self, store: Store) -> None:
         """M2: the count only grows."""
         seen = [await _forgets(store)]
         for selector in (Selector(conversation="talk"), Selector(speaker="bob"), Selector(everything=True)):
