@@ -192,7 +192,7 @@ async def test_facts_of_our_blocks_reach_key_knowledge():
     answer = SNAPSHOT.text.replace("- The port", "- The user eats meat.\n- The port")
     dialect, messages = a_long_history()
     model = ScriptedModel(answer)
-    compacted = await compact(model, dialect, messages, limit_tokens=LIMIT, facts=facts)
+    compacted = await compact(model, dialect, messages, limit_tokens=LIMIT, facts=lambda part: facts)
     assert the_snapshot_in(compacted).key_knowledge.splitlines() == [
         "- The user eats meat.",
         "- The port is 5432.",

@@ -33,6 +33,12 @@ _WHOLE_TURN_SHARE = 0.5
 
 Estimate: TypeAlias = Callable[[object], int]
 _Elements: TypeAlias = Sequence[Element | None]
+FactsOf: TypeAlias = Callable[[Sequence[object]], Sequence[str]]
+"""What memory had shown in a part of a history."""
+
+
+def _no_facts(part: Sequence[object]) -> Sequence[str]:
+    return ()
 
 
 class Reason(StrEnum):
@@ -92,25 +98,48 @@ async def compact(
     messages: Sequence[object],
     *,
     limit_tokens: int,
-    facts: Sequence[str] = (),
+    facts: FactsOf = _no_facts,
     within: float = 30.0,
 ) -> Compacted:
-    """Over half of `limit_tokens`: the last 30 % stay, the rest becomes a summary that tells all `facts`.
+    """Over half of `limit_tokens`: the last 30 % stay, the rest becomes a summary that tells the `facts` of that rest.
 
     At most two calls of the model, within `within` seconds together. Whatever fails leaves the history untouched.
     """
+    asked = ask(dialect, messages, limit_tokens=limit_tokens, facts=facts)
+    if isinstance(asked, Compacted):
+        return asked
+    return answer(dialect, messages, asked, await summarise(model, asked.request, within=within))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a model is asked for, and what its answer will be put together with."""
+
+    plan: Plan
+    request: list[Mapping[str, Any]]
+    facts: Sequence[str]
+
+
+def ask(
+    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, facts: FactsOf = _no_facts
+) -> Asked | Compacted:
+    """The first half of `compact`, before the model: for a worker's thread, since a long history takes a while."""
     weights = _weights(dialect, messages, None)
     tokens = sum(weights)
     if tokens <= COMPACT_ABOVE * limit_tokens:
-        return _untouched(messages, tokens, Reason.BELOW_THRESHOLD)
+        return untouched(messages, Reason.BELOW_THRESHOLD, tokens)
     planned = _plan(dialect, messages, weights)
     if planned is None:
-        return _untouched(messages, tokens, Reason.NOTHING_TO_CUT)
-    request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=facts)
-    written = await summarise(model, request, within=within)
+        return untouched(messages, Reason.NOTHING_TO_CUT, tokens)
+    known = facts(messages[planned.start : planned.cut])
+    return Asked(planned, write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known), known)
+
+
+def answer(dialect: Dialect, messages: Sequence[object], asked: Asked, written: Snapshot | Reason) -> Compacted:
+    """The second half, after it."""
     if isinstance(written, Reason):
-        return _untouched(messages, tokens, written)
-    return rebuild(dialect, messages, planned, with_facts(written, facts))
+        return untouched(messages, written, asked.plan.tokens)
+    return rebuild(dialect, messages, asked.plan, with_facts(written, asked.facts))
 
 
 def write_request(
@@ -157,7 +186,7 @@ def rebuild(dialect: Dialect, messages: Sequence[object], planned: Plan, snapsho
         made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
     if made_tokens >= planned.tokens_summarised:
-        return _untouched(messages, planned.tokens, Reason.LONGER)
+        return untouched(messages, Reason.LONGER, planned.tokens)
     instructions = [message for message in messages[: planned.cut] if _is_system(dialect.read(message))]
     return Compacted(
         messages=[*instructions, *made, *tail],
@@ -273,5 +302,5 @@ def _is_system(element: Element | None) -> bool:
     return _role_of(element) == "system"
 
 
-def _untouched(messages: Sequence[object], tokens: int, reason: Reason) -> Compacted:
+def untouched(messages: Sequence[object], reason: Reason, tokens: int = 0) -> Compacted:
     return Compacted(list(messages), False, reason, tokens, tokens, 0)

@@ -25,9 +25,10 @@ from afterturn.base.errors import (
 )
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
+from afterturn.base.ports import ChatModel
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point, TurnRow, TurnStatus
 from afterturn.context.block import block_hash
-from afterturn.context.compaction import Compacted, block_facts, compact
+from afterturn.context.compaction import Compacted, Reason, answer, ask, block_facts, summarise, untouched
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
@@ -198,10 +199,7 @@ class ConversationCore:
         dialect = find_dialect(messages, place.dialect)
         if dialect is None:
             raise InvalidInput(f"The messages are in no format that memory reads: {', '.join(DIALECTS)}.")
-        facts = block_facts(dialect, messages, self.known_blocks)
-        done = await compact(
-            model, dialect, messages, limit_tokens=limit, facts=facts, within=self._parts.config.model_timeout
-        )
+        done = await self._compacted(model, dialect, messages, limit)
         self._epochs.emit_here(
             "history_compacted",
             reason=done.reason,
@@ -213,6 +211,20 @@ class ConversationCore:
         if done.changed:
             self._epochs.compacted(place, list(done.messages), "told")
         return done
+
+    async def _compacted(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:
+        known, aside = self.known_blocks, self._parts.standing.reads.run
+
+        def facts(part: Sequence[object]) -> Sequence[str]:
+            return block_facts(dialect, part, known)
+
+        # Away from the loop that all conversations share: weighing a thousand messages takes longer than a grace.
+        asked = await aside(lambda: ask(dialect, messages, limit_tokens=limit, facts=facts))
+        if asked is None or isinstance(asked, Compacted):
+            return asked or untouched(messages, Reason.TIMEOUT)
+        written = await summarise(model, asked.request, within=self._parts.config.model_timeout)
+        done = await aside(lambda: answer(dialect, messages, asked, written))
+        return done or untouched(messages, Reason.TIMEOUT)
 
     # On memory's loop: how turns begin.
 
