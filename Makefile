@@ -23,7 +23,7 @@ help: ## Show this list
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
 
-demo: $(READY) ## Three conversations on three days: told once, known ever after
+demo: $(READY) ## Conversations over several days: told once, known ever after
 	@$(BIN)/python -m afterturn.lab.demo $(ARGS)
 
 test: $(READY) ## Run the tests; ARGS="-k ledger" narrows them

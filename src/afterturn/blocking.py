@@ -28,7 +28,6 @@ from afterturn.memory import (
 from afterturn.runtime import MemoryCore
 from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationVerbs
 from afterturn.turn.errands import ToolVerbs
 from afterturn.turn.explaining import Answer, Trace
 from afterturn.turn.place import Whereabouts, make_place
@@ -37,6 +36,7 @@ from afterturn.turn.replaying import Replay
 from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.tools import failure
 from afterturn.turn.turn import M, PhaseName, TurnVerbs
+from afterturn.turn.verbs import ConversationVerbs
 
 WORK_POLL = 0.2
 

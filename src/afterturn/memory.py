@@ -23,7 +23,7 @@ from afterturn.base.types import Event, Scalar
 from afterturn.context.compaction import Compacted
 from afterturn.runtime import MemoryCore, Parts, make_core
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore, ConversationVerbs
+from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.errands import Tools
 from afterturn.turn.explaining import Answer, Trace
 from afterturn.turn.place import Place, Whereabouts, make_place
@@ -32,6 +32,7 @@ from afterturn.turn.replaying import Replay
 from afterturn.turn.standing import StandingCore, StandingVerbs
 from afterturn.turn.state import TurnState
 from afterturn.turn.turn import Turn
+from afterturn.turn.verbs import ConversationVerbs
 
 
 class _Configured:

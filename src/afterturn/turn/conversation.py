@@ -9,21 +9,18 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, MutableSequence, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Collection, Iterable, MutableSequence, Sequence
+from typing import ParamSpec, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import (
     AfterturnError,
     ConfigError,
     Conflict,
-    ForkedProcess,
     InvalidInput,
     InvalidName,
-    MemoryClosed,
     NotFound,
 )
-from afterturn.base.loop import PrivateLoop
 from afterturn.base.names import check_name
 from afterturn.base.ports import ChatModel
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point, TurnRow, TurnStatus
@@ -394,38 +391,3 @@ def _usable(name: object, what: str) -> str | None:
     except InvalidName as error:
         logger.warning("%s The turn goes on without it.", error)
         return None
-
-
-class ConversationVerbs:
-    """What hosts with and without an event loop tell a conversation, from any thread. Never raises, never waits."""
-
-    def __init__(self, core: ConversationCore, place: Place, loop: PrivateLoop) -> None:
-        self._core = core
-        self._place = place
-        self._loop = loop
-
-    @property
-    def id(self) -> str:
-        return self._place.id
-
-    def expect(self, text: str) -> None:
-        """What the user is typing: recall starts, and is used when what is said in the end is close to it."""
-        self._tell(self._core.expect, text)
-
-    def compacted(self, messages: Sequence[object] | None = None) -> None:
-        """The context was compacted. Pass what is left of it when the history is shown: what went may come again."""
-        self._tell(self._core.compacted, messages)
-
-    def reset(self) -> None:
-        """The conversation begins anew: nothing counts as shown any more, and no memory is lost."""
-        self._tell(self._core.reset)
-
-    def _tell(self, verb: Callable[Concatenate[Place, P], None], *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            verb(self._place, *args, **kwargs)
-        except ForkedProcess:
-            self._core.misused("memory_forked", "in a forked child; open memory again there")
-        except MemoryClosed:
-            self._core.misused("memory_closed", "after its memory was closed")
-        except Exception:  # the boundary between memory and its host
-            logger.exception("memory failed; the conversation goes on without it")

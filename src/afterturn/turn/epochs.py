@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from afterturn.base.errors import AfterturnError
 from afterturn.base.terms import content_hash
-from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome
+from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point
 from afterturn.base.types import Scalar
 from afterturn.context.block import strip_blocks
 from afterturn.dialects.detection import DIALECTS, find_dialect
@@ -75,7 +75,9 @@ class Epochs:
     async def resume(self, state: TurnState) -> None:
         """What was recalled for it and not handed over is offered, wherever that was."""
         self.own(state)
-        self._take_in(state, await self._look(state, find_dialect([], state.place.dialect), []))
+        reading = await self._look(state, find_dialect([], state.place.dialect), [])
+        self._take_in(state, reading)
+        state.texts = _written_in(reading.blocks.values(), state.id)
         self.recalls.offer(state)
         state.first.let_go()
 
@@ -357,3 +359,9 @@ class Epochs:
 def _begin_at(state: TurnState, messages: Sequence[object], at: int, said: str) -> None:
     """Where the turn begins in the host's list, by place, by object and by content: hosts rebuild theirs."""
     state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
+
+
+def _written_in(blocks: Iterable[BlockRow], turn: str) -> list[str]:
+    """What a turn has given to a host that writes its prompt itself, in its order (H8): context files come first."""
+    rows = [row for row in blocks if row.turn == turn and row.point == Point.PROMPT and row.text]
+    return [row.text for row in sorted(rows, key=lambda row: (row.injected_at, bool(row.refs)))]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
-from afterturn.base.errors import ForkedProcess, InvalidInput, MemoryClosed
+from afterturn.base.errors import InvalidInput
 from afterturn.base.turns import Cause, Phase, Point
 from afterturn.context.block import block_hash
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
+from afterturn.turn.boundary import contained
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.delegate import assemble
 from afterturn.turn.handover import BETWEEN, Parcel, put_in
@@ -34,27 +34,6 @@ WITHIN_MAX = 86_400.0
 NEWEST_LOOKED_AT = 32
 
 
-def _contained(
-    method: Callable[Concatenate[TurnVerbs, P], R],
-) -> Callable[Concatenate[TurnVerbs, P], R | None]:
-    """Memory's fault never fails the host's turn: it is logged, told as an event, and gives None."""
-
-    @functools.wraps(method)
-    def call(self: TurnVerbs, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        try:
-            self._core.check()
-            return method(self, *args, **kwargs)
-        except ForkedProcess:
-            self._core.misused("memory_forked", "in a forked child; open memory again there")
-        except MemoryClosed:
-            self._core.misused("memory_closed", "after its memory was closed")
-        except Exception:  # the boundary between memory and the host's turn
-            logger.exception("memory failed; the turn goes on without it")
-        return None
-
-    return call
-
-
 class TurnVerbs:
     """What hosts with and without an event loop call alike, from any thread."""
 
@@ -71,7 +50,7 @@ class TurnVerbs:
         """Names the turn: recording it twice under one id stores it once. Blank when memory is gone."""
         return self._state.id if self._state else ""
 
-    @_contained
+    @contained
     def inject_now(self, messages: MutableSequence[M]) -> M | None:
         """Adds the block if it is there and this is a place for it; never waits. Gives the new element.
 
@@ -116,7 +95,7 @@ class TurnVerbs:
         """
         return self._block_now() or ""
 
-    @_contained
+    @contained
     def _block_now(self) -> str:
         state = self._state
         if state is None or self._left:
@@ -127,12 +106,12 @@ class TurnVerbs:
             state.texts.append(parcel.text)
         return BETWEEN.join(state.texts)
 
-    @_contained
+    @contained
     def interject(self, text: str) -> None:
         """The user has said more while the turn was under way, and the host has appended it: recall starts anew."""
         self._say(text, Cause.INTERJECTION)
 
-    @_contained
+    @contained
     def cue(self, text: str) -> None:
         """The turn has a new focus, in the host's words; at most `cues_max` times in a turn."""
         self._say(text, Cause.CUE)
@@ -148,33 +127,33 @@ class TurnVerbs:
         tools of memory's it has. With `remember` it may propose memories. Never waits (A1)."""
         return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
 
-    @_contained
+    @contained
     def _delegate(self, task: str, *, remember: bool) -> str | None:
         state = self._state
         if state is None:
             return None
         return self._core.errands.delegate(occasion_of(state), state.recalled, task, remember=remember)
 
-    @_contained
+    @contained
     def returned(self, task: str, result: object) -> None:
         """A sub-agent is done: what it learned is proposed, and waits for approval. `result` is a text, of which a
         longer one gives its bullets, or a list of statements (A3)."""
         if self._state is not None:
             self._core.errands.returned(occasion_of(self._state), task, result)
 
-    @_contained
+    @contained
     def complete(self, messages: Sequence[object] | None = None) -> None:
         """The agent has answered. `messages` may be left out when it is the list that `turn` was given."""
         self._complete(messages)
 
-    @_contained
+    @contained
     def abort(self, reason: str = "aborted") -> None:
         """The host gives up: nothing is handed over any more and nothing recorded."""
         if self._state is not None and not self._left:
             self._left = True
             self._core.abort(self._state, str(reason)[:200].encode("utf-8", "replace").decode())
 
-    @_contained
+    @contained
     def finish(self, messages: Sequence[object] | None = None) -> None:
         """`complete` and leave, for a turn that does not live in one block of code."""
         self._complete(messages)
@@ -186,7 +165,7 @@ class TurnVerbs:
         if self._state is not None:
             self._completed = snapshot(self._messages or (), self._state)
 
-    @_contained
+    @contained
     def _leave(self, *, failed: bool) -> None:
         if self._state is None or self._left:
             return
@@ -198,7 +177,7 @@ class TurnVerbs:
             raise
         self._core.leave(self._state, messages, completed=self._completed is not None, failed=failed)
 
-    @_contained
+    @contained
     def _wait_at(
         self, messages: Sequence[object] | None, within: float | None, phase: PhaseName
     ) -> tuple[PhaseRun, float] | None:
