@@ -236,6 +236,28 @@ async def test_a_store_that_can_not_be_read_at_all_is_asked_once_too(stage: Stag
     assert stage.endings() == [("degraded", "StoreUnavailable")]
 
 
+async def test_a_store_that_recovers_is_asked_for_what_is_said_next(stage: Stage) -> None:
+    """L8, R1: a failure is remembered for its epoch, not for its turn; while it lasts, each epoch is degraded."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, [MISO])
+        stage.store.fails_reads = True
+        messages = [user(CAT)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await settled(turn)
+            turn.cue(f"{CAT} Really?")
+            await settled(turn)
+            stage.store.mend()
+            messages.append(user(f"{CAT} Please."))
+            turn.interject(f"{CAT} Please.")
+            element = await turn.inject(messages)
+            messages.append(assistant("Miso."))
+        assert await turn.wait_recorded()
+    assert "Miso" in str(element)
+    assert stage.count("epoch_started") == 3
+    degraded = ("degraded", "StoreUnavailable")
+    assert stage.endings() == [degraded, degraded, ("delivered", "user_message")]
+
+
 async def test_a_compaction_right_before_the_host_gives_up_leaves_no_recall_behind(stage: Stage) -> None:
     """H7, R5: the fresh query has not begun when its turn is aborted; it never begins, and nothing lacks an outcome."""
     async with stage.open() as memory:

@@ -5,6 +5,7 @@ Lives on memory's loop; `conversation` is what hosts call.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Iterable, Sequence
@@ -144,7 +145,7 @@ class Epochs:
 
     def find_beginning(self, state: TurnState) -> str | None:
         """What the user said in a turn that could not be read, or not yet, by what this process knows of its blocks."""
-        messages, state.opening = state.opening, None
+        messages = state.opening
         dialect = find_dialect(messages, state.place.dialect) if messages else None
         if messages is None or dialect is None:
             return None
@@ -200,12 +201,32 @@ class Epochs:
 
     async def _follow(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
         known = await state.read.wait(within=self._parts.config.recall_timeout)
-        if not known or self._parts.store is None or prefetch.fast.consumed:
+        failed = "" if known else await self._read_late(state)
+        if self._parts.store is None or state.dialect is None or prefetch.fast.consumed:
             return
         ledger = replace(state.ledger, refs=state.ledger.refs | self.recalls.waiting_refs(state))
         question = question_for(text, state.place, ledger, self._parts.config)
-        if question is not None:
+        if question is not None and failed:
+            self._tell_epoch(state, prefetch)
+            self.recalls.fail(state, prefetch, question, failed)
+        elif question is not None:
             await self._recall(state, prefetch, question)
+
+    async def _read_late(self, state: TurnState) -> str:
+        """A store that could not be read when the turn began is asked again for what is said next (L8).
+
+        Blank, or why it still can not be read.
+        """
+        messages, dialect = state.opening, state.dialect
+        if messages is None or dialect is None or self._parts.store is None:
+            return ""
+        try:
+            async with asyncio.timeout(self._parts.config.recall_timeout):
+                self._take_in(state, await self._look(state, dialect, messages))
+        except (AfterturnError, TimeoutError) as error:
+            return type(error).__name__
+        state.opening = None
+        return ""
 
     def delivered(self, state: TurnState, parcel: Parcel, rows: list[BlockRow]) -> None:
         offer, last = parcel.offer, rows[-1]
