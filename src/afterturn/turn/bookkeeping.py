@@ -178,8 +178,10 @@ class Bookkeeping:
         try:
             return await self._insisted(work, _AGAIN_AFTER if insist else ())
         except (AfterturnError, asyncio.CancelledError) as error:
-            logger.warning("%s is not noted in the store: %r", what, error)
-            if isinstance(error, asyncio.CancelledError):
+            # Closing says in one line what it had no time for; this is one of many.
+            closing = isinstance(error, asyncio.CancelledError)
+            logger.log(logging.INFO if closing else logging.WARNING, "%s is not noted in the store: %r", what, error)
+            if closing:
                 raise
             return None
 

@@ -257,11 +257,15 @@ class Epochs:
         if state is None or state.read.settled:
             self._compacted(place, messages, how)
             return
+        self.recalls.hold(state)
 
         async def once_read() -> None:
             """What the turn began with is being read, and must not be taken for what is left."""
-            await state.read.wait(within=self._parts.config.recall_timeout)
-            self._compacted(place, messages, how)
+            try:
+                await state.read.wait(within=self._parts.config.recall_timeout)
+                self._compacted(place, messages, how)
+            finally:
+                self.recalls.release(state)
 
         self._parts.supervisor.start(once_read(), f"compaction at the beginning of turn {state.id}")
 
@@ -275,7 +279,9 @@ class Epochs:
         if state is None or messages is None or self._parts.store is None:
             self._cleared(place, state)
             return
-        self._parts.supervisor.start(self._look_again(state, messages), f"compaction in turn {state.id}")
+        self.recalls.hold(state)
+        looking = self._parts.supervisor.start(self._look_again(state, messages), f"compaction in turn {state.id}")
+        looking.add_done_callback(lambda _: self.recalls.release(state))
 
     def _renew_standing(self, reason: str) -> None:
         if self.standing is not None:

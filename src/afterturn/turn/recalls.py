@@ -145,8 +145,20 @@ class Recalls:
 
     # Offering.
 
+    def hold(self, state: TurnState) -> None:
+        """What is in sight is being looked into: nothing is handed over that left out what went (H7)."""
+        state.held += 1
+        self._desk.put(state, None)
+
+    def release(self, state: TurnState) -> None:
+        state.held -= 1
+        if not state.left:
+            self.offer(state)
+
     def offer(self, state: TurnState, made: Made | None = None) -> None:
         """Puts one block of all that is ready on the desk; `made` was rendered already, and may be out of date."""
+        if state.held:
+            return
         for _ in range(_OFFERED_AGAIN_MAX):
             ready = self._waiting(state)
             if not ready:

@@ -23,11 +23,14 @@ class TurnState:
 
     `prefetches` are in the order of its epochs, the last one current; `carried` is what an earlier turn left for this
     one. `spots` tell where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
-    it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it. `began`: the
-    model has been called, as far as we know. `trimmed`: the snapshot of its messages begins with its user message.
-    `opening` is the list that it began with, until it is read.
-    `recorded` settles when it is known whether the turn was stored.
-    `durable`: it is meant to outlive its process.
+    it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it; `held`: how
+    many are being looked into, while nothing is offered. `began`: the model has been called, as far as we know.
+    `trimmed`: the snapshot of its messages begins with its user message. `opening` is the list that it began with,
+    until it is read. `recorded` settles when it is known whether the turn was stored. `durable`: it outlives its
+    process.
+
+    Hosts write `prefetches`, `cues`, `blocks`, `texts` and `began`. `spots`, `dropped`, `reported` and `unsure` are
+    settled under the lock of `Sight`. All else is written on memory's loop.
     """
 
     id: str
@@ -52,6 +55,7 @@ class TurnState:
     spots: dict[str, Spot] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
     unsure: bool = False
+    held: int = 0
     began: bool = False
     trimmed: bool = False
     opening: list[object] | None = None

@@ -220,7 +220,7 @@ class Complaints(logging.Handler):
     """What is logged as an error; and whether something was given up that another process would have to know."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self.errors: list[str] = []
         self.has_missed = False
 
