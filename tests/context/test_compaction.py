@@ -75,6 +75,16 @@ async def test_a_history_that_can_not_be_cut_asks_no_model():
 LONGER = Snapshot("x", "word " * 2000, "None.", "y", "[TODO] z")
 
 
+async def test_a_summary_that_comes_in_parts_is_read_whole():
+    """K1: a model may answer with a list of content parts."""
+    dialect, messages = a_long_history()
+    half = len(SNAPSHOT.text) // 2
+    parts = [{"type": "text", "text": text} for text in (SNAPSHOT.text[:half], SNAPSHOT.text[half:])]
+    model = ScriptedModel({"role": "assistant", "content": parts})
+    compacted = await compact(model, dialect, messages, limit_tokens=LIMIT)
+    assert the_snapshot_in(compacted).text == SNAPSHOT.text
+
+
 @pytest.mark.parametrize(
     "script, reason",
     [
@@ -83,7 +93,8 @@ LONGER = Snapshot("x", "word " * 2000, "None.", "y", "[TODO] z")
         (["<state_snapshot></state_snapshot>", "  "], "empty"),
         ([SNAPSHOT.text.replace("<current_plan>", "")] * 2, "malformed"),
         ([Snapshot("", "", "", "", "").text] * 2, "malformed"),
-        ([{"content": None}, {"content": [{"type": "text", "text": "parts"}]}], "empty"),
+        ([{"content": None}, {"content": [{"type": "text", "text": "parts"}]}], "malformed"),
+        ([{"content": None}, {"content": [{"type": "image", "data": "parts"}]}], "empty"),
         ([LONGER.text], "longer"),
         ([RuntimeError("down")], "model_failed"),
         (["nonsense", RuntimeError("down")], "model_failed"),

@@ -214,13 +214,3 @@ def test_instructions_in_the_middle_are_kept_as_they_are():
     compacted = rebuild(writer.dialect, messages, planned, SHORT)
     assert compacted.messages[:2] == [{"role": "system", "content": "Be brief."}, demanded]
     assert compacted.messages[1] is demanded
-
-
-def test_a_host_may_bring_its_own_count_of_tokens():
-    """K1: it knows its model's vocabulary; we estimate."""
-    writer = Writer("openai_chat")
-    messages = writer.write("", [Told("a"), Told("b"), Told("c")])
-    assert plan(writer.dialect, messages, limit_tokens=100, estimate=lambda message: 1) is None
-    planned = planned_for(writer.dialect, messages, limit_tokens=10, estimate=lambda message: 1)
-    assert (planned.tokens, planned.tokens_summarised) == (6, planned.cut)
-    assert planned.kept == ()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ from afterturn.base.types import Hit, Lane, Origin
 from afterturn.context.age import describe_age
 from afterturn.context.author import describe_author
 from afterturn.context.neutral import neutralise
+from afterturn.recall.budget import CHOICES_MAX
 from afterturn.recall.selector import (
-    CANDIDATES_MAX,
     MANIFEST_BYTES_MAX,
     Manifest,
-    manifest,
+    make_manifest,
     parse,
     prompt,
     schema,
@@ -41,8 +42,12 @@ def hits(*texts: str, **fields: Any) -> list[Hit]:
     return [hit(text, id=f"e{at:03}", **fields) for at, text in enumerate(texts, 1)]
 
 
+def manifest_of(found: Sequence[Hit], *, line: Callable[[Hit], str] = line) -> Manifest:
+    return asyncio.run(make_manifest(found, line=line))
+
+
 def shown(*texts: str, **fields: Any) -> Manifest:
-    return manifest(hits(*texts, **fields), line=line)
+    return manifest_of(hits(*texts, **fields), line=line)
 
 
 THREE = shown("The cat is called Miso", "Ada drinks tea", "The harbour is in Bergen")
@@ -55,7 +60,7 @@ def chosen(answer: str, *, entries_max: int = 8) -> list[str]:
 def test_a_line_has_number_lane_age_author_and_text() -> None:
     """R7: what a model chooses by."""
     candidates = [hit("The cat is called Miso"), hit("and she is grey", lane=Lane.EPISODIC, origin=Origin.AGENT)]
-    assert manifest(candidates, line=line).text.splitlines() == [
+    assert manifest_of(candidates, line=line).text.splitlines() == [
         "[1] long_term, yesterday, user: The cat is called Miso",
         "[2] episodic, yesterday, assistant: and she is grey",
     ]
@@ -64,16 +69,16 @@ def test_a_line_has_number_lane_age_author_and_text() -> None:
 @pytest.mark.parametrize("text", ["tea", "cat tea " * 500, "猫と茶" * 3_000, "🐈" * 10_000, "\ud83d" * 5_000])
 def test_ten_thousand_candidates_stay_within_the_bounds(text: str) -> None:
     """R7: at most 200 candidates in 25 kB, each of them there."""
-    many = manifest([hit(text, id=f"e{at}", terms=("cat",)) for at in range(10_000)], line=line)
-    assert len(many.hits) == CANDIDATES_MAX == len(many.text.splitlines())
+    many = manifest_of([hit(text, id=f"e{at}", terms=("cat",)) for at in range(10_000)], line=line)
+    assert len(many.hits) == CHOICES_MAX == len(many.text.splitlines())
     assert len(many.text.encode()) <= MANIFEST_BYTES_MAX
-    assert [found.entry.id for found in many.hits] == [f"e{at}" for at in range(CANDIDATES_MAX)]
+    assert [found.entry.id for found in many.hits] == [f"e{at}" for at in range(CHOICES_MAX)]
 
 
 @given(texts=st.lists(st.text(max_size=600), max_size=60), terms=st.lists(st.text(max_size=5), max_size=3))
 def test_any_texts_give_one_line_each_within_the_bounds(texts: list[str], terms: list[str]) -> None:
     """R7, H4: nothing that is remembered begins a line of its own."""
-    made = manifest([hit(text, terms=tuple(terms)) for text in texts], line=lambda found: found.entry.text)
+    made = manifest_of([hit(text, terms=tuple(terms)) for text in texts], line=lambda found: found.entry.text)
     assert len(made.hits) == len(texts)
     assert len(made.text.encode()) <= MANIFEST_BYTES_MAX
     begun = [re.match(r"\[(\d+)\] long_term, ", row) for row in made.text.split("\n")] if texts else []
@@ -88,7 +93,7 @@ def test_few_long_memories_show_their_best_part() -> None:
 
 def test_a_record_that_is_searched_in_part_says_that_it_goes_on() -> None:
     text = ("so " * 700)[:1_985] + "the cat is Miso" + " and grey" * 1_000
-    made = manifest(hits(text, terms=("cat", "miso")), line=line)
+    made = manifest_of(hits(text, terms=("cat", "miso")), line=line)
     assert made.text.endswith("the cat is Miso…")
 
 
@@ -106,7 +111,7 @@ def test_a_record_that_is_searched_in_part_says_that_it_goes_on() -> None:
 )
 def test_a_memory_can_not_forge_a_line_or_the_end_of_the_list(hostile: str) -> None:
     """R7, H4: for a line that does not neutralise anything, too."""
-    made = manifest(hits(hostile, "tea"), line=lambda found: found.entry.text)
+    made = manifest_of(hits(hostile, "tea"), line=lambda found: found.entry.text)
     told = prompt(QUESTION, made, entries_max=8)[1]["content"]
     assert [row[:4] for row in told.split("\n")] == ["<mem", "[1] ", "[2] ", "</me", "The ", "What"]
     assert (told.count("<memories>"), told.count("</memories>")) == (1, 1)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, TypeAlias
 
+from afterturn.base.answers import answer_text
 from afterturn.base.ports import ChatModel
 from afterturn.context.block import find_blocks
 from afterturn.context.contents import element_tokens, text_tokens
@@ -31,7 +32,6 @@ _READ_SHARE = 0.7
 # A turn is better kept whole; but not when that leaves less than this of what could be kept.
 _WHOLE_TURN_SHARE = 0.5
 
-Estimate: TypeAlias = Callable[[object], int]
 _Elements: TypeAlias = Sequence[Element | None]
 FactsOf: TypeAlias = Callable[[Sequence[object]], Sequence[str]]
 """What memory had shown in a part of a history."""
@@ -84,11 +84,9 @@ class Compacted:
     summarised: int
 
 
-def plan(
-    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, estimate: Estimate | None = None
-) -> Plan | None:
+def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> Plan | None:
     """None when the history takes at most half of the limit, or can not be cut anywhere. Reads all of it."""
-    weights = _weights(dialect, messages, estimate)
+    weights = _weights(dialect, messages)
     return _plan(dialect, messages, weights) if sum(weights) > COMPACT_ABOVE * limit_tokens else None
 
 
@@ -124,7 +122,7 @@ def ask(
     dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, facts: FactsOf = _no_facts
 ) -> Asked | Compacted:
     """The first half of `compact`, before the model: for a worker's thread, since a long history takes a while."""
-    weights = _weights(dialect, messages, None)
+    weights = _weights(dialect, messages)
     tokens = sum(weights)
     if tokens <= COMPACT_ABOVE * limit_tokens:
         return untouched(messages, Reason.BELOW_THRESHOLD, tokens)
@@ -160,11 +158,11 @@ async def summarise(model: ChatModel, request: Sequence[Mapping[str, Any]], *, w
     """
     try:
         async with asyncio.timeout(within):
-            answer = _text(await model.complete(request))
+            answer = answer_text(await model.complete(request))
             try:
                 return parse_snapshot(answer)
             except SnapshotMalformed as error:
-                answer = _text(await model.complete(ask_again(request, answer, str(error))))
+                answer = answer_text(await model.complete(ask_again(request, answer, str(error))))
     except TimeoutError:
         return Reason.TIMEOUT
     except Exception:  # the boundary: a model may fail in any way, and the host keeps the history that it has
@@ -209,13 +207,8 @@ def block_facts(dialect: Dialect, messages: Sequence[object], known_hashes: Coll
     return list(dict.fromkeys(bullet.partition("] ")[2].partition(", ")[2] for bullet in bullets))
 
 
-def _text(answer: Mapping[str, Any]) -> str:
-    content = answer.get("content")
-    return content if isinstance(content, str) else ""
-
-
-def _weights(dialect: Dialect, messages: Sequence[object], estimate: Estimate | None) -> list[int]:
-    return [estimate(message) if estimate else element_tokens(dialect, message) for message in messages]
+def _weights(dialect: Dialect, messages: Sequence[object]) -> list[int]:
+    return [element_tokens(dialect, message) for message in messages]
 
 
 def _plan(dialect: Dialect, messages: Sequence[object], weights: Sequence[int]) -> Plan | None:

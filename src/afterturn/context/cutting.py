@@ -1,7 +1,8 @@
 """How texts share a room that is too small for all of them, and where a text is cut. Pure."""
 
-import unicodedata
 from collections.abc import Sequence
+
+from afterturn.base.characters import joins
 
 LINES_CUT = "\n[…]"
 WORDS_CUT = "…"
@@ -46,15 +47,6 @@ def _nearby_end(text: str, end: int) -> int:
             if text[at] in blanks:
                 return at
     for at in range(end, max(0, end - _SEQUENCE_CHARS_MAX), -1):
-        if not _joins(text, at):
+        if not joins(text, at):
             return at
     return end
-
-
-def _joins(text: str, at: int) -> bool:
-    character = text[at]
-    return (
-        unicodedata.category(character) in ("Mn", "Mc", "Me")
-        or "\u200d" in (character, text[at - 1])
-        or "\U0001f3fb" <= character <= "\U0001f3ff"
-    )

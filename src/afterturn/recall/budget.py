@@ -10,6 +10,8 @@ from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Excerpt, Hit, Lane
 from afterturn.recall.window import best_window
 
+# What a model may choose among (R7).
+CHOICES_MAX = 200
 # Of the entries of a block: what each lane that has something is sure of, and what none may exceed while others wait.
 _LANE_SHARE_MIN = 1 / 8
 _LANE_SHARE_MAX = 5 / 8

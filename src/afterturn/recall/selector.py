@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from afterturn.base.answers import answer_text
 from afterturn.base.errors import SelectionVoid
 from afterturn.base.ports import ChatModel
 from afterturn.base.types import Hit
+from afterturn.recall.budget import CHOICES_MAX
 from afterturn.recall.window import CUT, best_window
 
-CANDIDATES_MAX = 200
 MANIFEST_BYTES_MAX = 25_000
 # With few candidates each shows this much; of 200, each shows about 124 bytes: number, lane, age and author first.
 _LINE_BYTES_MAX = 400
@@ -55,19 +56,13 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a model is shown, one line a candidate: `[1] long_term, …` is the first of `hits`, and so on."""
+    """What a model is shown, one line a candidate: `[1] long_term, …` is the first of `hits`, and so on.
+
+    Of the first 200 at the most, in the order given, in at most 25,000 bytes of UTF-8.
+    """
 
     text: str
     hits: tuple[Hit, ...]
-
-
-def manifest(hits: Sequence[Hit], *, line: Callable[[Hit], str]) -> Manifest:
-    """Of the first 200 at the most, in the order given, in at most 25,000 bytes of UTF-8.
-
-    `line` says age, author and text of a hit, whose text was cut to its best part before. Its line breaks and angle
-    brackets are taken out here: nothing that was remembered can begin a line or end the list.
-    """
-    return _made(list(_lines(hits, line)))
 
 
 def prompt(question: str, shown: Manifest, *, entries_max: int) -> list[dict[str, Any]]:
@@ -111,37 +106,37 @@ async def select(
     An answer that can not be read is asked for once more, with what is wrong with it (V12). Raises SelectionVoid, and
     whatever the model raises. With nothing to choose from, no model is called (R6).
     """
-    shown = await _manifest_in_slices(hits, line)
+    shown = await make_manifest(hits, line=line)
     if not shown.hits or entries_max <= 0:
         return []
     messages = prompt(question, shown, entries_max=entries_max)
-    answer = _text(await model.complete(messages, schema=schema(entries_max)))
+    answer = answer_text(await model.complete(messages, schema=schema(entries_max)))
     try:
         return parse(answer, shown, entries_max=entries_max)
     except SelectionVoid as void:
         if void.reason not in _FAULTS:
             raise
         messages += _repair(answer, void.reason)
-    answer = _text(await model.complete(messages, schema=schema(entries_max)))
+    answer = answer_text(await model.complete(messages, schema=schema(entries_max)))
     return parse(answer, shown, entries_max=entries_max)
 
 
-async def _manifest_in_slices(hits: Sequence[Hit], line: Callable[[Hit], str]) -> Manifest:
-    made: list[tuple[Hit, str]] = []
+async def make_manifest(hits: Sequence[Hit], *, line: Callable[[Hit], str]) -> Manifest:
+    """`line` says age, author and text of a hit, whose text was cut to its best part before.
+
+    Its line breaks and angle brackets are taken out here: nothing that was remembered can begin a line or end the list.
+    """
+    lines: list[tuple[Hit, str]] = []
     for pair in _lines(hits, line):
-        made.append(pair)
-        if len(made) % _SLICE == 0:
+        lines.append(pair)
+        if len(lines) % _SLICE == 0:
             await asyncio.sleep(0)
-    return _made(made)
-
-
-def _made(lines: Sequence[tuple[Hit, str]]) -> Manifest:
     return Manifest("\n".join(text for _, text in lines), tuple(hit for hit, _ in lines))
 
 
 def _lines(hits: Sequence[Hit], line: Callable[[Hit], str]) -> Iterator[tuple[Hit, str]]:
     """Each within its share of what is left, so that all fit; what a short one leaves is for those after it."""
-    candidates = hits[:CANDIDATES_MAX]
+    candidates = hits[:CHOICES_MAX]
     left = MANIFEST_BYTES_MAX
     for at, hit in enumerate(candidates):
         share = min(_LINE_BYTES_MAX, left // (len(candidates) - at) - 1)
@@ -234,12 +229,3 @@ def _repair(answer: str, reason: str) -> list[dict[str, Any]]:
         {"role": "assistant", "content": answer.strip()[:_QUOTED_CHARS_MAX] or CUT},
         {"role": "user", "content": _REPAIR.format(fault=_FAULTS[reason])},
     ]
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    """Of an assistant's message, whose content is a text or a list of parts."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))

@@ -1,12 +1,12 @@
 """The part of a long memory that is worth showing: the stretch with the most of the query's words in it."""
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection
 from heapq import nlargest
 from itertools import pairwise
 
+from afterturn.base.characters import joins
 from afterturn.base.terms import terms
 
 CUT = "…"
@@ -129,7 +129,7 @@ def _after_word(text: str, start: int, *, latest: int) -> int:
         if text[at - 1].isspace():
             return at
     for at in range(start, min(len(text), start + _SEQUENCE_CHARS_MAX)):
-        if not _joins(text, at):
+        if not joins(text, at):
             return at
     return start
 
@@ -141,16 +141,6 @@ def _before_word(text: str, start: int, end: int) -> int:
         if text[at].isspace():
             return at
     for at in range(end, max(start, end - _SEQUENCE_CHARS_MAX), -1):
-        if not _joins(text, at):
+        if not joins(text, at):
             return at
     return end
-
-
-def _joins(text: str, at: int) -> bool:
-    """Whether the character at `at` belongs to the one before it: an accent, a joiner, an emoji's skin tone."""
-    character = text[at]
-    return (
-        unicodedata.category(character) in ("Mn", "Mc", "Me")
-        or "\u200d" in (character, text[at - 1])
-        or "\U0001f3fb" <= character <= "\U0001f3ff"
-    )

@@ -19,7 +19,7 @@ from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
-from afterturn.recall.budget import Budget, choose
+from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 # More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
 CANDIDATES = 4
 CANDIDATES_MIN = 32
-# What a model may choose among (R7).
-MANIFEST_MAX = 200
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
 
@@ -223,7 +221,7 @@ def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Reco
 
 def weighed_max(config: Config) -> int:
     """How many candidates are weighed at the most."""
-    return MANIFEST_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
+    return CHOICES_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
 
 
 def _judged(found: Recollection, config: Config) -> Prepared:
