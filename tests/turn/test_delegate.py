@@ -1,6 +1,7 @@
 """The text of a task for a sub-agent: its sections, the facts in it, and what hostile memories can not do to it."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from afterturn.base.types import Hit, Lane, Origin
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.testing.entries import DAY, NOW, hit
-from afterturn.turn.delegate import Facts, key_facts, task_text
+from afterturn.turn.delegate import Facts, assemble, key_facts
 
 SEARCH = ToolDefinition("search_memory", "Finds what memory holds. It answers with recollections.", {})
 KEY_CONTEXT = "## Key Context (preserve these facts)"
@@ -19,6 +20,11 @@ SECTIONS = ("## Task", KEY_CONTEXT, TOOLS)
 
 def told(task: str, *hits: Hit, **bounds: int) -> list[str]:
     return key_facts(task, Facts(hits, NOW, **bounds))
+
+
+def task_text(task: str, facts: Facts, tools: Sequence[ToolDefinition] = ()) -> str:
+    """As a turn writes it."""
+    return assemble(task, key_facts(task, facts), tools)
 
 
 def test_a_task_has_its_three_sections_in_order() -> None:

@@ -80,7 +80,7 @@ async def test_each_statement_waits_for_approval_with_its_circumstances(box: Too
 
 async def test_what_waits_is_not_recalled(box: Toolbox) -> None:
     """A3, L7: nobody has approved it yet."""
-    await box.proposals().returned(box.occasion(), "", "The port is 5433")
+    await box.proposals().returned(box.occasion(), "", ["The port is 5433"])
     query = LaneQuery(Scope("default", ("user:ada",)), box.clock.now(), Lane.LONG_TERM)
     assert await box.read(lambda unit: unit.index.matches(query, ["port", "5433"], limit=10)) == []
 
@@ -115,13 +115,13 @@ async def test_more_than_a_person_would_read_is_cut_and_told(box: Toolbox) -> No
 
 async def test_an_answer_that_states_nothing_is_told(box: Toolbox) -> None:
     """A3: silence would look like a fault."""
-    assert await box.proposals().returned(box.occasion(), "", "") == []
+    assert await box.proposals().returned(box.occasion(), "", []) == []
     assert box.told.named("proposal_refused")[0].data["reason"] == "no_statements"
 
 
 async def test_a_store_that_can_not_be_written_costs_the_proposal_only(box: Toolbox) -> None:
     """A3: `returned` never raises for memory's sake; the event says why nothing waits."""
-    assert await box.proposals(LockedStore()).returned(box.occasion(), "", "The port is 5433") == []
+    assert await box.proposals(LockedStore()).returned(box.occasion(), "", ["The port is 5433"]) == []
     assert box.told.named("proposal_refused")[0].data["reason"] == "StoreLocked"
 
 
@@ -131,11 +131,11 @@ async def test_what_was_forgotten_meanwhile_does_not_come_back_as_a_proposal(box
     forgotten = Selector(conversation="c1")
     await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
     proposals = box.proposals()
-    assert await proposals.returned(box.occasion(since=since), "", "The port is 5433") == []
+    assert await proposals.returned(box.occasion(since=since), "", ["The port is 5433"]) == []
     assert await box.waiting() == []
     assert box.told.named("proposal_refused")[0].data["reason"] == "Conflict"
     fresh = await box.read(lambda unit: unit.operations.forgets("default", "user:ada"))
-    assert len(await proposals.returned(box.occasion(since=fresh), "", "The port is 5433")) == 1
+    assert len(await proposals.returned(box.occasion(since=fresh), "", ["The port is 5433"])) == 1
 
 
 async def test_what_its_owner_forgot_is_not_proposed_to_the_team(box: Toolbox) -> None:
@@ -143,7 +143,7 @@ async def test_what_its_owner_forgot_is_not_proposed_to_the_team(box: Toolbox) -
     occasion = box.occasion({"user": "ada", "writes": "team:ops"}, since=0)
     forgotten = Selector(conversation="c1")
     await box.store.write(lambda unit: unit.operations.forget("default", "user:ada", forgotten, at=box.clock.now()))
-    assert await box.proposals().returned(occasion, "", "The port is 5433") == []
+    assert await box.proposals().returned(occasion, "", ["The port is 5433"]) == []
     assert await box.waiting("team:ops") == []
 
 

@@ -70,10 +70,9 @@ class Proposals:
         """
         return await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
 
-    async def returned(self, occasion: Occasion, task: str, result: object) -> list[Added]:
-        """Proposes the statements of a sub-agent's answer: a text, or a list of them. Never raises for memory's sake:
-        what is not proposed is logged and told as an event."""
-        texts = statements(result)
+    async def returned(self, occasion: Occasion, task: str, texts: Sequence[str]) -> list[Added]:
+        """Proposes the `statements` of a sub-agent's answer. Never raises for memory's sake: what is not proposed is
+        logged and told as an event."""
         if not texts:
             self._refuse(occasion, "no_statements")
         if len(texts) > PROPOSALS_MAX:
