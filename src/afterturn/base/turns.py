@@ -23,12 +23,11 @@ class Point(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a recall was started. The first three are epochs (R1); the others are counted apart."""
+    """Why a recall was started. The first three are epochs (R1); the last is counted apart."""
 
     MESSAGE = "message"
     INTERJECTION = "interjection"
     CUE = "cue"
-    SPECULATION = "speculation"
     COMPACTION = "compaction"
 
     @property

@@ -63,10 +63,6 @@ def find_lasting(unit: Unit, reader: Reader) -> Lasting:
     return Lasting(conventions, others, preferences)
 
 
-def find_conventions(unit: Unit, reader: Reader) -> tuple[Entry, ...]:
-    return find_lasting(unit, reader).conventions
-
-
 def find_of_agent(unit: Unit, reader: Reader, agent: str) -> tuple[Entry, ...]:
     """Trusted statements that were made with this agent in mind, the most important first."""
     wanted = Filter(kind=Kind.STATEMENT, agent=agent)
@@ -87,11 +83,9 @@ def _trusted(unit: Unit, reader: Reader, wanted: Filter, lineage: _Lineage) -> l
 
 
 def _is_meant(entry: Entry, reader: Reader) -> bool:
-    started = entry.valid_from is None or entry.valid_from <= reader.now
-    ended = any(end is not None and end <= reader.now for end in (entry.valid_to, entry.expires_at))
     mine = entry.agent in (None, reader.agent) and entry.project in (None, reader.project)
     mine = mine and not (_is_preference(entry) and reader.owner not in (None, entry.space))
-    return entry.status is Status.ACTIVE and started and not ended and mine
+    return entry.holds(reader.now) and mine
 
 
 def _is_preference(entry: Entry) -> bool:

@@ -84,7 +84,6 @@ _CAUSES = {
     Cause.MESSAGE: "the user's message",
     Cause.INTERJECTION: "said midway by the user",
     Cause.CUE: "a new focus that the host named",
-    Cause.SPECULATION: "while the user was typing",
     Cause.COMPACTION: "asked anew after a compaction",
 }
 
