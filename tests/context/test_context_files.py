@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from afterturn.context import files
 from afterturn.context.files import ContextFiles, Places, Tier, file_names, read_standing, read_touched
-from afterturn.context.trusted import Reason
+from afterturn.context.trusted import Refusal
 
 NAMES = ("AGENTS.md", "MEMORY.md")
 
@@ -33,7 +33,7 @@ def texts(found: ContextFiles) -> list[str]:
     return [file.text for file in found.files]
 
 
-def reasons(found: ContextFiles) -> list[tuple[str, Reason]]:
+def reasons(found: ContextFiles) -> list[tuple[str, Refusal]]:
     return [(os.path.basename(item.path), item.reason) for item in found.skipped]
 
 
@@ -82,7 +82,7 @@ def test_a_repository_that_others_could_have_made_gives_nothing(project: Path):
     project.parent.parent.chmod(0o1777)
     found = read_standing(places(project))
     assert texts(found) == ["api", "api's memory"]
-    assert reasons(found) == [("repository", Reason.FOREIGN)]
+    assert reasons(found) == [("repository", Refusal.FOREIGN)]
 
 
 def test_an_untrusted_folder_contributes_nothing(project: Path, tmp_path: Path):
@@ -138,7 +138,7 @@ def test_a_link_that_leaves_the_trusted_folders_gives_nothing(project: Path, tmp
     (project / "MEMORY.md").symlink_to(target)
     found = read_standing(places(project))
     assert texts(found) == ["repository", "packages", "api"]
-    assert reasons(found) == [("MEMORY.md", Reason.OUTSIDE)]
+    assert reasons(found) == [("MEMORY.md", Refusal.OUTSIDE)]
 
 
 def test_a_link_within_a_root_is_followed(project: Path):
@@ -191,13 +191,13 @@ def test_loops_and_endless_chains_of_links_end(tmp_path: Path):
     (root / "here").symlink_to(".")
     found = read_touched(places(root), ["l0/x", "here/" * 30 + "x", "here/" * 2000], ())
     assert texts(found) == []
-    assert reasons(found) == [("AGENTS.md", Reason.DANGLING), ("MEMORY.md", Reason.DANGLING)]
+    assert reasons(found) == [("AGENTS.md", Refusal.DANGLING), ("MEMORY.md", Refusal.DANGLING)]
 
 
 def test_a_link_to_nowhere_is_reported(tmp_path: Path):
     """S2: somebody meant to give something."""
     (tmp_path / "AGENTS.md").symlink_to("missing.md")
-    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Reason.DANGLING)]
+    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Refusal.DANGLING)]
 
 
 def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -213,7 +213,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Path, mo
     opened = files._open
     monkeypatch.setattr(files, "_open", swapped)
     found = read_standing(places(tmp_path / "root"))
-    assert (texts(found), reasons(found)) == ([], [("AGENTS.md", Reason.CHANGED)])
+    assert (texts(found), reasons(found)) == ([], [("AGENTS.md", Refusal.CHANGED)])
 
 
 def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +229,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(tmp_path: Path, 
     opened = files._open
     monkeypatch.setattr(files, "_open", swapped)
     found = read_touched(places(tmp_path / "root"), ["inner/x"], ())
-    assert (texts(found), reasons(found)) == ([], [("AGENTS.md", Reason.CHANGED)])
+    assert (texts(found), reasons(found)) == ([], [("AGENTS.md", Refusal.CHANGED)])
 
 
 def test_a_file_that_becomes_a_pipe_meanwhile_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -243,7 +243,7 @@ def test_a_file_that_becomes_a_pipe_meanwhile_is_not_waited_for(tmp_path: Path, 
 
     opened = files._open
     monkeypatch.setattr(files, "_open", swapped)
-    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Reason.NO_FILE)]
+    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Refusal.NO_FILE)]
 
 
 def test_what_is_no_regular_file_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -257,7 +257,7 @@ def test_what_is_no_regular_file_is_skipped(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / "device").symlink_to("/dev/zero")
         found = read_standing(places(tmp_path, names=names))
     assert texts(found) == []
-    assert reasons(found) == [(name, Reason.NO_FILE) for name in names[:3]] + [("device", Reason.OUTSIDE)]
+    assert reasons(found) == [(name, Refusal.NO_FILE) for name in names[:3]] + [("device", Refusal.OUTSIDE)]
     assert read_standing(places(Path("/dev"), names=("zero",))).files == ()
 
 
@@ -267,14 +267,14 @@ def test_what_is_no_regular_file_is_skipped(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_text_is_skipped(tmp_path: Path, content: bytes):
     """S2: binary files and other encodings."""
     write(tmp_path / "AGENTS.md", content)
-    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Reason.NO_TEXT)]
+    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Refusal.NO_TEXT)]
 
 
 def test_a_huge_file_is_skipped(tmp_path: Path):
     """S2: it is something else under that name."""
     with (tmp_path / "AGENTS.md").open("wb") as file:
         file.truncate(files.HUGE_BYTES + 1)
-    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Reason.TOO_LARGE)]
+    assert reasons(read_standing(places(tmp_path))) == [("AGENTS.md", Refusal.TOO_LARGE)]
 
 
 def test_a_blank_file_is_nothing(tmp_path: Path):
@@ -369,7 +369,7 @@ def test_no_more_files_than_anybody_would_read(tmp_path: Path):
         write(tmp_path / name, name)
     found = read_standing(places(tmp_path, names=names))
     assert texts(found) == list(names[: files.FILES_MAX])
-    assert reasons(found) == [(name, Reason.TOO_MANY) for name in names[files.FILES_MAX :]]
+    assert reasons(found) == [(name, Refusal.TOO_MANY) for name in names[files.FILES_MAX :]]
 
 
 def test_ten_thousand_touched_files_cost_one_look_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -393,7 +393,7 @@ def test_a_name_is_not_a_path(project: Path, name: str):
     """S2: a setting can not lead out of a folder either."""
     found = read_standing(places(project / "src", names=(name,)))
     assert found.files == ()
-    assert [item.reason for item in found.skipped] == [Reason.NO_NAME]
+    assert [item.reason for item in found.skipped] == [Refusal.NO_NAME]
 
 
 def test_names_come_from_the_settings():
@@ -410,7 +410,7 @@ def test_a_root_that_is_no_folder_is_reported(project: Path, root: str):
     """S2: the others still count."""
     found = read_standing(Places(None, (str(project / root) if root else root, str(project)), NAMES, 100))
     assert texts(found)[-1] == "api's memory"
-    assert [item.reason for item in found.skipped] == [Reason.NO_FOLDER]
+    assert [item.reason for item in found.skipped] == [Refusal.NO_FOLDER]
 
 
 @pytest.mark.parametrize("touched", ["", "\x00", "x" * 10_000, "a/" * 3000, "\ud800", "src/\udcff", "~", "//", "."])

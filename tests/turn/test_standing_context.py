@@ -22,7 +22,7 @@ from afterturn.base.types import Entry, Origin, Selector, Target
 from afterturn.base.worker import ThreadWorker
 from afterturn.context.block import block_hash, find_blocks
 from afterturn.context.standing import render_arrived
-from afterturn.context.trusted import Reason
+from afterturn.context.trusted import Refusal
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.testing.drafts import admit, operation
@@ -361,7 +361,7 @@ def test_what_is_skipped_is_told_once(host: Host, root: Path):
     host.run(core.block())
     host.touch(core, "src/x.py")
     host.run(core.refresh())
-    assert host.skipped() == [("missing", Reason.NO_FOLDER), ("MEMORY.md", Reason.OUTSIDE)]
+    assert host.skipped() == [("missing", Refusal.NO_FOLDER), ("MEMORY.md", Refusal.OUTSIDE)]
 
 
 def test_ten_thousand_files_do_not_flood_a_conversation(tmp_path: Path, folder: Path):
@@ -376,8 +376,8 @@ def test_ten_thousand_files_do_not_flood_a_conversation(tmp_path: Path, folder: 
         taken = [host.touch(core, *(f"f{at}/x{more}" for more in range(50))) for at in range(200)]
         texts = [text for text in taken if text is not None]
         assert 5 < len(texts) < 20
-        assert (f"f{199}", Reason.NO_ROOM) not in host.skipped()
-        assert ("AGENTS.md", Reason.NO_ROOM) in host.skipped()
+        assert (f"f{199}", Refusal.NO_ROOM) not in host.skipped()
+        assert ("AGENTS.md", Refusal.NO_ROOM) in host.skipped()
         assert len(host.run(core.refresh()).encode()) <= 8192
     finally:
         host.close()
@@ -563,7 +563,7 @@ def test_files_that_can_not_be_read_in_time_cost_files_only(host: Host, root: Pa
     block = host.run(core.block())
     assert "pinned fact" in block
     assert "rules of ." not in block
-    assert host.skipped() == [("project", Reason.TIMEOUT)]
+    assert host.skipped() == [("project", Refusal.TIMEOUT)]
     host.clock.advance(1.0)
     monkeypatch.setattr(file_reads, "READ_WITHIN", 0.5)
     assert host.run(core.block()) == block

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterturn.context.trusted import PATH_CHARS_MAX, Reason, Skipped, Trusted, find_trusted, real_folder, real_path
+from afterturn.context.trusted import PATH_CHARS_MAX, Refusal, Skipped, Trusted, find_trusted, real_folder, real_path
 
 # Nobody writes instructions of this size; it is something else under that name.
 HUGE_BYTES = 8 * 1024 * 1024
@@ -150,7 +150,7 @@ class _Reader:
             os.lstat(path)
         except (OSError, ValueError) as error:
             if getattr(error, "errno", errno.ENOENT) not in _ABSENT:
-                self._skip(path, Reason.UNREADABLE)
+                self._skip(path, Refusal.UNREADABLE)
             return
         self._read_existing(path, tier)
 
@@ -158,20 +158,20 @@ class _Reader:
         try:
             real = real_path(path)
         except OSError as error:
-            self._skip(path, Reason.DANGLING if error.errno in _MOVED else Reason.UNREADABLE)
+            self._skip(path, Refusal.DANGLING if error.errno in _MOVED else Refusal.UNREADABLE)
             return
         if not self._trusted.admits(real, os.path.dirname(path)):
-            self._skip(path, Reason.OUTSIDE)
+            self._skip(path, Refusal.OUTSIDE)
         elif real not in self._seen:
             self._seen.add(real)
             self._take(real, tier)
 
     def _take(self, real: str, tier: Tier) -> None:
         if len(self._files) >= FILES_MAX:
-            self._skip(real, Reason.TOO_MANY)
+            self._skip(real, Refusal.TOO_MANY)
             return
         read = _read(real, self._bytes_max)
-        if isinstance(read, Reason):
+        if isinstance(read, Refusal):
             self._skip(real, read)
             return
         text, is_cut = read
@@ -181,31 +181,31 @@ class _Reader:
     def _is_name(self, name: str) -> bool:
         usable = "/" not in name and "\x00" not in name and name not in (".", "..")
         if not usable:
-            self._skip(name, Reason.NO_NAME)
+            self._skip(name, Refusal.NO_NAME)
         return usable
 
-    def _skip(self, path: str, reason: Reason) -> None:
+    def _skip(self, path: str, reason: Refusal) -> None:
         self._skipped.append(Skipped(path, reason))
 
 
-def _read(real: str, bytes_max: int) -> tuple[str, bool] | Reason:
+def _read(real: str, bytes_max: int) -> tuple[str, bool] | Refusal:
     """The beginning of a file and whether there is more of it."""
     try:
         # Opening a device or a pipe can do something to it, so it is asked first; and again when it is open.
         if not stat.S_ISREG(os.stat(real, follow_symlinks=False).st_mode):
-            return Reason.NO_FILE
+            return Refusal.NO_FILE
         descriptor = _open(real)
     except OSError as error:
-        return Reason.CHANGED if error.errno in _MOVED else Reason.UNREADABLE
+        return Refusal.CHANGED if error.errno in _MOVED else Refusal.UNREADABLE
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return Reason.NO_FILE
+            return Refusal.NO_FILE
         if status.st_size > HUGE_BYTES:
-            return Reason.TOO_LARGE
+            return Refusal.TOO_LARGE
         return _decoded(b"".join(_chunks(descriptor, bytes_max + 1)), bytes_max)
     except OSError:
-        return Reason.UNREADABLE
+        return Refusal.UNREADABLE
     finally:
         os.close(descriptor)
 
@@ -230,10 +230,10 @@ def _chunks(descriptor: int, wanted: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _decoded(data: bytes, bytes_max: int) -> tuple[str, bool] | Reason:
+def _decoded(data: bytes, bytes_max: int) -> tuple[str, bool] | Refusal:
     is_cut = len(data) > bytes_max
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data[:bytes_max], final=not is_cut)
     except UnicodeDecodeError:
-        return Reason.NO_TEXT
-    return Reason.NO_TEXT if "\x00" in text else (text.removeprefix(_BOM), is_cut)
+        return Refusal.NO_TEXT
+    return Refusal.NO_TEXT if "\x00" in text else (text.removeprefix(_BOM), is_cut)

@@ -11,7 +11,7 @@ from enum import StrEnum
 PATH_CHARS_MAX = 4096
 
 
-class Reason(StrEnum):
+class Refusal(StrEnum):
     """Why a file or a folder gives nothing."""
 
     OUTSIDE = "outside the trusted folders"
@@ -32,7 +32,7 @@ class Reason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Skipped:
     path: str
-    reason: Reason
+    reason: Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def find_trusted(folder: str | None, roots: Sequence[str]) -> Trusted:
     for root in roots:
         real = real_folder(root)
         if real is None:
-            skipped.append(Skipped(root, Reason.NO_FOLDER))
+            skipped.append(Skipped(root, Refusal.NO_FOLDER))
         elif real not in found:
             found[real], refused = _parents(real)
             skipped.extend(refused)
@@ -102,7 +102,7 @@ def _parents(root: str) -> tuple[tuple[str, ...], list[Skipped]]:
     above = _up_to_repository(root)
     for parent in above:
         if _is_foreign(parent, root):
-            return (), [Skipped(parent, Reason.FOREIGN)]
+            return (), [Skipped(parent, Refusal.FOREIGN)]
     return tuple(reversed(above)), []
 
 

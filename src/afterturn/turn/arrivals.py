@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from afterturn.context.cutting import size
 from afterturn.context.files import ContextFile, Places, read_touched
 from afterturn.context.standing import StandingBlock, render_arrived
-from afterturn.context.trusted import Reason, Skipped
+from afterturn.context.trusted import Refusal, Skipped
 
 TOUCHED_MAX = 10_000
 _AT_ONCE = 500
@@ -57,7 +57,7 @@ class Arrivals:
         fitting, refused = self._that_fit(found.files)
         shown = self._add(fitting) if fitting else frozenset()
         refused += [file for file in fitting if file.path not in shown]
-        return (*found.skipped, *(Skipped(file.path, Reason.NO_ROOM) for file in refused))
+        return (*found.skipped, *(Skipped(file.path, Refusal.NO_ROOM) for file in refused))
 
     def take(self) -> str | None:
         """What waits, to the first who asks."""

@@ -30,7 +30,7 @@ from afterturn.context.standing import (
     shown_path,
     shown_paths,
 )
-from afterturn.context.trusted import Reason, Skipped
+from afterturn.context.trusted import Refusal, Skipped
 from afterturn.turn.arrivals import Arrivals
 from afterturn.turn.contexts import Contexts
 from afterturn.turn.file_reads import READ_WITHIN
@@ -183,7 +183,7 @@ class StandingCore:
             block = None if known is None else await self._rendered(content)
             if block is None:
                 break
-            self._tell_skipped(Skipped(path, Reason.NO_ROOM) for path in content.paths if path not in block.paths)
+            self._tell_skipped(Skipped(path, Refusal.NO_ROOM) for path in content.paths if path not in block.paths)
             # What is missing comes back, and freezing the conversation to this would keep it out.
             kept = block.text if files is None else await self._keep(block)
             if kept is not None:
@@ -196,7 +196,7 @@ class StandingCore:
         came = {*self._arrivals.came(), *self._standing_paths, *(known.came if known is not None else ())}
         found = await self._parts.reads.run(functools.partial(read_standing, self._places, sorted(came)))
         if found is None:
-            self._tell_skipped(Skipped(root, Reason.TIMEOUT) for root in self._places.roots)
+            self._tell_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._places.roots)
             return None
         self._tell_skipped(found.skipped)
         return found
@@ -286,7 +286,7 @@ class StandingCore:
                 skipped = await self._parts.reads.run(
                     functools.partial(self._arrivals.look, self._places, touched, loaded)
                 )
-                self._tell_skipped((Skipped(touched[0], Reason.TIMEOUT),) if skipped is None else skipped)
+                self._tell_skipped((Skipped(touched[0], Refusal.TIMEOUT),) if skipped is None else skipped)
         except BaseException:
             self._arrivals.stop()
             raise
