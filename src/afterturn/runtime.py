@@ -42,7 +42,8 @@ from afterturn.turn.tools import ToolParts
 
 logger = logging.getLogger("afterturn")
 
-SCRUB_AGAIN = 2.0
+# After which what the store would not take, or a reader still held, is tried again.
+TRY_AGAIN_AFTER = 2.0
 DRAIN_POLL = 0.02
 # Of the time for closing, so that turns which the store does not take can still go into files.
 RECORDING_SHARE = 0.7
@@ -128,46 +129,48 @@ class MemoryCore:
         self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
         self._housekeeping = Housekeeping(chosen, self._recorder, config, parts.clock, events)
         self._conversation_parts = ConversationParts(
-            self.loop,
-            store,
-            Recaller(chosen, self._embedding, parts.model or _default_model(config), config, parts.clock, events),
-            self._recorder,
-            self._supervisor,
-            parts.clock,
-            parts.ids,
-            config,
-            events,
-            self._errands(store),
-            self._standing(store),
+            loop=self.loop,
+            store=store,
+            recaller=Recaller(
+                chosen, self._embedding, parts.model or _default_model(config), config, parts.clock, events
+            ),
+            recorder=self._recorder,
+            supervisor=self._supervisor,
+            clock=parts.clock,
+            ids=parts.ids,
+            config=config,
+            events=events,
+            errands=self._errands(store),
+            standing=self._standing(store),
         )
         self._space_parts = SpaceParts(
-            chosen,
-            self._gate,
-            parts.clock,
-            parts.ids,
-            config,
-            events,
-            self._embedding,
-            self.tenant,
-            self._jobs.wake,
-            self._on_forget,
-            self._out_of_reach,
+            store=chosen,
+            gate=self._gate,
+            clock=parts.clock,
+            ids=parts.ids,
+            config=config,
+            events=events,
+            embedding=self._embedding,
+            tenant=self.tenant,
+            on_write=self._jobs.wake,
+            on_forget=self._on_forget,
+            out_of_reach=self._out_of_reach,
         )
         self._connected = store is not None
 
     def _standing(self, store: Store | None) -> StandingParts:
         parts, config = self._parts, self.config
         return StandingParts(
-            self.loop,
-            store,
-            FileReads(self._reads, parts.clock),
-            self._supervisor,
-            parts.clock,
-            parts.ids,
-            config,
-            self._events,
-            self._embedding,
-            str(config_folder()),
+            loop=self.loop,
+            store=store,
+            reads=FileReads(self._reads, parts.clock),
+            supervisor=self._supervisor,
+            clock=parts.clock,
+            ids=parts.ids,
+            config=config,
+            events=self._events,
+            embedding=self._embedding,
+            folder=str(config_folder()),
         )
 
     def _errands(self, store: Store | None) -> Errands:
@@ -332,7 +335,7 @@ class MemoryCore:
                 await self._embedding.warm_up(self.config.index_bytes_max, self._parts.clock.now())
             except StoreError as error:
                 logger.warning("vectors have to wait, the store can not be written: %s", error)
-                await asyncio.sleep(SCRUB_AGAIN)
+                await asyncio.sleep(TRY_AGAIN_AFTER)
             else:
                 self._jobs.wake()
                 return
@@ -343,13 +346,13 @@ class MemoryCore:
                 await self._jobs.run()
             except StoreError as error:
                 logger.warning("jobs pause, the store can not be written: %s", error)
-                await asyncio.sleep(SCRUB_AGAIN)
+                await asyncio.sleep(TRY_AGAIN_AFTER)
 
     async def _scrub(self, job: Job) -> Commit:
         """Finishes a `forget` whose bytes a reader still held."""
         if await self._chosen().scrub():
             return lambda unit: None
-        at = self._parts.clock.now() + SCRUB_AGAIN
+        at = self._parts.clock.now() + TRY_AGAIN_AFTER
         later = new_job(JobKind.SCRUB, self._parts.ids.new(), job.tenant, job.space, at)
         return lambda unit: unit.jobs.add(later)
 
