@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from afterturn.base.errors import Conflict
+from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id
 from afterturn.base.ports import Unit
 from afterturn.base.types import (
@@ -18,13 +19,13 @@ from afterturn.base.types import (
     new_job,
 )
 from afterturn.space.parts import SpaceParts
-from afterturn.space.questions import check_limit
+from afterturn.space.questions import LIMIT_MAX
 
 _PROPOSED = Filter(statuses=(Status.PROPOSED,))
 
 
 async def list_proposals(parts: SpaceParts, space: str, *, limit: int, before: str | None) -> list[Entry]:
-    count, last = check_limit(limit), None if before is None else check_id(before)
+    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
     scope = Scope(parts.tenant, (space,))
     return await parts.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
 

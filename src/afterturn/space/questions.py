@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from afterturn.base.errors import InvalidInput
+from afterturn.base.limits import is_whole
 from afterturn.base.names import check_member, check_name
 from afterturn.base.types import Filter, Kind, Lane, Scalar, Selector, Status, Target
 
@@ -18,17 +19,10 @@ VERSION_MAX = 2**63 - 1
 E = TypeVar("E", bound=StrEnum)
 
 
-def check_limit(limit: object) -> int:
-    if not _is_whole(limit, LIMIT_MAX):
-        raise InvalidInput(f"The limit is {_shown(limit)}. Use a whole number from 1 to {LIMIT_MAX}.")
-    assert isinstance(limit, int)
-    return limit
-
-
 def check_version(version: object) -> int | None:
     if version is None:
         return None
-    if not _is_whole(version, VERSION_MAX):
+    if not is_whole(version, VERSION_MAX):
         raise InvalidInput(f"The version is {_shown(version)}. Use a whole number from 1 on.")
     assert isinstance(version, int)
     return version
@@ -123,10 +117,6 @@ def _member(value: object, kind: type[E], what: str) -> E:
     if not isinstance(value, str) or value not in list(kind):
         raise InvalidInput(f"{_shown(value)} is no {what}. Use one of: {', '.join(kind)}.")
     return kind(value)
-
-
-def _is_whole(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 def _shown(value: object) -> str:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Unpack
 
 from afterturn.base.errors import InvalidInput
+from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
 from afterturn.base.turns import ConversationKey
@@ -42,10 +43,10 @@ from afterturn.space.export import every_conversation, export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
+    LIMIT_MAX,
     check_conversation,
     check_filter,
     check_lanes,
-    check_limit,
     check_selector,
     check_version,
 )
@@ -120,7 +121,7 @@ class SpaceCore:
 
         A filter's numbers are equal as numbers are: 1 finds 1.0, but not True.
         """
-        count, narrowed = check_limit(limit), check_filter(filter)
+        count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
         last = None if before is None else check_id(before)
         return await self._parts.store.read(
             lambda unit: unit.memories.page(self._scope, narrowed, limit=count, before=last)
@@ -137,7 +138,7 @@ class SpaceCore:
 
     async def operations(self, *, limit: int = 50) -> Sequence[Operation]:
         """What was done in this space, newest first."""
-        count = check_limit(limit)
+        count = check_limit(limit, LIMIT_MAX)
         return await self._parts.store.read(lambda unit: unit.operations.page(self._scope, limit=count))
 
     async def undo(self, target: str) -> Undone:
@@ -200,7 +201,7 @@ class SpaceCore:
             scope=self._scope,
             conversation=check_conversation(conversation),
             lanes=check_lanes(lanes),
-            limit=check_limit(limit),
+            limit=check_limit(limit, LIMIT_MAX),
             score_min=self._parts.config.recall_score_min,
             filter=check_filter(filter),
             now=self._parts.clock.now(),
@@ -213,14 +214,14 @@ class SpaceCore:
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""
-        count, named = check_limit(limit), check_conversation(conversation)
+        count, named = check_limit(limit, LIMIT_MAX), check_conversation(conversation)
         return await self._parts.store.read(
             lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
         )
 
     async def conversations(self, *, limit: int = 50, turn: str | None = None) -> Sequence[str]:
         """Their ids, newest activity first; with `turn`, of those that have a turn of that id."""
-        count, named = check_limit(limit), None if turn is None else check_name(turn, "turn id")
+        count, named = check_limit(limit, LIMIT_MAX), None if turn is None else check_name(turn, "turn id")
 
         def work(unit: Unit) -> list[str]:
             if named is not None:
