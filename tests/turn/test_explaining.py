@@ -6,8 +6,8 @@ from staged import Stage, learn, learn_herbs, settled
 
 import afterturn
 from afterturn.base.errors import InvalidInput, InvalidName, NotFound
+from afterturn.base.turns import Why
 from afterturn.recall.explain import Explained
-from afterturn.recall.reasons import Why
 from afterturn.testing.clock import ManualClock
 from afterturn.turn.explaining import TracedRecall, TracedTurn
 

@@ -12,7 +12,7 @@ from spoken import Message, answer, assistant, call, user
 from staged import Stage, learn, learn_herbs, letters, settled
 
 import afterturn
-from afterturn.base.errors import ConfigError, NotFound, StoreUnavailable
+from afterturn.base.errors import ConfigError, InvalidInput, NotFound, StoreUnavailable
 from afterturn.testing import ScriptedModel
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
@@ -351,3 +351,10 @@ class Scene:
 
     def _said(self, *lengths: int) -> str:
         return " ".join(self._chance.choice(WORDS) for _ in range(self._chance.choice(lengths)))
+
+
+async def test_replaying_no_turn_in_particular_is_refused(stage: Stage) -> None:
+    """H3: with what to pass."""
+    async with stage.open() as memory:
+        with pytest.raises(InvalidInput, match='its number from 1 on, or "last"'):
+            await memory.conversation("c", user="ada").replay(None)  # type: ignore[arg-type]

@@ -102,9 +102,37 @@ class BlockRow:
     in_sight: bool = True
 
 
+class Why(StrEnum):
+    """What became of a memory in a recall. The first six are decided when it is asked, the others are looked up later.
+
+    `rank`: more was found than is weighed; `unfound`: it matches now, and nothing tells why it did not then.
+    """
+
+    SHOWN = "shown"
+    FLOOR = "floor"
+    BUDGET = "budget"
+    RESTATED = "restated"
+    VISIBLE = "visible"
+    STALE = "stale"
+    NOT_HANDED_OVER = "not_handed_over"
+    EXCLUDED = "excluded"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    PROPOSED = "proposed"
+    QUARANTINED = "quarantined"
+    UNDONE = "undone"
+    SCOPE = "scope"
+    RANK = "rank"
+    LATER = "later"
+    MISSING = "missing"
+    UNRELATED = "unrelated"
+    UNFOUND = "unfound"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One entry that a recall weighed, by reference, and what became of it: `shown`, or why it was left out."""
+    """One entry that a recall weighed, by reference, and what became of it; None where nothing was decided."""
 
     ref: str
     space: str
@@ -112,7 +140,7 @@ class Candidate:
     score: float
     lexical: float
     similarity: float | None
-    decision: str = ""
+    decision: Why | None = None
 
 
 @dataclass(frozen=True, slots=True)

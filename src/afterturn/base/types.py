@@ -191,9 +191,12 @@ class Entry:
 
     def holds(self, at: float) -> bool:
         """Whether it may be recalled at that time (L7)."""
+        return self.status is Status.ACTIVE and self.is_valid(at)
+
+    def is_valid(self, at: float) -> bool:
+        """In force and not expired at that time, whatever its status is now."""
         return (
-            self.status is Status.ACTIVE
-            and (self.expires_at is None or self.expires_at > at)
+            (self.expires_at is None or self.expires_at > at)
             and (self.valid_from is None or self.valid_from <= at)
             and (self.valid_to is None or self.valid_to > at)
         )

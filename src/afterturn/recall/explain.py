@@ -12,7 +12,7 @@ from functools import cached_property
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
-from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow
+from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow, Why
 from afterturn.base.types import (
     Entry,
     Extent,
@@ -29,7 +29,7 @@ from afterturn.base.types import (
 )
 from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_space, weigh_terms
 from afterturn.recall.ranking import fuse
-from afterturn.recall.reasons import Why, say
+from afterturn.recall.reasons import say
 from afterturn.recall.restated import collapse
 from afterturn.recall.window import best_window
 
@@ -130,7 +130,7 @@ class Explainer:
         return found
 
     def _decided(self, candidate: Candidate, entry: Entry) -> Explained:
-        why = Why(candidate.decision) if candidate.decision else Why.NOT_HANDED_OVER
+        why = candidate.decision or Why.NOT_HANDED_OVER
         by = self._said_by.get(candidate.ref, "") if why is Why.RESTATED else ""
         if why is Why.STALE and entry.status is not Status.ACTIVE:
             why = _BY_STATUS[entry.status]
@@ -204,7 +204,7 @@ class Explainer:
 
     def _held(self, entry: Entry) -> Why | None:
         """What kept it out of the query itself."""
-        if not _is_valid(entry, self._row.asked_at):
+        if not entry.is_valid(self._row.asked_at):
             return Why.EXPIRED
         if entry.kind is Kind.RECORD and entry.origin is Origin.TOOL:
             return Why.SCOPE
@@ -256,7 +256,7 @@ class Explainer:
             entry = None
         if entry is None:
             raise NotFound(
-                f"There is no memory {entry_id} in {searched}. If it is in another space, name that with --look-in."
+                f"There is no memory {entry_id} in {searched}. If it is in another space, name that in `look_in=`."
             )
         reason = say(Why.SCOPE, self._row, by=entry.space)
         return Explained(entry.ref, entry.space, self._lane(entry), Why.SCOPE, reason)
@@ -313,8 +313,3 @@ def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[E
     """What was shown, and what was not."""
     told = list(explained)
     return [one for one in told if one.why is Why.SHOWN], [one for one in told if one.why is not Why.SHOWN]
-
-
-def _is_valid(entry: Entry, at: float) -> bool:
-    ended = any(end is not None and end <= at for end in (entry.expires_at, entry.valid_to))
-    return not ended and (entry.valid_from is None or entry.valid_from <= at)

@@ -2,38 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-from afterturn.base.turns import Cause, Outcome, Point, RecallRow
-
-
-class Why(StrEnum):
-    """What became of a memory in a recall. The first six are decided when it is asked, the others are looked up later.
-
-    `rank`: more was found than is weighed; `unfound`: it matches now, and nothing tells why it did not then.
-    """
-
-    SHOWN = "shown"
-    FLOOR = "floor"
-    BUDGET = "budget"
-    RESTATED = "restated"
-    VISIBLE = "visible"
-    STALE = "stale"
-    NOT_HANDED_OVER = "not_handed_over"
-    EXCLUDED = "excluded"
-    SUPERSEDED = "superseded"
-    DELETED = "deleted"
-    EXPIRED = "expired"
-    PROPOSED = "proposed"
-    QUARANTINED = "quarantined"
-    UNDONE = "undone"
-    SCOPE = "scope"
-    RANK = "rank"
-    LATER = "later"
-    MISSING = "missing"
-    UNRELATED = "unrelated"
-    UNFOUND = "unfound"
-
+from afterturn.base.turns import Cause, Outcome, Point, RecallRow, Why
 
 _SENTENCES = {
     Why.SHOWN: "it was handed over",

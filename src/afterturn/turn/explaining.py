@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.tokens import estimate_tokens
-from afterturn.base.turns import BlockRow, Candidate, ConversationKey, RecallRow, TurnRow
+from afterturn.base.turns import BlockRow, Candidate, ConversationKey, RecallRow, TurnRow, Why
 from afterturn.recall.explain import Explained, Explainer, shown_first
-from afterturn.recall.reasons import Why, fate
+from afterturn.recall.reasons import fate
 
 LAST = "last"
 TURNS_MAX = 10_000
@@ -159,7 +159,7 @@ def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) 
 
 
 def _is_shown(candidate: Candidate) -> bool:
-    return candidate.decision == Why.SHOWN
+    return candidate.decision is Why.SHOWN
 
 
 def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: RecallRow, block: str) -> TracedRecall:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterturn.base.errors import InvalidInput, StoreUnavailable
+from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Store
 from afterturn.base.turns import ConversationKey
@@ -26,7 +27,7 @@ class Lookback:
 
         With all that was left out, and why. NotFound when there is no such turn.
         """
-        wanted, count = _check_turn(turn), _check_limit(limit)
+        wanted, count = _check_turn(turn), check_limit(limit, TURNS_MAX)
         return await self._store().read(lambda unit: trace(unit, self.key, wanted, limit=count))
 
     async def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[Answer]:
@@ -46,9 +47,9 @@ class Lookback:
 
         ConfigError for settings that can not be replayed. NotFound when there is no such turn.
         """
-        wanted, others = _check_turn(turn), dict(changes or {})
-        check_changes(others)
-        assert wanted is not None
+        wanted, others = _check_turn(turn), check_changes(changes or {})
+        if wanted is None:
+            raise InvalidInput('No turn was named. Pass its id, its number from 1 on, or "last".')
         return await self._store().read(lambda unit: replay(unit, self.key, wanted, others))
 
     def _store(self) -> Store:
@@ -61,9 +62,3 @@ def _check_turn(turn: str | int | None) -> str | int | None:
     if turn is None or (isinstance(turn, int) and not isinstance(turn, bool)):
         return turn
     return check_name(turn, "turn")
-
-
-def _check_limit(limit: int) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= TURNS_MAX:
-        raise InvalidInput(f"The limit is {repr(limit)[:60]}. Use a whole number from 1 to {TURNS_MAX}.")
-    return limit

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from afterturn.base.config import KEYS, SHAPING, Config
 from afterturn.base.errors import ConfigError
 from afterturn.base.ports import Unit
-from afterturn.base.turns import BlockRow, ConversationKey, Outcome, Phase, RecallRow
+from afterturn.base.turns import BlockRow, ConversationKey, Outcome, Phase, RecallRow, Why
 from afterturn.base.types import Hit, Scalar
 from afterturn.context.block import Block
 from afterturn.recall.ranking import in_order
@@ -19,18 +19,17 @@ from afterturn.recall.restated import collapse
 from afterturn.turn.explaining import find_turns
 from afterturn.turn.place import Place
 from afterturn.turn.preparing import compose, hits_of
-from afterturn.turn.tracing import BUDGET, SHOWN, STALE, VISIBLE
 
-_OFFERED = (SHOWN, BUDGET)
+_OFFERED = (Why.SHOWN, Why.BUDGET)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """One block of a turn, rendered again. `identical`: to the byte, by the hash of what was injected.
 
-    A blank `hash`: nothing was handed over, though something was found. `reason` says why it can't be the same, such as
-    that a memory in it was forgotten; then `stored` is blank. `changed` is the block under other settings, None when
-    none were given; blank where there would be none.
+    A blank `hash`: nothing was handed over, though something was found. `stored` is what was injected, blank once
+    something in it was forgotten; `reason` says why it can't be the same, blank where it is. `changed` is the block
+    under other settings, None when none were given; blank where there would be none.
     """
 
     hash: str
@@ -60,22 +59,22 @@ class Replay:
         return all(block.identical for block in self.blocks)
 
 
-def check_changes(changes: Mapping[str, object]) -> Config:
-    """Settings with those changes. ConfigError for what shapes no block: it would have found other memories."""
+def check_changes(changes: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The changes as settings have them. ConfigError for what shapes no block: it would have found other memories."""
     for name in changes:
         if name in KEYS and name not in SHAPING:
             raise ConfigError(f"{name!r} can not be replayed: only what was found is chosen from. {_REPLAYABLE}")
         if name not in KEYS:
             raise ConfigError(f"{name!r} is no setting. {_REPLAYABLE}")
-    return Config(**changes)  # type: ignore[arg-type]  # checked by Config itself, which names what is wrong
+    config = Config(**changes)  # type: ignore[arg-type]  # checked by Config itself, which names what is wrong
+    return {name: getattr(config, name) for name in changes}
 
 
 _REPLAYABLE = f"These can: {', '.join(SHAPING)}."
 
 
 def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping[str, Scalar]) -> Replay:
-    """NotFound when there is no such turn; ConfigError when a change can not be replayed."""
-    checked = check_changes(changes)
+    """`changes` were checked by `check_changes`. NotFound when there is no such turn."""
     ((number, turn),) = find_turns(unit, key, wanted)
     rows = unit.recalls.page(key, turn=turn.id)
     handed_over = [row for row in rows if row.block and row.delivered_in == turn.id]
@@ -84,7 +83,6 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
         [row for row in handed_over if row.block == name] for name in dict.fromkeys(row.block for row in handed_over)
     ]
     groups += [[row] for row in rows if _came_to_nothing(row)]
-    wanted_settings = {name: getattr(checked, name) for name in changes}
     replayed = {row.block for row in handed_over}
     others = [block for block in blocks.values() if block.turn == turn.id and block.hash not in replayed]
     return Replay(
@@ -93,9 +91,9 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
         number=number,
         turn=turn.id,
         settings={name: row.settings[name] for row in rows[-1:] for name in SHAPING if name in row.settings},
-        changes=wanted_settings,
+        changes=changes,
         blocks=(
-            *(_replayed(unit, key, group, blocks.get(group[0].block), wanted_settings) for group in groups),
+            *(_replayed(unit, key, group, blocks.get(group[0].block), changes) for group in groups),
             *(_not_replayed(block) for block in others),
         ),
     )
@@ -150,7 +148,7 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, floor: Scalar) -> li
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(hits_of(unit, place, row.terms, offered))
     assert isinstance(floor, int | float)
-    found = [one for one in row.candidates if one.decision not in (VISIBLE, STALE) and one.score >= floor]
+    found = [one for one in row.candidates if one.decision not in (Why.VISIBLE, Why.STALE) and one.score >= floor]
     return collapse(in_order(hits_of(unit, place, row.terms, found)))[0]
 
 

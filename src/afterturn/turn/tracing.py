@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import SHAPING, Config
-from afterturn.base.turns import BlockRow, Candidate, Outcome, Phase, RecallRow
+from afterturn.base.turns import BlockRow, Candidate, Outcome, Phase, RecallRow, Why
 from afterturn.base.types import Hit, Scalar
 from afterturn.turn.handover import Offer
 from afterturn.turn.prefetch import PhaseRun
 from afterturn.turn.preparing import weighed_max
 
-SHOWN, FLOOR, BUDGET, RESTATED, VISIBLE = "shown", "floor", "budget", "restated", "visible"
 # Of what was carried: changed, deleted or come into sight before it could be handed over.
-STALE = "stale"
+STALE = Why.STALE
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +107,21 @@ def _judged(
     )
 
 
-def _left_out(run: PhaseRun, hit: Hit, config: Config) -> str:
+def _left_out(run: PhaseRun, hit: Hit, config: Config) -> Why:
     """Why it was not among what was to be handed over."""
     prepared = run.prefetch.prepared
     if prepared is not None and hit.entry.ref in prepared.restated:
-        return RESTATED
+        return Why.RESTATED
     if hit.score < config.recall_score_min:
-        return FLOOR
+        return Why.FLOOR
     return STALE
 
 
-def _handed_over(run: PhaseRun, hit: Hit, delivery: Delivery | None) -> str:
+def _handed_over(run: PhaseRun, hit: Hit, delivery: Delivery | None) -> Why | None:
     if delivery is not None:
         if hit.entry.ref in delivery.offer.block.refs:
-            return SHOWN
-        return VISIBLE if hit.entry.ref in delivery.offer.shown else BUDGET
-    if run.outcome is not Outcome.DELIVERED and run.reason in (BUDGET, "already_visible"):
-        return BUDGET if run.reason == BUDGET else VISIBLE
-    return ""
+            return Why.SHOWN
+        return Why.VISIBLE if hit.entry.ref in delivery.offer.shown else Why.BUDGET
+    if run.outcome is not Outcome.DELIVERED and run.reason in (Why.BUDGET, "already_visible"):
+        return Why.BUDGET if run.reason == Why.BUDGET else Why.VISIBLE
+    return None

@@ -6,7 +6,7 @@ from dataclasses import fields
 from itertools import chain
 from typing import Any
 
-from afterturn.base.turns import Candidate, CarriedRow, Cause, Outcome, Phase, RecallRow
+from afterturn.base.turns import Candidate, CarriedRow, Cause, Outcome, Phase, RecallRow, Why
 from afterturn.base.types import Lane
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.references import References
@@ -96,4 +96,7 @@ def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
 
 
 def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
-    return tuple(Candidate(row[0], row[1], Lane(row[2]), *row[3:]) for row in rows)
+    return tuple(
+        Candidate(ref, space, Lane(lane), score, lexical, similarity, Why(decision) if decision else None)
+        for ref, space, lane, score, lexical, similarity, decision in rows
+    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterturn.base.ports import Store
-from afterturn.base.turns import Candidate, Cause, ConversationKey, Outcome, Phase, Point, RecallRow
+from afterturn.base.turns import Candidate, Cause, ConversationKey, Outcome, Phase, Point, RecallRow, Why
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, forget_memory, update
 from afterturn.testing.drafts import operation
 
@@ -42,8 +42,8 @@ class TestRecalls:
         entry = (await add(store, "Ada keeps bees")).entry
         newer = await update(store, entry.id, "Ada keeps many bees")
         candidates = (
-            candidate(newer, score=0.75, similarity=0.25, decision="shown"),
-            candidate(entry, decision="floor"),
+            candidate(newer, score=0.75, similarity=0.25, decision=Why.SHOWN),
+            candidate(entry, decision=Why.FLOOR),
         )
         row = replace(_FULL, candidates=candidates)
         await _add(store, row)

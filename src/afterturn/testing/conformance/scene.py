@@ -5,7 +5,7 @@ from typing import Any
 
 from afterturn.base.ports import Store
 from afterturn.base.terms import terms
-from afterturn.base.turns import Candidate, ConversationKey
+from afterturn.base.turns import Candidate, ConversationKey, Why
 from afterturn.base.types import (
     Added,
     Draft,
@@ -100,7 +100,9 @@ async def key_of(store: Store, text: str) -> int:
     return next(match.key for match in await found(store, text) if match.entry.text == text)
 
 
-def candidate(entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: str = "") -> Candidate:
+def candidate(
+    entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: Why | None = None
+) -> Candidate:
     """As a recall weighs a statement."""
     return Candidate(entry.ref, entry.space, Lane.LONG_TERM, score, score / 2, similarity, decision)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from afterturn.base.errors import NotFound
 from afterturn.base.types import Event, Scalar
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import dim, note, one_line, print_table
@@ -76,7 +77,11 @@ def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int
 def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None, look_in: Sequence[str]) -> None:
     with invocation.memory() as memory:
         conversation = memory.conversation(name, owner=invocation.space_name())
-        answers = conversation.why(wanted, turn=turn, look_in=look_in)
+        try:
+            answers = conversation.why(wanted, turn=turn, look_in=look_in)
+        except NotFound:
+            note("A memory of another space is looked for with --look-in SPACE.")
+            raise
     if invocation.json:
         print_document({"memory": wanted, "answers": answers})
     else:
