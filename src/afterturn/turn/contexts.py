@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from afterturn.base.errors import AfterturnError, InvalidInput
+from afterturn.base.errors import AfterturnError
+from afterturn.base.limits import check_limit
 from afterturn.base.names import check_name
 from afterturn.base.ports import Unit
 from afterturn.base.types import Entry, Recollection, Scope
@@ -20,6 +21,7 @@ from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.preparing import QUESTION_CHARS_MAX, Asking, compose, prepare, question_for
+from afterturn.turn.recaller import ask
 from afterturn.turn.standing_parts import StandingParts
 
 logger = logging.getLogger("afterturn")
@@ -61,8 +63,7 @@ class Contexts:
 
     async def search(self, query: str, *, limit: int) -> Recollection:
         """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= LIMIT_MAX:
-            raise InvalidInput(f"The limit is {repr(limit)[:60]}. Use a whole number from 1 to {LIMIT_MAX}.")
+        count = check_limit(limit, LIMIT_MAX)
         text, place, store = check_text(query, "query")[:QUESTION_CHARS_MAX], self._place, self._parts.store
         if store is None:
             return Recollection(text, (), missing=("store",))
@@ -73,7 +74,7 @@ class Contexts:
             scope=Scope(place.tenant, place.reads),
             conversation=place.id,
             owner=place.owner,
-            limit=limit,
+            limit=count,
             score_min=self._parts.config.recall_score_min,
             now=asking.now,
             correlation=asking.correlation,
@@ -119,6 +120,4 @@ class Contexts:
 
     async def _asking(self, text: str) -> Asking:
         parts = self._parts
-        vector = await parts.embedding.query_vector(text) if parts.embedding else None
-        index = parts.embedding.index if parts.embedding else None
-        return Asking(parts.clock.now(), parts.ids.new(), vector, index)
+        return await ask(parts.embedding, text, now=parts.clock.now(), correlation=parts.ids.new())

@@ -42,19 +42,13 @@ class Recaller:
         """The fast phase, and the block that it makes together with what waits to be handed over already."""
         config = self.config
         async with asyncio.timeout(config.recall_timeout):
-            asking = await self._asking(question, correlation, now)
+            asking = await ask(self.embedding, question.text, now=now, correlation=correlation)
 
             def work(unit: Unit) -> tuple[Prepared, Block | None]:
                 prepared = prepare(unit, question, asking, config)
                 return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
 
             return await self.store.read(work)
-
-    async def _asking(self, question: Question, correlation: str, now: float) -> Asking:
-        embedding = self.embedding
-        if embedding is None:
-            return Asking(now, correlation)
-        return Asking(now, correlation, await embedding.query_vector(question.text), embedding.index)
 
     async def refine(self, question: Question, hits: Sequence[Hit]) -> list[Hit]:
         """What the model chooses of `hits`. Raises whatever is wrong with the model or its answer."""
@@ -81,3 +75,10 @@ class Recaller:
     def end_turn(self, state: TurnState) -> None:
         if self.embedding is not None:
             self.embedding.end_turn(state)
+
+
+async def ask(embedding: Embedding | None, text: str, *, now: float, correlation: str) -> Asking:
+    """By words alone where there is no embedder, or it is not ready yet."""
+    if embedding is None:
+        return Asking(now, correlation)
+    return Asking(now, correlation, await embedding.query_vector(text), embedding.index)
