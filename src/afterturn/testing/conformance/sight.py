@@ -65,6 +65,24 @@ class TestSight:
         await _put(store, block)
         assert await _blocks(store) == [block]
 
+    async def test_what_is_known_of_a_block_in_sight_is_all_of_it(self, store: Store) -> None:
+        """H6: so that it can be put back, and what it shows is excluded."""
+        added = await add(store, "Ada keeps bees")
+        block = replace(_BLOCK, refs=(added.entry.ref,))
+        await _put(store, block)
+        assert await _known(store) == [block]
+
+    async def test_what_is_known_of_a_block_out_of_sight_is_its_hash_and_size(self, store: Store) -> None:
+        """H7: its text and references are left where they are; asked in full, they come."""
+        added = await add(store, "Ada keeps bees")
+        block = replace(_BLOCK, refs=(added.entry.ref,), in_sight=True)
+        await _put(store, block)
+        await _put(store, replace(block, hash="still there"))
+        await _clear(store, at=20.0, still=("still there",))
+        gone = replace(block, in_sight=False)
+        assert await _known(store) == [replace(gone, text="", refs=()), replace(block, hash="still there")]
+        assert (await _blocks(store))[0] == gone
+
     async def test_clearing_takes_every_block_out_of_sight(self, store: Store) -> None:
         """H7: exclusions are cleared; the blocks are still known."""
         await _put(store, _BLOCK)
@@ -165,3 +183,7 @@ async def _put(store: Store, block: BlockRow, key: ConversationKey = TALK) -> No
 
 async def _blocks(store: Store, key: ConversationKey = TALK) -> list[BlockRow]:
     return await store.read(lambda unit: unit.conversations.blocks(key))
+
+
+async def _known(store: Store, key: ConversationKey = TALK) -> list[BlockRow]:
+    return await store.read(lambda unit: unit.conversations.known_blocks(key))
