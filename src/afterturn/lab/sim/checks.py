@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from afterturn.base.turns import Phase
 from afterturn.base.types import Entry, Event, Filter, Kind
 from afterturn.context.block import find_blocks
 from afterturn.lab.sim.process import Process
@@ -32,8 +31,9 @@ def check_recalls(processes: Sequence[Process]) -> list[str]:
         broken += [f"{process.name}: {what}" for what in _flights(process.events)]
         for event in () if process.killed else _named(process, "recall_started"):
             correlation = str(event.data["correlation"])
-            if ended[correlation, Phase.FAST] == 0 and correlation not in carried:
-                broken.append(f"R5: the recall {correlation} of {event.turn} has no outcome")
+            for phase in () if correlation in carried else process.phases:
+                if ended[correlation, phase] == 0:
+                    broken.append(f"R5: the {phase} phase of the recall {correlation} of {event.turn} has no outcome")
     if not any(process.killed for process in processes):
         broken += [f"R5 twice: {which} has {count} outcomes" for which, count in sorted(ended.items()) if count > 1]
     return broken + [f"R5: {which} ended and never began" for which in sorted(ended) if which[0] not in started]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from afterturn.base.config import Config
 from afterturn.base.loop import last_chance
 from afterturn.base.ports import ChatModel, Clock, Embedder, Store, Worker
+from afterturn.base.turns import Phase
 from afterturn.base.types import Event
 from afterturn.lab.sim.faults import Faults, FaultyStore
 from afterturn.lab.sim.loop import SimLoop, VirtualLoop
@@ -73,6 +74,11 @@ class Process:
     def troubles(self) -> list[str]:
         """What asyncio complained about, on any of its loops."""
         return [trouble for loop in self._loops for trouble in loop.troubles]
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Those that each of its recalls has."""
+        return tuple(Phase) if self._around.config.refined else (Phase.FAST,)
 
     def new_loop(self, name: str) -> VirtualLoop:
         """One of its hosts' loops."""
