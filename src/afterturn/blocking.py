@@ -110,8 +110,11 @@ class Turn(TurnVerbs):
 
     def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
         waiting = self._wait_at(messages, within, phase)
-        if waiting is not None and waiting[1] > 0 and not self._core.in_thread:
-            waiting[0].settled.wait_blocking(within=waiting[1])
+        clock = self._core.clock
+        deadline = clock.monotonic() + (waiting[1] if waiting is not None else 0.0)
+        while waiting is not None and not self._core.in_thread and (left := deadline - clock.monotonic()) > 0:
+            waiting[0].settled.wait_blocking(within=left)
+            waiting = self._replaced(waiting, phase)
 
     def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""

@@ -116,6 +116,7 @@ class Events:
             return
         try:
             self._on_event(event)
-        except (Exception, SystemExit, KeyboardInterrupt):
-            # The boundary: a host's handler must not break memory, nor end its thread.
+        except BaseException:
+            # The boundary: a host's handler must not break memory, nor end its thread. It awaits nothing, so whatever
+            # comes out of it is its own, a cancellation too.
             logger.exception("the event handler failed on %s", event.name)

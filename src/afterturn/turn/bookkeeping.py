@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, StoreError
+from afterturn.base.errors import AfterturnError, DeadlineExceeded, StoreError
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
 from afterturn.base.supervisor import Supervisor
@@ -55,8 +55,17 @@ class Bookkeeping:
             state.stored.settle(False)
 
     async def find_turn(self, turn_id: str) -> TurnRow | None:
+        """DeadlineExceeded when the store does not answer."""
         key = self.key
-        return await self.store.read(lambda unit: unit.conversations.find_turn(key, turn_id)) if self.store else None
+        if self.store is None:
+            return None
+        try:
+            async with asyncio.timeout(self.config.recall_timeout):
+                return await self.store.read(lambda unit: unit.conversations.find_turn(key, turn_id))
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"The store did not answer within {self.config.recall_timeout:g} seconds. Try again later."
+            ) from error
 
     def touch_turn(self, turn_id: str) -> None:
         """Somebody came back to it, so it is not idle."""

@@ -22,7 +22,7 @@ from afterturn.base.errors import (
     NotFound,
 )
 from afterturn.base.names import check_name
-from afterturn.base.ports import ChatModel
+from afterturn.base.ports import ChatModel, Clock
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point, TurnRow, TurnStatus
 from afterturn.context.block import block_hash
 from afterturn.context.compaction import Compacted, Reason, answer, ask, block_facts, summarise, untouched
@@ -86,6 +86,9 @@ class ConversationCore:
     ) -> TurnState:
         """Starts a turn and its recall. Does no I/O and parses nothing on the caller's path (R2)."""
         state = self._state(place, turn_id, speaker)
+        if (carried := self._epochs.recalls.at_hand(place)) is not None:
+            # For hosts that wait for nothing: their first point comes before anything could be read.
+            self.desk.open_for(state, carried)
         self._parts.loop.post(functools.partial(self._start, state, list(messages), recall=recall))
         return state
 
@@ -182,6 +185,10 @@ class ConversationCore:
     @property
     def config(self) -> Config:
         return self._parts.config
+
+    @property
+    def clock(self) -> Clock:
+        return self._parts.clock
 
     # On memory's loop: what a host without compaction asks for.
 

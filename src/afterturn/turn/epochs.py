@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from afterturn.base.errors import AfterturnError
+from afterturn.base.errors import AfterturnError, DeadlineExceeded
 from afterturn.base.terms import content_hash
 from afterturn.base.turns import BlockRow, Cause, ConversationKey, Outcome, Point
 from afterturn.base.types import Scalar
@@ -78,7 +78,7 @@ class Epochs:
         self.own(state)
         reading = await self._look(state, find_dialect([], state.place.dialect), [])
         self._take_in(state, reading)
-        state.texts = _written_in(reading.blocks.values(), state.id)
+        state.texts = self.sight.written_in(state.id)
         self.recalls.offer(state)
         state.first.let_go()
 
@@ -110,10 +110,12 @@ class Epochs:
             return
         prefetch = state.first
         try:
-            reading = await self._look(state, state.dialect, messages)
+            reading = await self._look(state, state.dialect, messages, turn=state.id)
         except AfterturnError as error:
             self._unread(state, error)
             return
+        if state.began:
+            reading = reading.without_dropped()
         self._take_in(state, reading)
         state.opening = None
         if reading.said is not None:
@@ -154,19 +156,29 @@ class Epochs:
             _begin_at(state, messages, *said)
         return said[1] if said is not None else None
 
-    async def _look(self, state: TurnState, dialect: Dialect | None, messages: list[object]) -> Reading:
+    async def _look(
+        self, state: TurnState, dialect: Dialect | None, messages: list[object], *, turn: str = ""
+    ) -> Reading:
         """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
         assert self._parts.store is not None
         assert dialect is not None
         await self._books.cleared()
         place, config = state.place, self._parts.config
         carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
-        shown = Shown(dialect, messages, dict(self.sight.blocks), self._parts.clock.now(), carried)
-        return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
+        shown = Shown(dialect, messages, dict(self.sight.blocks), self._parts.clock.now(), carried, turn)
+        try:
+            async with asyncio.timeout(config.recall_timeout):
+                return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"The store did not answer within {config.recall_timeout:g} seconds. The turn goes on without it."
+            ) from error
 
     def _take_in(self, state: TurnState, reading: Reading) -> None:
         self.sight.learn(reading.blocks.values())
-        state.forgets, state.ledger = reading.forgets, reading.ledger
+        # What was handed over before this was read is not in the list that was read.
+        state.ledger = reading.ledger.with_blocks(row for row in state.blocks if row.hash not in reading.places)
+        state.forgets = reading.forgets
         if state.carried is not None:
             for run in state.carried.runs:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
@@ -337,7 +349,10 @@ class Epochs:
             self.recalls.stop(prefetch, Outcome.SUPERSEDED, "compaction")
         prefetch = self.new_prefetch(Cause.COMPACTION, state.id, epoch=epoch)
         state.prefetches.append(prefetch)
-        fresh = replace(question, ledger=replace(state.ledger, refs=state.ledger.refs | self.recalls.in_hand(state)))
+        # What a host has as text stays in every prompt of the turn, whatever was compacted (H8).
+        written = frozenset(ref for row in state.blocks if row.point == Point.PROMPT for ref in row.refs)
+        seen = state.ledger.refs | self.recalls.in_hand(state) | written
+        fresh = replace(question, ledger=replace(state.ledger, refs=seen))
         prefetch.task = self._parts.supervisor.start(
             self.recalls.run(state, prefetch, fresh), f"recall after a compaction in turn {state.id}"
         )
@@ -366,9 +381,11 @@ class Epochs:
 
     def drop_recalls(self, space: str) -> None:
         """What was recalled from a space before something was forgotten there is not handed over any more (M2)."""
+        carried, current = self.recalls.carried, self.current
+        if space != self._key.space and (current is None or space not in current.place.reads):
+            return
         self._typing.drop("forgotten")
         self.sight.drop_texts()
-        carried, current = self.recalls.carried, self.current
         if carried is not None and carried.question is not None and space in carried.question.place.reads:
             self.recalls.drop_carried("forgotten")
         if current is not None and space in current.place.reads:
@@ -386,9 +403,3 @@ class Epochs:
 def _begin_at(state: TurnState, messages: Sequence[object], at: int, said: str) -> None:
     """Where the turn begins in the host's list, by place, by object and by content: hosts rebuild theirs."""
     state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
-
-
-def _written_in(blocks: Iterable[BlockRow], turn: str) -> list[str]:
-    """What a turn has given to a host that writes its prompt itself, in its order (H8): context files come first."""
-    rows = [row for row in blocks if row.turn == turn and row.point == Point.PROMPT and row.text]
-    return [row.text for row in sorted(rows, key=lambda row: (row.injected_at, bool(row.refs)))]

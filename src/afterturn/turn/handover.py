@@ -68,9 +68,13 @@ class Desk:
         self._owner: object = None
         self._offer: Offer | None = None
 
-    def open_for(self, owner: object) -> None:
+    def open_for(self, owner: object, offer: Offer | None = None) -> None:
+        """From now on it is this turn's, with `offer` on it at once unless somebody has taken part of that."""
         with self._lock:
-            self._owner, self._offer = owner, None
+            if owner is self._owner:
+                return
+            taken = offer is not None and any(run.consumed for run in offer.runs)
+            self._owner, self._offer = owner, None if taken else offer
 
     def put(self, owner: object, offer: Offer | None) -> bool:
         """Replaces what lies there. False when that is no longer true: a phase was claimed, or the turn has changed."""

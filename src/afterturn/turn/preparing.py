@@ -24,7 +24,7 @@ from afterturn.recall.lanes import RecallRequest, VectorSearch, recall
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
 from afterturn.turn.place import Place
-from afterturn.turn.rebuilding import missing_from, survey
+from afterturn.turn.rebuilding import Trail, missing_from, survey
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,11 +39,16 @@ QUESTION_CHARS_MAX = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is recalled for: the user's words, who asks, and what the model sees already."""
+    """What is recalled for: the user's words, who asks, and what the model sees already.
+
+    What was `recalled` before is looked at again when more than so many `forgets` are counted by now.
+    """
 
     text: str
     place: Place
     ledger: Ledger
+    forgets: int | None = None
+    recalled: tuple[Hit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Reading:
 
     `said` is None when the latest user message has no text, `question` when there is nothing to recall for; `forgets`
     counts them; `places` tells where our blocks stand, by hash; `dropped` are blocks that the host left out while it
-    rebuilt its prompt, and that go back; `lost` those that went with the messages they stood after.
+    rebuilt its prompt, and that go back; `lost` those that went with the messages they stood after; `trail` leads to
+    the list's end.
     """
 
     blocks: Mapping[str, BlockRow]
@@ -63,15 +69,32 @@ class Reading:
     places: Mapping[str, int] = field(default_factory=dict)
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
+    trail: Trail | None = None
     carried: CarriedRow | None = None
     carried_hits: tuple[Hit, ...] = ()
+
+    def without_dropped(self) -> Reading:
+        """For a host that has called its model already: what it left out stays out, and may come again (H3)."""
+        if not self.dropped:
+            return self
+        shown = [self.blocks[name] for name in self.places]
+        unseen = frozenset(ref for row in self.dropped for ref in row.refs).difference(*(row.refs for row in shown))
+        ledger = replace(
+            self.ledger,
+            refs=self.ledger.refs - unseen,
+            size_bytes=self.ledger.size_bytes - sum(row.size_bytes for row in self.dropped),
+        )
+        question = self.question
+        if question is not None:
+            question = replace(question, ledger=replace(ledger, refs=question.ledger.refs - unseen))
+        return replace(self, ledger=ledger, question=question, dropped=(), lost=(*self.lost, *self.dropped))
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A host's messages, and the blocks of ours that may be among them but not in the store yet.
 
-    `carried` is what an earlier turn left; None: look in the store.
+    `carried` is what an earlier turn left; None: look in the store. Blocks of `turn` came after the messages were read.
     """
 
     dialect: Dialect
@@ -79,6 +102,7 @@ class Shown:
     blocks: Mapping[str, BlockRow]
     now: float
     carried: tuple[Hit, ...] | None = None
+    turn: str = ""
 
 
 def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading:
@@ -99,6 +123,7 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
         places=seen.places,
         dropped=seen.dropped,
         lost=seen.lost,
+        trail=seen.trail,
         carried=carried,
         carried_hits=hits,
     )
@@ -141,6 +166,7 @@ class _Sight:
     places: Mapping[str, int] = field(default_factory=dict)
     dropped: tuple[BlockRow, ...] = ()
     lost: tuple[BlockRow, ...] = ()
+    trail: Trail | None = None
 
 
 def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) -> _Sight:
@@ -148,16 +174,15 @@ def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) 
     if place.is_hidden:
         compacted_at = unit.conversations.state(place.key).compacted_at
         return _Sight(hidden_ledger(seen, blocks.values(), compacted_at=compacted_at))
-    if not blocks:
-        return _Sight(read_ledger(seen, ()))
     found = survey(shown.dialect, shown.messages, blocks)
     if any(not blocks[name].in_sight for name in found.blocks):
         # Told gone, and shown all the same: a host kept a part of its history, or took up an old one.
         full = (row for row in unit.conversations.blocks(place.key) if row.hash in found.blocks)
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
-    dropped, lost = missing_from(found, in_place(blocks.values()))
+    expected = in_place(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
+    dropped, lost = missing_from(found, expected)
     ledger = read_ledger(seen, blocks.values()).with_blocks(dropped)
-    return _Sight(ledger, found.blocks, tuple(dropped), tuple(lost))
+    return _Sight(ledger, found.blocks, tuple(dropped), tuple(lost), found.trail)
 
 
 def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
@@ -176,6 +201,26 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a forget, in whatever process, has left of a turn: its count, our blocks as the store has them now, and the
+    references of what was recalled and is gone (M2)."""
+
+    forgets: int
+    blocks: tuple[BlockRow, ...]
+    gone: frozenset[str]
+
+
+def aftermath(unit: Unit, place: Place, since: int, recalled: Iterable[Hit]) -> Aftermath | None:
+    """None when nothing was forgotten since."""
+    forgets = unit.operations.forgets(place.tenant, place.writes)
+    if forgets <= since:
+        return None
+    scope = Scope(place.tenant, place.reads)
+    gone = frozenset(hit.entry.ref for hit in recalled if _find_version(unit, scope, hit.entry.ref) is None)
+    return Aftermath(forgets, tuple(unit.conversations.known_blocks(place.key)), gone)
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """What a recall came to. `hits` are worth handing over, best first; `found` is all that was weighed.
 
@@ -187,6 +232,7 @@ class Prepared:
     hits: tuple[Hit, ...]
     restated: Mapping[str, str]
     exhausted: bool = False
+    aftermath: Aftermath | None = None
 
 
 def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> Prepared:

@@ -6,6 +6,7 @@ Imports neither asyncio nor numpy.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,11 +25,12 @@ _SPOKEN = frozenset(["user", "assistant", "tool"])
 class Survey:
     """Where things stand in a host's list: our blocks by hash, and the places that anchors name.
 
-    `is_whole`: all of it was looked at.
+    `trail` leads to its end; `is_whole`: all of it was looked at.
     """
 
     blocks: Mapping[str, int]
     anchors: Mapping[str, int]
+    trail: Trail
     is_whole: bool = True
 
 
@@ -37,32 +39,62 @@ def survey(dialect: Dialect, messages: Sequence[object], known: Collection[str])
     first = max(0, len(messages) - _LOOKED_AT)
     blocks: dict[str, int] = {}
     anchors: dict[str, int] = {}
-    chain: tuple[str, ...] = ()
+    trail = Trail(first)
     for at in range(first, len(messages)):
         element = dialect.read(messages[at])
-        if element is None:
-            continue
-        blocks.update((found, at) for found in _ours(element, known))
-        name = _name(element, known)
-        if name:
-            chain = (*chain, name)[-_CHAIN:]
-        if chain:
+        trail.step(messages[at], element, known)
+        if element is not None:
+            blocks.update((found, at) for found in _ours(element, known))
+        if trail.anchor:
             # A block of ours belongs to its anchor: what is put back goes behind those that are there.
-            anchors[_anchor(chain)] = at
-    return Survey(blocks, anchors, is_whole=first == 0)
+            anchors[trail.anchor] = at
+    return Survey(blocks, anchors, trail, is_whole=first == 0)
 
 
-def anchor_at(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> str:
-    """Names the end of the list, as a place that can be found again; blank when nothing was said in it."""
-    chain: list[str] = []
-    for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _LOOKED_AT), -1):
-        element = dialect.read(messages[at])
+def anchor_at(dialect: Dialect, messages: Sequence[object], known: Collection[str], earlier: Trail | None) -> str:
+    """Names the end of the list, as a place that can be found again; blank when nothing was said in it.
+
+    `earlier` was followed through its beginning already.
+    """
+    trail = Trail(max(0, len(messages) - _LOOKED_AT))
+    if earlier is not None and earlier.leads_into(messages):
+        trail = earlier.copy()
+    for at in range(trail.length, len(messages)):
+        trail.step(messages[at], dialect.read(messages[at]), known)
+    return trail.anchor
+
+
+class Trail:
+    """Names the place after each message by the last few, and by how often these were said one after the other."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.anchor = ""
+        self._last: object = None
+        self._chain: tuple[str, ...] = ()
+        self._times: Counter[str] = Counter()
+
+    def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
+        self.length += 1
+        self._last = message
         name = _name(element, known) if element is not None else ""
-        if name:
-            chain.insert(0, name)
-            if len(chain) == _CHAIN:
-                break
-    return _anchor(tuple(chain)) if chain else ""
+        if not name:
+            return
+        self._chain = (*self._chain, name)[-_CHAIN:]
+        said = _digest("\n".join(self._chain))
+        times = self._times[said]
+        self._times[said] += 1
+        self.anchor = f"{said}#{times}" if times else said
+
+    def leads_into(self, messages: Sequence[object]) -> bool:
+        """Whether the list, as a glance tells, has only grown since."""
+        return 0 < self.length <= len(messages) and messages[self.length - 1] is self._last
+
+    def copy(self) -> Trail:
+        other = Trail(self.length)
+        other.anchor, other._last, other._chain = self.anchor, self._last, self._chain
+        other._times = self._times.copy()
+        return other
 
 
 def missing_from(found: Survey, rows: Sequence[BlockRow]) -> tuple[list[BlockRow], list[BlockRow]]:
@@ -101,10 +133,6 @@ def _name(element: Element, known: Collection[str]) -> str:
         if one.role in _SPOKEN and said.strip():
             names.append(f"{one.role}:{_digest(said.strip())}")
     return "|".join(names)
-
-
-def _anchor(chain: tuple[str, ...]) -> str:
-    return _digest("\n".join(chain))
 
 
 def _digest(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
@@ -17,7 +17,7 @@ from afterturn.context.block import Block
 from afterturn.context.neutral import neutralise
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.selector import select
-from afterturn.turn.preparing import Asking, Prepared, Question, compose, prepare
+from afterturn.turn.preparing import Asking, Prepared, Question, aftermath, compose, prepare
 from afterturn.turn.state import TurnState
 
 
@@ -46,6 +46,9 @@ class Recaller:
 
             def work(unit: Unit) -> tuple[Prepared, Block | None]:
                 prepared = prepare(unit, question, asking, config)
+                if question.forgets is not None:
+                    after = aftermath(unit, question.place, question.forgets, (*waiting, *question.recalled))
+                    prepared = replace(prepared, aftermath=after)
                 return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
 
             return await self.store.read(work)

@@ -13,8 +13,9 @@ from afterturn.base.types import Hit, Lane
 from afterturn.context.block import Block
 from afterturn.turn.bookkeeping import Bookkeeping
 from afterturn.turn.handover import Desk, Offer
+from afterturn.turn.place import Place
 from afterturn.turn.prefetch import PhaseRun, Prefetch, Stage
-from afterturn.turn.preparing import Prepared, Question, compose
+from afterturn.turn.preparing import Aftermath, Prepared, Question, compose
 from afterturn.turn.recaller import Recaller
 from afterturn.turn.sight import Sight
 from afterturn.turn.state import TurnState
@@ -22,6 +23,8 @@ from afterturn.turn.tracing import STALE, Delivery, candidates_of, recall_row
 
 logger = logging.getLogger("afterturn")
 _OFFERED_AGAIN_MAX = 8
+# For so long what is carried may go to a host that does not wait until the store was asked whether it still holds.
+_FRESH_WITHIN = 600.0
 # Of which carried recalls we remember that they have ended: one at a time is carried, and the store is told soon.
 _DROPPED_MAX = 100
 
@@ -49,6 +52,7 @@ class Recalls:
         self._config = recaller.config
         self._clock = recaller.clock
         self.carried: Prefetch | None = None
+        self._at_hand: Offer | None = None
         self._dropped: dict[str, None] = {}
 
     # Asking.
@@ -69,7 +73,11 @@ class Recalls:
                 hits = [hit for run in waiting for hit in run.hits]
                 now, visible_bytes = self._clock.now(), state.ledger.size_bytes
                 prepared, block = await self._recaller.find(
-                    question, prefetch.correlation, hits, visible_bytes=visible_bytes, now=now
+                    replace(question, forgets=state.forgets, recalled=state.recalled),
+                    prefetch.correlation,
+                    hits,
+                    visible_bytes=visible_bytes,
+                    now=now,
                 )
                 made = Made(block, (*waiting, prefetch.fast), now, visible_bytes)
         except TimeoutError:
@@ -79,6 +87,9 @@ class Recalls:
             logger.warning("a recall failed; the turn goes on without it", exc_info=error)
             self._degrade(prefetch, type(error).__name__)
             return
+        if prepared.aftermath is not None:
+            self._forgotten(state, prepared.aftermath)
+            made = None
         prefetch.prepared = prepared
         self._tell_settled(state, prefetch)
         if prepared.exhausted:
@@ -86,6 +97,17 @@ class Recalls:
         self._settle(state, prefetch.fast, prepared.hits, made)
         if len(prefetch.runs) > 1:
             await self._refine(state, prefetch, question)
+
+    def _forgotten(self, state: TurnState, aftermath: Aftermath) -> None:
+        """Something was erased since this turn was read: what held it is not shown any more (M2)."""
+        state.forgets = aftermath.forgets
+        self._sight.correct(aftermath.blocks)
+        state.dropped = tuple(row for row in state.dropped if self._sight.blocks[row.hash].text)
+        state.texts = self._sight.written_in(state.id)
+        state.recalled = tuple(hit for hit in state.recalled if hit.entry.ref not in aftermath.gone)
+        for run in self._waiting(state):
+            if any(hit.entry.ref in aftermath.gone for hit in run.hits):
+                self.end(run, Outcome.CANCELLED, "forgotten")
 
     def fail(self, state: TurnState, prefetch: Prefetch, question: Question, reason: str) -> None:
         """What is known to be in vain is not asked, and ends as if it had been (L8)."""
@@ -141,7 +163,8 @@ class Recalls:
             self._carry(state, run.prefetch)
         else:
             self.offer(state, made)
-        run.settled.settle(True)
+        if not state.held:
+            run.settled.settle(True)
 
     # Offering.
 
@@ -154,6 +177,9 @@ class Recalls:
         state.held -= 1
         if not state.left:
             self.offer(state)
+        if not state.held:
+            for run in self._waiting(state):
+                run.settled.settle(True)
 
     def offer(self, state: TurnState, made: Made | None = None) -> None:
         """Puts one block of all that is ready on the desk; `made` was rendered already, and may be out of date."""
@@ -298,7 +324,18 @@ class Recalls:
             speakers=prefetch.speakers,
         )
         self._emit("recall_carried", state, correlation=prefetch.correlation, memories=len(row.candidates))
+        made = self._composed(state, runs)
+        shown, size = made.shown, made.visible_bytes
+        self._at_hand = Offer(made.block, made.runs, made.made_at, shown, size) if made.block is not None else None
         self._books.carry(row, state)
+
+    def at_hand(self, place: Place) -> Offer | None:
+        """What is carried, if it is fresh enough to be handed over unseen. From any thread."""
+        offer = self._at_hand
+        if offer is None or self._clock.now() - offer.made_at > _FRESH_WITHIN:
+            return None
+        asked = offer.runs[0].prefetch.question
+        return offer if asked is not None and asked.place == place else None
 
     def take_over(self, earlier: TurnState) -> Prefetch | None:
         """A new turn owns recall from now on: what the earlier one left for it, if anything."""
@@ -313,7 +350,7 @@ class Recalls:
                         self.end(run, Outcome.SUPERSEDED, "new_query")
                 if prefetch.task is not None:
                     prefetch.task.cancel()
-        carried, self.carried = self.carried, None
+        carried, self.carried, self._at_hand = self.carried, None, None
         return carried
 
     def shut(self, state: TurnState) -> None:
@@ -339,6 +376,7 @@ class Recalls:
             self.carried = None
 
     def drop_carried(self, reason: str) -> None:
+        self._at_hand = None
         if self.carried is not None:
             self.stop(self.carried, Outcome.UNDELIVERED, reason)
             self.carried = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Generic, TypeVar
 
-from afterturn.base.turns import BlockRow
+from afterturn.base.turns import BlockRow, Point
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.handover import BETWEEN, put_in
 from afterturn.turn.place import Placement
@@ -46,6 +46,18 @@ class Sight:
         """Something was forgotten that one of them may hold; its hash alone must stay known (C5)."""
         self.learn(replace(row, text="") for row in list(self._blocks.values()))
 
+    def correct(self, stored: Iterable[BlockRow]) -> None:
+        """Something was forgotten somewhere: texts are what the store has of them now, and none where it has none."""
+        texts = {row.hash: row.text for row in stored}
+        self.learn(replace(row, text=texts.get(row.hash, "")) for row in list(self._blocks.values()))
+
+    def written_in(self, turn: str) -> list[str]:
+        """What a turn has given to a host that writes its prompt itself (H8), in order: context files come first."""
+        rows = [
+            row for row in list(self._blocks.values()) if row.turn == turn and row.point == Point.PROMPT and row.text
+        ]
+        return [row.text for row in sorted(rows, key=lambda row: (row.injected_at, bool(row.refs)))]
+
     def read(self, state: TurnState, messages: Sequence[object], reading: Reading) -> None:
         """Notes where our blocks stood in a list when it was read, and which are to go back into it.
 
@@ -54,6 +66,7 @@ class Sight:
         with self._lock:
             state.spots = {**_spots(reading.places, messages), **state.spots}
             state.dropped = () if state.began else reading.dropped
+            state.trail = reading.trail
 
     def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> tuple[list[M], bool]:
         """Puts blocks back that a host dropped while it rebuilt its list: these, and whether others went for good.

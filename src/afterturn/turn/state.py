@@ -14,7 +14,7 @@ from afterturn.dialects.dialect import Dialect
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
-from afterturn.turn.rebuilding import Spot
+from afterturn.turn.rebuilding import Spot, Trail
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -57,6 +57,7 @@ class TurnState:
     unsure: bool = False
     held: int = 0
     began: bool = False
+    trail: Trail | None = None
     trimmed: bool = False
     opening: list[object] | None = None
     texts: list[str] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import MutableSequence, Sequence
 from itertools import islice
@@ -77,7 +78,10 @@ class TurnVerbs:
         self, state: TurnState, parcel: Parcel, dialect: Dialect, messages: MutableSequence[M], point: Point
     ) -> M:
         # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
-        self._core.delivered(state, parcel, point, anchor_at(dialect, messages, self._core.known_blocks))
+        # One that hides its history never gets a block put back.
+        hidden, known = state.place.is_hidden, self._core.known_blocks
+        anchor = "" if hidden else anchor_at(dialect, messages, known, state.trail)
+        self._core.delivered(state, parcel, point, anchor)
         last, length = messages[-1], len(messages)
         index, element = put_in(dialect, messages, parcel.text, state.place.placement)
         if last is state.user_element and len(messages) == length:
@@ -203,13 +207,18 @@ class TurnVerbs:
         self._graced.add(state.current.epoch)
         return run, self._core.config.grace
 
+    def _replaced(self, waiting: tuple[PhaseRun, float], phase: PhaseName) -> tuple[PhaseRun, float] | None:
+        """What took the place of a recall that was waited for: after a compaction, the fresh one (H7)."""
+        run = self._state.current.last(Phase(phase)) if self._state is not None else waiting[0]
+        return None if run is waiting[0] or run.settled.settled else (run, waiting[1])
+
     def _wait_for_recording(self, within: float) -> float | None:
         """How long there is something to wait for; None when nothing will ever be known here."""
         if self._state is None or not self._left or self._core.forked:
             return None
         try:
             return 0.0 if self._core.closed else _bounded(within)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             logger.warning("wait_recorded(%r): pass a number of seconds", within)
             return 0.0
 
@@ -234,8 +243,10 @@ class Turn(TurnVerbs):
 
     async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
         waiting = self._wait_at(messages, within, phase)
-        if waiting is not None and waiting[1] > 0:
-            await waiting[0].settled.wait(within=waiting[1])
+        deadline = asyncio.get_running_loop().time() + (waiting[1] if waiting is not None else 0.0)
+        while waiting is not None and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await waiting[0].settled.wait(within=left)
+            waiting = self._replaced(waiting, phase)
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
         """Whether the turn is durably stored, as far as that is known within so many seconds."""

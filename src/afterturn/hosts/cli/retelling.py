@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.turns import Outcome, Phase, TurnRow, TurnStatus
+from afterturn.base.turns import Outcome, Phase, TurnRow, TurnStatus, Why
 from afterturn.hosts.cli.console import count, dim, one_line, print_pairs, print_told, styled
 from afterturn.hosts.cli.times import age, local, local_clock
-from afterturn.recall.reasons import Why, occasion, place
+from afterturn.recall.reasons import occasion, place
 
 if TYPE_CHECKING:
     from afterturn.recall.explain import Explained
