@@ -95,12 +95,11 @@ class Bookkeeping:
 
     def delivered(self, state: TurnState, row: BlockRow) -> None:
         """Whoever resumes the turn elsewhere must know our own words from the user's."""
-        key, at, forgets, place = self.key, self.clock.now(), state.forgets, state.place
+        key, at = self.key, self.clock.now()
 
         def work(unit: Unit) -> None:
             unit.conversations.open(key, at=at)
-            stale = any(unit.operations.forgets(key.tenant, space) > forgets for space in place.reads)
-            unit.conversations.add_block(key, replace(row, text="") if stale else row)
+            unit.conversations.add_block(key, row)
 
         self._later(work, f"a block of turn {row.turn!r}")
 

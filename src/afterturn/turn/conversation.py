@@ -29,7 +29,7 @@ from afterturn.context.compaction import Compacted, Reason, answer, ask, block_f
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
-from afterturn.turn.epochs import Epochs
+from afterturn.turn.epochs import Epochs, Left
 from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Parcel
 from afterturn.turn.leaving import SWITCHED_OFF, recording_of
@@ -109,7 +109,8 @@ class ConversationCore:
 
     def compacted(self, place: Place, messages: Sequence[object] | None) -> None:
         """The host's context was compacted; `messages` are what is left of it, when the host shows them (H7)."""
-        self._parts.loop.post(self._epochs.compacted, place, None if messages is None else list(messages), "told")
+        left = None if messages is None else Left(list(messages), self._parts.clock.now())
+        self._parts.loop.post(self._epochs.compacted, place, left, "told")
 
     def reset(self, place: Place) -> None:
         self._parts.loop.post(self._epochs.reset, place)
@@ -149,7 +150,8 @@ class ConversationCore:
         if put_back:
             self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=len(put_back)))
         if lost:
-            self._parts.loop.post(self._epochs.compacted, state.place, list(messages), "seen")
+            left = Left(list(messages), self._parts.clock.now())
+            self._parts.loop.post(self._epochs.compacted, state.place, left, "seen")
         return put_back[-1] if put_back else None
 
     def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
@@ -213,7 +215,7 @@ class ConversationCore:
             tokens_after=done.tokens_after,
         )
         if done.changed:
-            self._epochs.compacted(place, list(done.messages), "told")
+            self._epochs.compacted(place, Left(list(done.messages), self._parts.clock.now()), "told")
         return done
 
     async def _compacted(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:

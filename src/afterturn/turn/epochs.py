@@ -9,7 +9,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from afterturn.base.errors import AfterturnError, DeadlineExceeded
 from afterturn.base.terms import content_hash
@@ -35,6 +35,14 @@ from afterturn.turn.state import TurnState
 logger = logging.getLogger("afterturn")
 # Good enough for a warning; English has about four letters a token.
 _BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a compaction has left of a host's messages, as they were `at` that time."""
+
+    messages: list[object]
+    at: float
 
 
 class Epochs:
@@ -216,7 +224,8 @@ class Epochs:
         failed = "" if known else await self._read_late(state)
         if self._parts.store is None or state.dialect is None or prefetch.fast.consumed:
             return
-        ledger = replace(state.ledger, refs=state.ledger.refs | self.recalls.waiting_refs(state))
+        shown = frozenset(ref for row in state.blocks for ref in row.refs) | self.recalls.waiting_refs(state)
+        ledger = replace(state.ledger, refs=state.ledger.refs | shown, kept=shown)
         question = question_for(text, state.place, ledger, self._parts.config)
         if question is not None and failed:
             self._tell_epoch(state, prefetch)
@@ -264,10 +273,10 @@ class Epochs:
         if window is not None and tokens > window * share:
             self.emit("window_share", state, tokens=tokens, window=window)
 
-    def compacted(self, place: Place, messages: list[object] | None, how: str) -> None:
+    def compacted(self, place: Place, left: Left | None, how: str) -> None:
         state = self.current
         if state is None or state.read.settled:
-            self._compacted(place, messages, how)
+            self._compacted(place, left, how)
             return
         self.recalls.hold(state)
 
@@ -275,24 +284,24 @@ class Epochs:
             """What the turn began with is being read, and must not be taken for what is left."""
             try:
                 await state.read.wait(within=self._parts.config.recall_timeout)
-                self._compacted(place, messages, how)
+                self._compacted(place, left, how)
             finally:
                 self.recalls.release(state)
 
         self._parts.supervisor.start(once_read(), f"compaction at the beginning of turn {state.id}")
 
-    def _compacted(self, place: Place, messages: list[object] | None, how: str) -> None:
+    def _compacted(self, place: Place, left: Left | None, how: str) -> None:
         state = self.current if self.current is not None and not self.current.left else None
         self.emit_here("compacted", turn=state.id if state else "", how=how)
         self.recalls.drop_carried("compaction")
         self._renew_standing("compaction")
         if state is not None and state.carried is not None:
             self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
-        if state is None or messages is None or self._parts.store is None:
+        if state is None or left is None or self._parts.store is None:
             self._cleared(place, state)
             return
         self.recalls.hold(state)
-        looking = self._parts.supervisor.start(self._look_again(state, messages), f"compaction in turn {state.id}")
+        looking = self._parts.supervisor.start(self._look_again(state, left), f"compaction in turn {state.id}")
         looking.add_done_callback(lambda _: self.recalls.release(state))
 
     def _renew_standing(self, reason: str) -> None:
@@ -311,7 +320,8 @@ class Epochs:
         if place.is_hidden:
             self._ask_again(state)
 
-    async def _look_again(self, state: TurnState, messages: list[object]) -> None:
+    async def _look_again(self, state: TurnState, left: Left) -> None:
+        messages = left.messages
         dialect = find_dialect(messages, state.place.dialect) or state.dialect
         if dialect is None:
             return
@@ -322,8 +332,11 @@ class Epochs:
             state.unsure = True
             return
         self.sight.learn(reading.blocks.values())
-        state.ledger = reading.ledger.with_blocks(row for row in state.blocks if row.hash not in reading.blocks)
-        self._lost(state, reading)
+        # What was handed over after the list was copied went into it.
+        since = [row for row in state.blocks if row.injected_at >= left.at and row.hash not in reading.places]
+        state.ledger = reading.ledger.with_blocks(since)
+        self._lost(state, replace(reading, lost=tuple(row for row in reading.lost if row not in since)))
+        self.sight.learn(since)
         self._ask_again(state)
 
     def _lost(self, state: TurnState, reading: Reading) -> None:
@@ -351,8 +364,8 @@ class Epochs:
         state.prefetches.append(prefetch)
         # What a host has as text stays in every prompt of the turn, whatever was compacted (H8).
         written = frozenset(ref for row in state.blocks if row.point == Point.PROMPT for ref in row.refs)
-        seen = state.ledger.refs | self.recalls.in_hand(state) | written
-        fresh = replace(question, ledger=replace(state.ledger, refs=seen))
+        kept = self.recalls.in_hand(state) | written
+        fresh = replace(question, ledger=replace(state.ledger, refs=state.ledger.refs | kept, kept=kept))
         prefetch.task = self._parts.supervisor.start(
             self.recalls.run(state, prefetch, fresh), f"recall after a compaction in turn {state.id}"
         )

@@ -12,13 +12,15 @@ from afterturn.context.block import find_blocks, strip_blocks
 class Ledger:
     """`refs` are shown by blocks, `message_hashes` by what was said; `size_bytes` counts every copy of a block.
 
-    `seen_since`: records of this conversation that are newer are in sight too, though nobody shows them to us.
+    `seen_since`: records of this conversation that are newer are in sight too, though nobody shows them to us. `kept`
+    are the references among `refs` that this very turn has shown: they are never offered again in it.
     """
 
     refs: frozenset[str] = frozenset()
     message_hashes: frozenset[str] = frozenset()
     size_bytes: int = 0
     seen_since: float | None = None
+    kept: frozenset[str] = frozenset()
 
     def with_blocks(self, blocks: Iterable[BlockRow]) -> "Ledger":
         """As it is once these stand in the messages too."""

@@ -146,6 +146,12 @@ def _carried(unit: Unit, shown: Shown, place: Place, ledger: Ledger) -> tuple[Ca
     return carried, tuple(hit for hit in hits if _is_fresh(hit.entry, ledger, shown.now))
 
 
+def all_readable(unit: Unit, place: Place, refs: Iterable[str]) -> bool:
+    """Whether all of these are known, and in spaces that the host was granted this time."""
+    scope = Scope(place.tenant, place.reads)
+    return all(_find_version(unit, scope, ref) is not None for ref in refs)
+
+
 def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
     """Whether what was recalled a while ago may still be shown: not forgotten, changed or expired since (L7, M2)."""
     scope = Scope(place.tenant, place.reads)
@@ -181,6 +187,8 @@ def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) 
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
     expected = in_place(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
     dropped, lost = missing_from(found, expected)
+    # A host that may not read a space any more gets nothing of it back either (L2).
+    dropped = [row for row in dropped if all_readable(unit, place, row.refs)]
     ledger = read_ledger(seen, blocks.values()).with_blocks(dropped)
     return _Sight(ledger, found.blocks, tuple(dropped), tuple(lost), found.trail)
 
@@ -240,9 +248,9 @@ def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> P
     prepared = _judged(_ask(unit, question, asking, config), config)
     ledger = question.ledger
     broken = set(prepared.found.missing) & set(Lane)
-    if prepared.hits or broken or not question.place.is_hidden or not ledger.refs:
+    if prepared.hits or broken or not question.place.is_hidden or ledger.refs <= ledger.kept:
         return prepared
-    again = replace(question, ledger=replace(ledger, refs=frozenset()))
+    again = replace(question, ledger=replace(ledger, refs=ledger.kept))
     return replace(_judged(_ask(unit, again, asking, config), config), exhausted=True)
 
 

@@ -35,6 +35,7 @@ from afterturn.turn.arrivals import Arrivals
 from afterturn.turn.contexts import Contexts
 from afterturn.turn.file_reads import READ_WITHIN
 from afterturn.turn.place import Place
+from afterturn.turn.preparing import all_readable
 from afterturn.turn.standing_parts import StandingParts, check_instructions
 
 logger = logging.getLogger("afterturn")
@@ -53,6 +54,7 @@ class _Known:
     text: str | None
     came: frozenset[str] = frozenset()
     in_sight: frozenset[str] = frozenset()
+    withdrawn: bool = False
 
 
 class StandingCore:
@@ -158,20 +160,24 @@ class StandingCore:
 
     async def _recollect(self) -> _Known | None:
         """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
-        key = self.place.key
+        key, place = self.place.key, self.place
         if self._parts.store is None:
             return _Known(self._unstored)
 
         def work(unit: Unit) -> _Known:
             row = unit.conversations.find_standing(key)
             blocks = unit.conversations.blocks(key)
+            withdrawn = row is not None and not all_readable(unit, place, row.refs)
             return _Known(
-                None if row is None else row.text,
+                None if row is None or withdrawn else row.text,
+                withdrawn=withdrawn,
                 came=frozenset().union(*(shown_paths(block.text) for block in blocks)),
                 in_sight=frozenset().union(*(shown_paths(block.text) for block in blocks if block.in_sight)),
             )
 
         known = await self._asked(lambda store: store.read(work), "can not be read")
+        # Frozen while another space was granted: that is not for this host's model (L2).
+        self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
             self._show(known.text)
         return replace(known, text=None) if known is not None and self._is_stale else known

@@ -203,6 +203,8 @@ def _quiet() -> Iterator[Complaints]:
     handler = complaints = Complaints()
     logger = logging.getLogger("afterturn")
     propagate, logger.propagate = logger.propagate, False
+    level = logger.level
+    logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     collecting = gc.isenabled()
     # When it runs depends on everything that ran before, and what it frees may have a say in what follows.
@@ -212,6 +214,7 @@ def _quiet() -> Iterator[Complaints]:
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
+        logger.setLevel(level)
         if collecting:
             gc.enable()
 

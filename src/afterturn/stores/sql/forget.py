@@ -43,6 +43,7 @@ class Eraser:
         self._erase_names(space_key, names)
         for owner in owners:
             self._erase_elsewhere(owner, chosen[0])
+        self._tombstones.count()
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
         return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))

@@ -17,9 +17,11 @@ class Tombstones:
         assert row is not None
         return int(row[0])
 
-    def leave(self, space_key: int, kind: str, name: str, *, at: float) -> None:
-        # Counted first: of two forgets at once, the second waits here for the first.
+    def count(self) -> None:
+        """Before anything else: of two forgets at once, the second waits here for the first."""
         self._session.run("UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'")
+
+    def leave(self, space_key: int, kind: str, name: str, *, at: float) -> None:
         self._session.run(
             "INSERT INTO tombstone (space_key, kind, hash, seq, at) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (space_key, kind, hash) DO UPDATE SET seq = excluded.seq, at = excluded.at",
