@@ -110,10 +110,6 @@ class Prefetch:
     def asked(self) -> bool:
         return self.asked_at is not None
 
-    @property
-    def in_flight(self) -> bool:
-        return any(run.stage is Stage.ASKED for run in self.runs)
-
     def last(self, phase: Phase) -> PhaseRun:
         """The run that waiting for `phase` means: the fast one where nothing is refined."""
         return next((run for run in self.runs if run.phase is phase), self.fast)
