@@ -109,10 +109,12 @@ class ConversationCore:
 
     def compacted(self, place: Place, messages: Sequence[object] | None) -> None:
         """The host's context was compacted; `messages` are what is left of it, when the host shows them (H7)."""
+        self._epochs.recalls.withhold()
         left = None if messages is None else Left(list(messages), self._parts.clock.now())
         self._parts.loop.post(self._epochs.compacted, place, left, "told")
 
     def reset(self, place: Place) -> None:
+        self._epochs.recalls.withhold()
         self._parts.loop.post(self._epochs.reset, place)
 
     def stand(self, place: Place, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]) -> StandingCore:

@@ -329,6 +329,10 @@ class Recalls:
         self._at_hand = Offer(made.block, made.runs, made.made_at, shown, size) if made.block is not None else None
         self._books.carry(row, state)
 
+    def withhold(self) -> None:
+        """The context was compacted or reset: nothing carried is at hand from this very moment. From any thread."""
+        self._at_hand = None
+
     def at_hand(self, place: Place) -> Offer | None:
         """What is carried, if it is fresh enough to be handed over unseen. From any thread."""
         offer = self._at_hand
