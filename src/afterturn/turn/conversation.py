@@ -29,7 +29,7 @@ from afterturn.context.compaction import Compacted, Reason, answer, ask, block_f
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
-from afterturn.turn.epochs import Epochs, Left
+from afterturn.turn.epochs import Epochs
 from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Parcel
 from afterturn.turn.leaving import SWITCHED_OFF, recording_of
@@ -110,7 +110,7 @@ class ConversationCore:
     def compacted(self, place: Place, messages: Sequence[object] | None) -> None:
         """The host's context was compacted; `messages` are what is left of it, when the host shows them (H7)."""
         self._epochs.recalls.withhold()
-        left = None if messages is None else Left(list(messages), self._parts.clock.now())
+        left = None if messages is None else self._epochs.left_over(messages)
         self._parts.loop.post(self._epochs.compacted, place, left, "told")
 
     def reset(self, place: Place) -> None:
@@ -152,7 +152,7 @@ class ConversationCore:
         if put_back:
             self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=len(put_back)))
         if lost:
-            left = Left(list(messages), self._parts.clock.now())
+            left = self._epochs.left_over(messages)
             self._parts.loop.post(self._epochs.compacted, state.place, left, "seen")
         return put_back[-1] if put_back else None
 
@@ -217,7 +217,7 @@ class ConversationCore:
             tokens_after=done.tokens_after,
         )
         if done.changed:
-            self._epochs.compacted(place, Left(list(done.messages), self._parts.clock.now()), "told")
+            self._epochs.compacted(place, self._epochs.left_over(done.messages), "told")
         return done
 
     async def _compacted(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.errors import AfterturnError, DeadlineExceeded
@@ -39,10 +39,10 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a compaction has left of a host's messages, as they were `at` that time."""
+    """What a compaction has left of a host's messages, and which blocks of the turn had been handed over by then."""
 
     messages: list[object]
-    at: float
+    handed_over: frozenset[str]
 
 
 class Epochs:
@@ -273,6 +273,11 @@ class Epochs:
         if window is not None and tokens > window * share:
             self.emit("window_share", state, tokens=tokens, window=window)
 
+    def left_over(self, messages: Iterable[object]) -> Left:
+        """From any thread, when a compaction is told or seen."""
+        state = self.current
+        return Left(list(messages), frozenset(row.hash for row in list(state.blocks)) if state else frozenset())
+
     def compacted(self, place: Place, left: Left | None, how: str) -> None:
         state = self.current
         if state is None or state.read.settled:
@@ -333,7 +338,8 @@ class Epochs:
             return
         self.sight.learn(reading.blocks.values())
         # What was handed over after the list was copied went into it.
-        since = [row for row in state.blocks if row.injected_at >= left.at and row.hash not in reading.places]
+        known = left.handed_over.union(reading.places)
+        since = [row for row in state.blocks if row.hash not in known]
         state.ledger = reading.ledger.with_blocks(since)
         self._lost(state, replace(reading, lost=tuple(row for row in reading.lost if row not in since)))
         self.sight.learn(since)
