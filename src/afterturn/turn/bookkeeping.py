@@ -93,7 +93,7 @@ class Bookkeeping:
             f"the end of turn {turn_id!r}",
         )
 
-    def delivered(self, state: TurnState, row: BlockRow) -> None:
+    def delivered(self, row: BlockRow) -> asyncio.Task[None] | None:
         """Whoever resumes the turn elsewhere must know our own words from the user's."""
         key, at = self.key, self.clock.now()
 
@@ -101,7 +101,7 @@ class Bookkeeping:
             unit.conversations.open(key, at=at)
             unit.conversations.add_block(key, row)
 
-        self._later(work, f"a block of turn {row.turn!r}")
+        return self._later(work, f"a block of turn {row.turn!r}")
 
     def ended(self, run: PhaseRun, row: RecallRow) -> None:
         """How a phase ended: said at once, kept for `afterturn trace`."""

@@ -140,7 +140,7 @@ class ConversationCore:
             for text, refs in parcel.blocks
         ]
         state.blocks.extend(rows)
-        self._epochs.sight.learn(rows)
+        self._epochs.sight.hand_over(rows)
         self._parts.loop.post(self._epochs.delivered, state, parcel, rows)
 
     def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> M | None:

@@ -173,7 +173,8 @@ class Epochs:
         await self._books.cleared()
         place, config = state.place, self._parts.config
         carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
-        shown = Shown(dialect, messages, dict(self.sight.blocks), self._parts.clock.now(), carried, turn)
+        known, unstored = dict(self.sight.blocks), self.sight.unstored
+        shown = Shown(dialect, messages, known, self._parts.clock.now(), carried, turn, unstored)
         try:
             async with asyncio.timeout(config.recall_timeout):
                 return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
@@ -264,8 +265,13 @@ class Epochs:
         self._parts.recaller.rest()
         state.ledger = state.ledger.with_blocks(rows)
         for row in rows:
-            self._books.delivered(state, row)
+            task = self._books.delivered(row)
+            if task is not None:
+                task.add_done_callback(functools.partial(self._stored, row.hash))
         self._warn_of_share(state)
+
+    def _stored(self, name: str, task: asyncio.Task[None]) -> None:
+        self.sight.stored(name)
 
     def _warn_of_share(self, state: TurnState) -> None:
         window, share = self._parts.config.window_tokens, self._parts.config.window_share_max

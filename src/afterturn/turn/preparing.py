@@ -103,12 +103,14 @@ class Shown:
     now: float
     carried: tuple[Hit, ...] | None = None
     turn: str = ""
+    unstored: frozenset[str] = frozenset()
 
 
 def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading:
     """Finds what the user said, what we injected so far, what was carried, and whether it is worth a recall (R6)."""
     stored = unit.conversations.known_blocks(place.key)
-    blocks = {**shown.blocks, **{row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored}}
+    newer = {row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
+    blocks = {**shown.blocks, **newer}
     said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
     seen = _sight(unit, shown, place, blocks)
     ledger = seen.ledger

@@ -27,6 +27,7 @@ class Sight:
 
     def __init__(self) -> None:
         self._blocks: dict[str, BlockRow] = {}
+        self._unstored: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -36,9 +37,24 @@ class Sight:
     def learn(self, rows: Iterable[BlockRow]) -> None:
         self._blocks.update({row.hash: row for row in rows})
 
+    @property
+    def unstored(self) -> frozenset[str]:
+        """Handed over, and not in the store yet: of these we know more than it does."""
+        return frozenset(self._unstored)
+
+    def hand_over(self, rows: Iterable[BlockRow]) -> None:
+        """These go into the host's messages now."""
+        added = list(rows)
+        self._unstored.update(row.hash for row in added)
+        self.learn(added)
+
+    def stored(self, name: str) -> None:
+        self._unstored.discard(name)
+
     def clear(self, *, still: Collection[str] = ()) -> list[BlockRow]:
         """Nothing is in sight any more, but the blocks that `still` names; those of them that are known."""
         rows = list(self._blocks.values())
+        self._unstored.intersection_update(still)
         self.learn(replace(row, in_sight=False, text="", refs=()) for row in rows if row.hash not in still)
         return [row for row in rows if row.hash in still]
 
