@@ -101,7 +101,9 @@ class Epochs:
         for run in prefetch.runs:
             if run.stage is Stage.ASKED and prefetch.asked:
                 self.recalls.end(run, Outcome.CANCELLED, "shutdown")
-        prefetch.let_go()
+            # What is ready and held back is waited for until it is known what a compaction left.
+            if run.stage is not Stage.READY:
+                run.settled.settle(False)
 
     async def _open(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
         state.dialect = find_dialect(messages, state.place.dialect)
@@ -370,10 +372,11 @@ class Epochs:
         state.requeried.add(epoch)
         question = asked[-1].question
         assert question is not None
-        for prefetch in state.prefetches:
-            self.recalls.stop(prefetch, Outcome.SUPERSEDED, "compaction")
         prefetch = self.new_prefetch(Cause.COMPACTION, state.id, epoch=epoch)
+        # First: a host that waits for an older one goes on to wait for this one.
         state.prefetches.append(prefetch)
+        for older in state.prefetches[:-1]:
+            self.recalls.stop(older, Outcome.SUPERSEDED, "compaction")
         # What a host has as text stays in every prompt of the turn, whatever was compacted (H8).
         written = frozenset(ref for row in state.blocks if row.point == Point.PROMPT for ref in row.refs)
         kept = self.recalls.in_hand(state) | written
