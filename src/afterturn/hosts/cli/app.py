@@ -47,6 +47,7 @@ SECTIONS = {
         "worker": f"{_HERE}.worker:worker",
         "config": f"{_HERE}.config:config",
         "bench": f"{_HERE}.bench:bench",
+        "eval": f"{_HERE}.eval:evaluate",
     },
 }
 

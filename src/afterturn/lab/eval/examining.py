@@ -1,0 +1,149 @@
+"""One collection of conversations, put to every system: what each ranks first, and what would reach a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from afterturn.base.types import Draft, Entry
+from afterturn.lab.eval.baselines import Bm25, Dense
+from afterturn.lab.eval.conversations import Dataset, Question, Talk
+from afterturn.lab.eval.scoring import Outcome, rank_figures
+from afterturn.lab.eval.subject import DAY, Block, Subject, drafts_of, plain
+from afterturn.turn.preparing import weighed_max
+
+OURS = "afterturn"
+# Twenty sessions are found among so many messages, unless they all say the same.
+_RANKED_FOR_SESSIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one system found for a question: items' names, best first, and the block that they make."""
+
+    ranked: tuple[str, ...]
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence."""
+
+    outcomes: Mapping[str, list[Outcome]]
+    unanswerable: Mapping[str, list[Outcome]]
+
+
+class Examination:
+    """Goes through one conversation as it went: what is asked early knows only what was said before."""
+
+    def __init__(self, subject: Subject, user: str, talk: Talk) -> None:
+        self._subject = subject
+        self._user = user
+        self._talk = talk
+        self._drafts = drafts_of(talk.items)
+        self._names = {_id(draft): at for at, draft in enumerate(self._drafts)}
+        self._entries: dict[str, Entry] = {}
+        self._bm25 = Bm25()
+        self._dense = None
+        if subject.embedder is not None:
+            self._dense = Dense(subject.embedder, [item.text for item in talk.items])
+        self._known = 0
+
+    def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
+        """In the order in which the questions can be asked; with `limit`, so many that are spread over all of them."""
+        by_time = sorted(spread(self._talk.questions, limit), key=lambda question: question.known)
+        for known, questions in groupby(by_time, key=lambda question: question.known):
+            self._go_on(known)
+            for question in questions:
+                yield question, self._answer(question)
+
+    def finish(self) -> None:
+        """The rest of what was said, for whoever asks something else afterwards."""
+        self._go_on(len(self._talk.items))
+
+    def _go_on(self, known: int) -> None:
+        new = self._talk.items[self._known : known]
+        if not new:
+            return
+        self._subject.clock.set(max(item.at for item in self._talk.items[:known]) + DAY)
+        self._subject.learn(self._user, self._drafts[self._known : known])
+        for item in new:
+            self._bm25.add(item.text)
+        self._known = known
+        self._entries = self._subject.entries(self._user)
+
+    def _answer(self, question: Question) -> Mapping[str, Answer]:
+        limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)
+        ids = self._subject.ranked(self._user, question.text, limit)
+        ours = Answer(
+            self._named([self._names[name] for name in ids], question),
+            self._subject.handed_over(self._user, question.text),
+        )
+        answers = {OURS: ours, "bm25": self._baseline(question, self._bm25.rank(question.text, limit))}
+        if self._dense is not None:
+            answers["dense"] = self._baseline(question, self._dense.rank(question.text, limit, known=self._known))
+        return answers
+
+    def _baseline(self, question: Question, places: Sequence[int]) -> Answer:
+        entries = [self._entries[_id(self._drafts[place])] for place in places]
+        return Answer(self._named(places, question), self._subject.rendered(entries, question.text))
+
+    def _named(self, places: Sequence[int], question: Question) -> tuple[str, ...]:
+        items = (self._talk.items[place] for place in places)
+        return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
+
+    def delivered(self, question: Question, block: Block) -> dict[str, float]:
+        """Which share of the evidence is in the block: as a memory, and with every word of it."""
+        shown = plain(block.text)
+        present: set[str] = set()
+        whole: set[str] = set()
+        ids = set(block.ids)
+        for item, draft in zip(self._talk.items[: question.known], self._drafts, strict=False):
+            name = item.session if question.by_session else item.id
+            if name not in question.evidence:
+                continue
+            if plain(item.text) in shown:
+                whole.add(name)
+            elif _id(draft) in ids:
+                present.add(name)
+        count = len(question.evidence)
+        return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
+
+
+def examine(subject: Subject, dataset: Dataset, *, limit: int | None, asked: Callable[[], None]) -> Examined:
+    """`asked` is called after each question; `limit` bounds the questions of a conversation."""
+    outcomes: dict[str, list[Outcome]] = {}
+    unanswerable: dict[str, list[Outcome]] = {}
+    for user, talk in users_of(dataset):
+        examination = Examination(subject, user, talk)
+        for question, answers in examination.answers(limit):
+            for system, answer in answers.items():
+                figures = {"block_tokens": float(answer.block.tokens)}
+                if not question.evidence:
+                    silent = {"silence": float(not answer.block.text)}
+                    unanswerable.setdefault(system, []).append(Outcome(talk.id, question.category, silent))
+                    continue
+                figures |= rank_figures(answer.ranked, question.evidence)
+                figures |= examination.delivered(question, answer.block)
+                outcomes.setdefault(system, []).append(Outcome(talk.id, question.category, figures))
+            asked()
+        examination.finish()
+    return Examined(outcomes, unanswerable)
+
+
+def spread(questions: Sequence[Question], limit: int | None) -> Sequence[Question]:
+    """At most `limit` of them, from the first on at even distances."""
+    if limit is None or len(questions) <= limit:
+        return questions
+    return [questions[at * len(questions) // limit] for at in range(limit)]
+
+
+def users_of(dataset: Dataset) -> list[tuple[str, Talk]]:
+    """Whose space each conversation is in."""
+    return [(f"{dataset.name}-{number}", talk) for number, talk in enumerate(dataset.talks, start=1)]
+
+
+def _id(draft: Draft) -> str:
+    assert draft.id is not None
+    return draft.id

@@ -1,0 +1,103 @@
+"""`afterturn eval`: everything that was named, examined in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from afterturn.lab.eval.conversations import Dataset
+from afterturn.lab.eval.examining import OURS, examine, spread, users_of
+from afterturn.lab.eval.scoring import Outcome, intervals, means
+from afterturn.lab.eval.silence import OWN, sampled, spoken_to
+from afterturn.lab.eval.sources import Sources, Utterances, find_sources
+from afterturn.lab.eval.subject import Subject, open_subject
+
+Progress: TypeAlias = Callable[[int, int], None]
+Results: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+
+ADVERSARIAL = "adversarial"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """`results` by data set and system, as they are printed with `--json`; `passed_over` are files of no use."""
+
+    results: Results
+    passed_over: tuple[Path, ...]
+    embedder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How thorough a run is. `limit` bounds the questions of a conversation."""
+
+    embedder: str | None = None
+    limit: int | None = None
+
+
+def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda done, total: None) -> Evaluation:
+    """InvalidFile when nothing in `paths` can be examined."""
+    sources = find_sources(paths)
+    tally = _Tally(_steps(sources, wanted.limit), progress)
+    results: Results = {}
+    with open_subject(wanted.embedder) as subject:
+        for dataset in sources.datasets:
+            results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted.limit, tally)
+        embedder = subject.config.embedder
+    return Evaluation(results, tuple(sources.passed_over), embedder)
+
+
+class _Tally:
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done = 0
+        self._total = total
+        self._progress = progress
+
+    def __call__(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def _steps(sources: Sources, limit: int | None) -> int:
+    spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
+    asked = sum(len(spread(talk.questions, limit)) for dataset in sources.datasets for talk in dataset.talks)
+    return asked + spoken * len(sources.datasets)
+
+
+def _of_dataset(
+    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], limit: int | None, asked: _Tally
+) -> dict[str, dict[str, Any]]:
+    examined = examine(subject, dataset, limit=limit, asked=asked)
+    systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
+    for name, silent in examined.unanswerable.items():
+        systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
+    silence: dict[str, Any] = {}
+    for spoken in (OWN, *utterances):
+        count, heard = spoken_to(subject, users_of(dataset), spoken, asked)
+        silence[spoken.name] = {"n": count, "silence": 1 - len(heard) / count, "heard": heard}
+    systems.setdefault(OURS, {})["silence"] = silence
+    return systems
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Means over all questions with evidence, then the same by category, and how sure they are."""
+    by_category: Mapping[str, list[Outcome]] = {
+        category: [outcome for outcome in outcomes if outcome.category == category]
+        for category in sorted({outcome.category for outcome in outcomes})
+    }
+    found: dict[str, Any] = {
+        "n": len(outcomes),
+        **means(outcomes),
+        "categories": {name: {"n": len(part), **means(part)} for name, part in by_category.items()},
+        "intervals": {name: list(bounds) for name, bounds in intervals(outcomes).items()},
+    }
+    if ADVERSARIAL in by_category:
+        others = [outcome for outcome in outcomes if outcome.category != ADVERSARIAL]
+        found["without_adversarial"] = {
+            "n": len(others),
+            **means(others),
+            "intervals": {name: list(bounds) for name, bounds in intervals(others).items()},
+        }
+    return found

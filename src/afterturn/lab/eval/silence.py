@@ -1,0 +1,36 @@
+"""Whether recall keeps quiet at what asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from afterturn.lab.eval.conversations import Talk
+from afterturn.lab.eval.small_talk import SMALL_TALK
+from afterturn.lab.eval.sources import Utterances
+from afterturn.lab.eval.subject import DAY, Subject
+
+OWN = Utterances("small_talk", SMALL_TALK)
+# An utterance takes about as long as a question.
+SAMPLE = 300
+
+
+def sampled(texts: Sequence[str], count: int = SAMPLE) -> Sequence[str]:
+    """At even distances, the same ones each time."""
+    if len(texts) <= count:
+        return texts
+    return [texts[at * len(texts) // count] for at in range(count)]
+
+
+def spoken_to(
+    subject: Subject, users: Sequence[tuple[str, Talk]], utterances: Utterances, asked: Callable[[], None]
+) -> tuple[int, list[str]]:
+    """How many things were said, each to the next of the users' memories, and those at which it spoke."""
+    texts = sampled(utterances.texts)
+    heard: list[str] = []
+    for at, text in enumerate(texts):
+        user, talk = users[at % len(users)]
+        subject.clock.set(max(item.at for item in talk.items) + DAY)
+        if subject.handed_over(user, text).text:
+            heard.append(text)
+        asked()
+    return len(texts), heard

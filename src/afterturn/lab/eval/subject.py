@@ -1,0 +1,212 @@
+"""The memory that is examined: a real store in a temporary folder, asked through the verbs that hosts use."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from afterturn import blocking
+from afterturn.base.clock import SystemClock, TimeOrderedIds
+from afterturn.base.config import Config, load_config
+from afterturn.base.errors import ConfigError, DeadlineExceeded
+from afterturn.base.ports import Embedder
+from afterturn.base.terms import terms
+from afterturn.base.tokens import estimate_tokens
+from afterturn.base.types import Draft, EmbedderIdentity, Entry, Hit, Kind, Lane, Origin, Target
+from afterturn.lab.eval.conversations import Item
+from afterturn.runtime import Parts
+from afterturn.turn.preparing import compose, weighed_max
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DAY = 86_400.0
+# Nobody measures time here: a machine that is busy with other things must not cost an answer.
+PATIENCE = 600.0
+_REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
+
+
+class EvalClock:
+    """Calendar time as the conversations have it, deadlines in real time."""
+
+    def __init__(self) -> None:
+        self._real = SystemClock()
+        self._now = self._real.now()
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._real.monotonic()
+
+    def set(self, at: float) -> None:
+        self._now = at
+
+
+class CachedEmbedder:
+    """Embeds a text once, whoever asks: the memory, its second opening and the baseline all need the same vectors."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self._embedder.identity
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        import numpy as np
+
+        missing = list(dict.fromkeys(text for text in texts if text not in self._known))
+        if missing:
+            self._known.update(zip(missing, self._embedder.embed(missing), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a model would see: `ids` of the memories in it. Blank when there is nothing to say."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return estimate_tokens(self.text)
+
+
+def block_of(text: str) -> Block:
+    return Block(text, tuple(_REF.findall(text)))
+
+
+def plain(text: str) -> str:
+    """As it is compared: whatever white space, one space."""
+    return " ".join(text.split())
+
+
+@dataclass(slots=True)
+class Subject:
+    """One store, in which each conversation has a space of its own. `unfloored` is the same store, asked for a ranking
+    without the floor that decides whether something is worth a model's attention."""
+
+    memory: blocking.Memory
+    unfloored: blocking.Memory
+    config: Config
+    clock: EvalClock
+    embedder: CachedEmbedder | None
+    _asked: int = 0
+
+    def learn(self, user: str, drafts: Sequence[Draft]) -> None:
+        """Records what was said as it would have been recorded then. Returns when the vectors are there."""
+        if drafts:
+            self.memory.space(f"user:{user}").add_many(drafts)
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for vectors of all that was added."""
+        if not self.memory.drain(within=PATIENCE):
+            raise DeadlineExceeded(f"The vectors are not there after {PATIENCE:g} seconds. Take a faster embedder.")
+
+    def entries(self, user: str) -> dict[str, Entry]:
+        """All that the space holds, by id."""
+        space = self.memory.space(f"user:{user}")
+        found: dict[str, Entry] = {}
+        page = space.list(limit=1000)
+        while page:
+            found.update((entry.id, entry) for entry in page)
+            page = space.list(limit=1000, before=page[-1].id)
+        return found
+
+    def ranked(self, user: str, question: str, limit: int) -> list[str]:
+        """Ids of what is recalled, best first, whatever its score."""
+        hits = self.unfloored.space(f"user:{user}").recall(question, limit=limit).hits
+        return [hit.entry.id for hit in hits]
+
+    def handed_over(self, user: str, question: str) -> Block:
+        """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
+        self._asked += 1
+        conversation = self.memory.conversation(f"question {self._asked}", user=user)
+        with conversation.turn([{"role": "user", "content": question}]) as turn:
+            text = turn.block(within=PATIENCE)
+            turn.abort("evaluated")
+        return block_of(text)
+
+    def rendered(self, entries: Sequence[Entry], question: str) -> Block:
+        """What a block would be if this were the ranking."""
+        wanted = frozenset(terms(question))
+        hits = [_as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
+        block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
+        return Block() if block is None else block_of(block.text)
+
+
+@contextmanager
+def open_subject(embedder: str | None = None) -> Iterator[Subject]:
+    """Settings are those of the machine, but where it keeps its memories and what would ask a model."""
+    chosen = {"embedder": embedder} if embedder is not None else {}
+    config = replace(
+        load_config(chosen), background=False, synchronous="normal", refined=False, model_url=None, tenant="default"
+    )
+    clock, inner = EvalClock(), make_embedder(config)
+    cached = CachedEmbedder(inner) if inner is not None else None
+    parts = Parts(embedder=cached, clock=clock)
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
+        memory = stack.enter_context(blocking.open(path, config, parts=parts))
+        unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), parts=parts))
+        for opened in (memory, unfloored):
+            if cached is not None and not opened.ready(within=PATIENCE):
+                raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")
+        yield Subject(memory, unfloored, config, clock, cached)
+
+
+def make_embedder(config: Config) -> Embedder | None:
+    if config.embedder == "none":
+        return None
+    from afterturn.embedders.static import StaticEmbedder
+
+    return StaticEmbedder()
+
+
+def drafts_of(items: Sequence[Item]) -> list[Draft]:
+    """One for each item, with an id of its own."""
+    ids = TimeOrderedIds()
+    drafts: list[Draft] = []
+    positions: Counter[str] = Counter()
+    for item in items:
+        # An agent's words belong to the turn that they answer.
+        follows = item.is_agents and drafts and drafts[-1].conversation == _conversation(item)
+        turn = drafts[-1].turn if follows else f"turn {len(drafts)}"
+        drafts.append(_draft(item, positions[item.session], turn, ids.new()))
+        positions[item.session] += 1
+    return drafts
+
+
+def _draft(item: Item, position: int, turn: str | None, entry_id: str) -> Draft:
+    return Draft(
+        text=item.text,
+        kind=Kind.RECORD,
+        origin=Origin.AGENT if item.is_agents else Origin.USER,
+        target=Target.ENVIRONMENT if item.is_agents else Target.USER,
+        conversation=_conversation(item),
+        turn=turn,
+        position=position,
+        speaker=item.speaker.lower() if item.speaker.lower() in ("user", "assistant") else item.speaker,
+        occurred_at=item.at,
+        id=entry_id,
+    )
+
+
+def _conversation(item: Item) -> str:
+    return f"session {item.session}"
+
+
+def _as_hit(entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
+    shared = tuple(sorted(wanted.intersection(terms(entry.text))))
+    return Hit(entry, Lane.EPISODIC, 1 / (place + 1), 0.0, None, shared)
