@@ -1,5 +1,8 @@
 """`bench`: measures afterturn on this machine, each figure beside the limit that the machine sets."""
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
@@ -13,10 +16,10 @@ _HERE = "afterturn.hosts.cli.commands.bench"
 @click.group(
     "bench",
     cls=Group,
-    sections={"Commands": {"store": f"{_HERE}:store", "turn": f"{_HERE}:turn"}},
+    sections={"Commands": {"store": f"{_HERE}:store", "turn": f"{_HERE}:turn", "recall": f"{_HERE}:recall"}},
     examples="""
     $ afterturn bench store --quick
-    $ afterturn bench turn --quick
+    $ afterturn bench recall --quick
     """,
     context_settings=CONTEXT_SETTINGS,
     invoke_without_command=True,
@@ -75,6 +78,42 @@ def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
 
     with progress("Measuring turns") as told:
         report = measure_turn(quick=quick, progress=lambda step, done, total: told(done, total))
+    if invocation.json:
+        print_document(report.as_dict())
+    else:
+        click.echo(report.as_markdown() if markdown else report.as_text())
+    if not report.passed:
+        raise click.exceptions.Exit(1)
+
+
+@command(
+    "recall",
+    examples="""
+    $ afterturn bench recall --quick
+    $ afterturn bench recall --only large --text conversations.json.gz --keep ~/stores
+    """,
+)
+@click.option("--quick", is_flag=True, help="A small run: the figures are rough.")
+@click.option("--markdown", is_flag=True, help="Print tables for a page.")
+@click.option("--only", multiple=True, metavar="ROW", help="Only this row; may be given several times.")
+@click.option("--spaces", type=click.IntRange(min=1), help="How many small spaces; 10,000 by default.")
+@click.option("--text", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Real text to remember.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the stores there for later runs.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots there.")
+def recall(invocation: Invocation, *, markdown: bool, only: tuple[str, ...], **asked: Any) -> None:
+    """Measure recall: many spaces, a large one, many callers.
+
+    Rows: spaces, large, small, growth, concurrent, opening, memory. Each runs in a process of its own, beside the limit
+    that the table names. A full run takes some twenty minutes, 15 GB of disk and 8 GB of memory. `--text` is a
+    conversation file, lines of JSON with a "text", or plain text. Exit code 1 when a figure misses its target.
+    """
+    from afterturn.lab.bench.recall import measure_recall
+    from afterturn.lab.bench.recall_scale import ROWS, Options
+
+    if unknown := sorted(set(only) - set(ROWS)):
+        raise click.BadParameter(f"{unknown[0]!r} is no row. Use one of: {', '.join(ROWS)}.", param_hint="--only")
+    with status("Measuring") as told:
+        report = measure_recall(Options(only=only or ROWS, **asked), progress=told)
     if invocation.json:
         print_document(report.as_dict())
     else:

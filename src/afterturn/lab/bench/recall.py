@@ -1,0 +1,93 @@
+"""`afterturn bench recall`: every row in one run, each in a process of its own that computes on one thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from afterturn.lab.bench.recall_plot import Line, draw
+from afterturn.lab.bench.recall_report import Measured, RecallReport
+from afterturn.lab.bench.recall_scale import ROWS, WIDTH, Growth, Options, Told
+from afterturn.lab.bench.report import surroundings
+
+# Read by numpy's libraries when they are loaded, so they have to be set before a process begins.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+ONE_THREAD = dict.fromkeys(_THREADS, "1")
+PLOT = "recall_growth.svg"
+_PROGRAM = ("-P", "-m", "afterturn.lab.bench.recall_row")
+
+
+class RowFailed(RuntimeError):
+    """A row's process ended without figures; what it said is on standard error."""
+
+
+def measure_recall(options: Options, progress: Told = lambda step: None) -> RecallReport:
+    """Runs the rows that were asked for, in the order of the table. With `plots`, draws growth there."""
+    figures: list[Measured] = []
+    growth: Growth = ()
+    with _folder(options.keep) as folder:
+        for row in ROWS:
+            if row in options.only:
+                found, points = _run(row, options, folder, progress)
+                figures += found
+                growth = points or growth
+        around = surroundings(options.command(), folder)
+    report = RecallReport(around, tuple(figures), growth)
+    if options.plots is not None and growth:
+        options.plots.mkdir(parents=True, exist_ok=True)
+        (options.plots / PLOT).write_text(plot(growth), encoding="utf-8")
+    return report
+
+
+def plot(growth: Growth) -> str:
+    ours = Line("afterturn", tuple((size, seconds) for size, seconds, _ in growth))
+    product = Line(f"product × {WIDTH}", tuple((size, seconds) for size, _, seconds in growth))
+    return draw("Recall as a space grows, beside one matrix product", (ours, product))
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
+        yield Path(folder)
+
+
+def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Measured], Growth]:
+    asked = {
+        "row": row,
+        "quick": options.quick,
+        "spaces": options.spaces,
+        "text": None if options.text is None else str(options.text.absolute()),
+        "folder": str(folder.absolute()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, *_PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_THREAD},
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(asked))
+        process.stdin.close()
+        answer: dict[str, Any] = {}
+        for line in process.stdout:
+            answer = json.loads(line)
+            if "told" in answer:
+                told(answer["told"])
+    if process.returncode or "figures" not in answer:
+        raise RowFailed(f"The row {row!r} ended with code {process.returncode} and no figures.")
+    figures = [Measured(**{**found, "notes": tuple(found["notes"])}) for found in answer["figures"]]
+    return figures, tuple((size, ours, product) for size, ours, product in answer["growth"])

@@ -1,0 +1,78 @@
+"""Recall without a loop or an embedder in between: what a question takes whose vector is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
+from afterturn.base.types import Recollection, Scope
+from afterturn.embedders.static import StaticEmbedder
+from afterturn.recall.lanes import RecallRequest, recall
+from afterturn.recall.vectors import VectorIndex
+from afterturn.stores.sqlite.engine import open_engine
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LIMIT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    vector: NDArray[np.float32]
+
+
+class Asker:
+    """One store with an index of its own. `ask` is `space.recall` with nothing but the hops left out."""
+
+    def __init__(self, path: Path, *, index_bytes_max: int | None = None, exact: bool = False) -> None:
+        self.config = Config() if index_bytes_max is None else Config(index_bytes_max=index_bytes_max)
+        self._embedder = StaticEmbedder()
+        self._clock = SystemClock()
+        self.engine = open_engine(path, self.config, self._clock)
+        self.index = make_index(self._embedder, self.config, exact=exact)
+
+    def questions(self, texts: Sequence[str]) -> list[Question]:
+        return [Question(text, vector) for text, vector in zip(texts, self._embedder.embed(texts), strict=True)]
+
+    def ask(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> Recollection:
+        request = RecallRequest(
+            text=question.text,
+            query_vector=question.vector,
+            scope=Scope(self.config.tenant, (space,)),
+            limit=LIMIT,
+            score_min=self.config.recall_score_min,
+            excluded_refs=excluded,
+            now=self._clock.now(),
+        )
+        return self.engine.read_now(lambda unit: recall(unit, request, self.index))
+
+    def timed(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> float:
+        """In seconds. A recall that had to go without something would be measured for less than its work."""
+        began = perf_counter()
+        found = self.ask(space, question, excluded)
+        took = perf_counter() - began
+        assert not found.missing, f"a recall went without {', '.join(found.missing)}"
+        return took
+
+
+@contextmanager
+def asking(path: Path, *, index_bytes_max: int | None = None, exact: bool = False) -> Iterator[Asker]:
+    asker = Asker(path, index_bytes_max=index_bytes_max, exact=exact)
+    try:
+        yield asker
+    finally:
+        asker.engine.close()
+
+
+def make_index(embedder: StaticEmbedder, config: Config, *, exact: bool) -> VectorIndex:
+    """`exact` compares every vector of a space in full."""
+    return VectorIndex(embedder.identity, config.index_bytes_max)

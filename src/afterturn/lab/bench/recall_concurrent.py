@@ -1,0 +1,153 @@
+"""The row of many callers: recalls at once through the public verbs while somebody writes, and what the loop feels."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import afterturn
+from afterturn.base.errors import AfterturnError
+from afterturn.lab.bench.corpus import sentences
+from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_scale import Scale, Told
+from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
+from afterturn.lab.bench.report import percentile
+
+CALLERS = 32
+ERRORS = Goal(0, "")
+LAG = Goal(10.0, "ms")
+THROUGHPUT = Goal(1.0, at_least=True)
+TICK = 0.001
+_ROW = Row("concurrent")
+
+
+@dataclass(slots=True)
+class Round:
+    """What a number of callers and a writer did in some seconds."""
+
+    seconds: float = 0.0
+    recalls: int = 0
+    adds: int = 0
+    errors: list[str] = field(default_factory=list)
+    lags: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.recalls / self.seconds
+
+
+def measure_concurrent(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    source = stores.single(scale.concurrent)
+    asked = stores.corpus.questions(500, texts_of(source, SPACE), seed=8)
+    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
+        # A copy: what is written here must not make the next run's store another one.
+        path = Path(shutil.copy(source, Path(folder) / "concurrent.db"))
+        alone, beside, many = asyncio.run(_rounds(path, asked, scale, told))
+    return _figures(alone, beside, many, scale)
+
+
+async def _rounds(
+    path: Path, asked: Sequence[str], scale: Scale, told: Told
+) -> tuple[list[Round], list[Round], list[Round]]:
+    alone: list[Round] = []
+    beside: list[Round] = []
+    many: list[Round] = []
+    async with afterturn.open(path) as memory:
+        await memory.ready(within=60.0)
+        host = _Host(memory.space(SPACE), asked, scale.concurrent_seconds)
+        await host.run(1, writes=False)
+        for at in range(scale.concurrent_rounds):
+            told(f"{CALLERS} callers: round {at} of {scale.concurrent_rounds}")
+            alone.append(await host.run(1, writes=False))
+            many.append(await host.run(CALLERS, writes=True))
+            beside.append(await host.run(1, writes=True))
+    return alone, beside, many
+
+
+class _Host:
+    def __init__(self, space: afterturn.Space, asked: Sequence[str], seconds: float) -> None:
+        self._space = space
+        self._asked = cycle(asked)
+        self._texts = iter(sentences(200_000, seed=9))
+        self._seconds = seconds
+
+    async def run(self, callers: int, *, writes: bool) -> Round:
+        found = Round()
+        began = perf_counter()
+        deadline = began + self._seconds
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tick(found, deadline))
+            if writes:
+                group.create_task(self._write(found, deadline))
+            for _ in range(callers):
+                group.create_task(self._call(found, deadline))
+        found.seconds = perf_counter() - began
+        return found
+
+    async def _call(self, found: Round, deadline: float) -> None:
+        while perf_counter() < deadline:
+            try:
+                recalled = await self._space.recall(next(self._asked))
+            except AfterturnError as error:
+                found.errors.append(str(error))
+                continue
+            found.recalls += 1
+            # The newest additions have no vectors for a moment, and say so; a lane that is missing is a fault.
+            found.errors += [lane for lane in recalled.missing if lane != "vectors"]
+
+    async def _write(self, found: Round, deadline: float) -> None:
+        while perf_counter() < deadline:
+            try:
+                await self._space.add(next(self._texts))
+            except AfterturnError as error:
+                found.errors.append(str(error))
+                continue
+            found.adds += 1
+
+    async def _tick(self, found: Round, deadline: float) -> None:
+        while perf_counter() < deadline:
+            began = perf_counter()
+            await asyncio.sleep(TICK)
+            found.lags.append(max(0.0, perf_counter() - began - TICK))
+
+
+def _figures(alone: Sequence[Round], beside: Sequence[Round], many: Sequence[Round], scale: Scale) -> list[Measured]:
+    errors = [error for one in (*alone, *beside, *many) for error in one.errors]
+    lags = [lag * 1000 for one in many for lag in one.lags]
+    quiet = [lag * 1000 for one in alone for lag in one.lags]
+    rates = {name: median(one.rate for one in found) for name, found in (("alone", alone), ("many", many))}
+    writing = f"the writer added {median(one.adds / one.seconds for one in many):,.0f}/s beside them"
+    return [
+        _ROW.alone(
+            f"{CALLERS} recalls at once beside a writer, errors",
+            "",
+            len(errors),
+            ERRORS,
+            f"{sum(one.recalls for one in many):,} recalls in a space of {scale.concurrent:,}, by the public verb",
+            *sorted(set(errors))[:3],
+        ),
+        _ROW.alone(
+            "the host's loop meanwhile, lag of a 1 ms ticker, p99",
+            "ms",
+            percentile(lags, 0.99),
+            LAG,
+            f"{len(lags):,} ticks, p50 {percentile(lags, 0.5):.2f} ms, worst {max(lags):.1f} ms; with one caller and "
+            f"no writer p99 {percentile(quiet, 0.99):.2f} ms",
+        ),
+        _ROW.beside(
+            "recalls a second, all callers together",
+            "/s",
+            (rates["many"], rates["alone"]),
+            THROUGHPUT,
+            f"limit: one caller alone, without a writer; beside the writer it has "
+            f"{median(one.rate for one in beside):,.0f}/s",
+            writing,
+        ),
+    ]

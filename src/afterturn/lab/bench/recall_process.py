@@ -1,0 +1,125 @@
+"""The rows that need a process of their own for each measurement: the first recall after opening, and memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from afterturn.lab.bench.recall_reference import BareSpace
+from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_scale import Scale, Told
+from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
+
+OPENING = Goal(3.0)
+RESIDENT = Goal(120.0, "MB")
+_WARM_RECALLS = 50
+_WITHIN = 300.0
+
+_OURS = """
+import json, sys, time
+began = time.perf_counter()
+path, space, question = sys.argv[1:]
+import asyncio, afterturn
+async def main():
+    async with afterturn.open(path, background=False) as memory:
+        found = await memory.space(space).recall(question)
+        answered = time.perf_counter() - began
+        assert not set(found.missing) - {"vectors"}, found.missing
+        await memory.ready(within=60.0)
+        ready = time.perf_counter() - began
+        found = await memory.space(space).recall(question)
+        print(json.dumps([answered, ready, time.perf_counter() - began, list(found.missing)]))
+asyncio.run(main())
+"""
+_BARE = """
+import json, sys, time
+began = time.perf_counter()
+path, expression = sys.argv[1:]
+import apsw
+connection = apsw.Connection(path)
+rows = connection.execute("SELECT rowid FROM entry_terms WHERE entry_terms MATCH ?", (expression,)).fetchall()
+print(json.dumps([time.perf_counter() - began, len(rows)]))
+"""
+_RESIDENT = """
+import asyncio, json, os, resource, sys
+path, space, *questions = sys.argv[1:]
+import afterturn
+async def main():
+    async with afterturn.open(path, background=False) as memory:
+        await memory.ready(within=60.0)
+        for question in questions:
+            found = await memory.space(space).recall(question)
+        with open("/proc/self/statm", encoding="ascii") as file:
+            now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        print(json.dumps([now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, list(found.missing)]))
+asyncio.run(main())
+"""
+
+
+def measure_opening(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    path = stores.single(scale.large)
+    questions = stores.corpus.questions(scale.processes + 1, texts_of(path, SPACE), seed=9)
+    bare = BareSpace(path)
+    expressions = [bare.expression(SPACE, question) for question in questions]
+    bare.close()
+    ours: list[list[Any]] = []
+    limit: list[float] = []
+    for at, (question, expression) in enumerate(zip(questions, expressions, strict=True)):
+        told(f"opening: process {at} of {scale.processes}")
+        for program in (_OURS, _BARE) if at % 2 else (_BARE, _OURS):
+            if program is _OURS:
+                ours.append(_output(_OURS, str(path), SPACE, question))
+            else:
+                limit.append(_output(_BARE, str(path), expression)[0] * 1000)
+    answered, ready, vectors = (median(found[part] for found in ours[1:]) * 1000 for part in range(3))
+    return [
+        Row("opening").beside(
+            f"opening {scale.large:,}, first answer by words",
+            "ms",
+            (answered, median(limit[1:])),
+            OPENING,
+            "limit: a script that imports apsw, opens the file and runs one FTS5 query; both from their first line on",
+            f"medians of {len(ours) - 1} processes each; the embedder was ready after {ready:,.0f} ms, the first "
+            f"answer with vectors came after {vectors:,.0f} ms",
+        )
+    ]
+
+
+def measure_memory(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    path = stores.single(scale.large)
+    questions = stores.corpus.questions(_WARM_RECALLS, texts_of(path, SPACE), seed=10)
+    rounds = max(1, scale.processes // 3)
+    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
+        full: list[list[Any]] = []
+        empty: list[list[Any]] = []
+        for at in range(rounds):
+            told(f"memory: process {at} of {rounds}")
+            empty.append(_output(_RESIDENT, str(Path(folder) / f"empty-{at}.db"), SPACE, *questions))
+            full.append(_output(_RESIDENT, str(path), SPACE, *questions))
+    assert not any(found[2] for found in full), "a recall went without vectors"
+    now, highest = (median(found[part] for found in full) / 1e6 for part in range(2))
+    start, start_highest = (median(found[part] for found in empty) / 1e6 for part in range(2))
+    return [
+        Row("memory").alone(
+            f"memory for {scale.large:,}, above the empty process",
+            "MB",
+            now - start,
+            RESIDENT,
+            f"resident after {len(questions)} recalls, {now:,.0f} MB, less the same program on an empty store, "
+            f"embedder loaded and asked too, {start:,.0f} MB; medians of {rounds} processes each",
+            f"the highest on the way was {highest - start_highest:,.0f} MB above the empty process's highest",
+        )
+    ]
+
+
+def _output(program: str, *arguments: str) -> list[Any]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, *arguments], check=True, capture_output=True, text=True, timeout=_WITHIN
+    )
+    found: list[Any] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,170 @@
+"""The rows of one space: beside a forty-line search while it is small, beside one matrix product when it is large."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import afterturn
+from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking
+from afterturn.lab.bench.recall_reference import BareSpace, Reference, random_matrix
+from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_scale import WIDTH, Scale, Told
+from afterturn.lab.bench.recall_stores import SPACE, Stores, references_of, texts_of
+from afterturn.lab.bench.report import percentile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MIDDLE = Goal(0.4)
+TAIL = Goal(0.8)
+FOUND = Goal(0.97, "", at_least=True)
+SMALL = Goal(3.0)
+_WARM_UP = 5
+
+
+def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    path = stores.beside(scale.large, scale.large_beside, scale.space_size)
+    with asking(path) as asker:
+        asked = _questions(asker, stores, path, scale.large_calls)
+        excluded = _excluded(asker, path, asked, scale.exclusions)
+        ours, limit = _beside_product(asker, asked, excluded, scale.large, told)
+        found = _found(asker, path, asked, excluded, told)
+        hits = sum(len(asker.ask(SPACE, one, excluded).hits) for one in asked) / len(asked)
+    public = asyncio.run(_public(path, [one.text for one in asked]))
+    base = percentile(limit, 0.5)
+    row, name = Row("large"), f"{scale.large:,} of {scale.large + scale.large_beside * scale.space_size:,}"
+    about = (
+        f"limit: p50 of one float32 product {scale.large:,} × {WIDTH}, on one thread",
+        f"{scale.exclusions} exclusions, the newest hits and others by chance; {len(asked)} questions, {hits:.1f} hits "
+        f"each; the public verb, embedding and hops included, p50 {percentile(public, 0.5):.3g} ms, p99 "
+        f"{percentile(public, 0.99):.3g} ms",
+    )
+    goal, source = (FOUND, "real text") if stores.corpus.is_real else (None, "generated text, so not judged")
+    return [
+        row.beside(f"{name}, p50", "ms", (percentile(ours, 0.5), base), MIDDLE, *about),
+        row.beside(f"{name}, p99", "ms", (percentile(ours, 0.99), base), TAIL),
+        row.alone(
+            f"{name}, share of the exact top {LIMIT} found",
+            "",
+            found,
+            goal,
+            f"{source}: {stores.corpus.name}; exact: the same ranking with every vector compared in full",
+        ),
+    ]
+
+
+def measure_small(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    found: list[Measured] = []
+    for size in scale.small:
+        path = stores.single(size)
+        with asking(path) as asker, tempfile.TemporaryDirectory() as folder:
+            asked = _questions(asker, stores, path, scale.small_calls)
+            bare = BareSpace(path)
+            texts, vectors = bare.texts(SPACE), bare.vectors(SPACE)
+            bare.close()
+            told(f"{size:,} memories beside the reference")
+            reference = Reference(Path(folder) / "reference.db", texts, vectors)
+            ours, limit = _beside_reference(asker, asked, reference)
+            reference.close()
+        public = asyncio.run(_public(path, [one.text for one in asked]))
+        wide = _wide(size, len(asked))
+        found.append(
+            Row("small").beside(
+                f"{size:,} in a space, p50",
+                "ms",
+                (percentile(ours, 0.5), percentile(limit, 0.5)),
+                SMALL,
+                "limit: SQLite + numpy in forty lines, on the same vectors, with the texts of the ten best"
+                f"; with vectors of {WIDTH} numbers its product alone takes {wide:.3g} ms",
+                f"p99 {percentile(ours, 0.99):.3g} ms, the limit's {percentile(limit, 0.99):.3g} ms; the public verb, "
+                f"embedding and hops included, p50 {percentile(public, 0.5):.3g} ms",
+            )
+        )
+    return found
+
+
+def _questions(asker: Asker, stores: Stores, path: Path, count: int) -> list[Question]:
+    return asker.questions(stores.corpus.questions(count, texts_of(path, SPACE), seed=5))
+
+
+def _excluded(asker: Asker, path: Path, asked: Sequence[Question], count: int) -> frozenset[str]:
+    """Half of them would be found, as what a conversation has been shown would; the others by chance."""
+    hits: dict[str, None] = {}
+    for question in asked:
+        if len(hits) >= count // 2:
+            break
+        hits.update(dict.fromkeys(hit.entry.ref for hit in asker.ask(SPACE, question).hits))
+    others = references_of(path, SPACE, limit=20 * count)
+    chosen = list(hits)[: count // 2]
+    return frozenset(chosen + Random(1).sample(others, min(len(others), count - len(chosen))))
+
+
+def _beside_product(
+    asker: Asker, asked: Sequence[Question], excluded: frozenset[str], rows: int, told: Told
+) -> tuple[list[float], list[float]]:
+    """In milliseconds."""
+    matrix = random_matrix(rows, WIDTH)
+    vectors = random_matrix(len(asked), WIDTH, seed=2)
+    ours: list[float] = []
+    limit: list[float] = []
+    for at, question in enumerate((*asked[:_WARM_UP], *asked)):
+        if at % 100 == 0:
+            told(f"{rows:,} memories beside a product: question {at} of {len(asked)}")
+        ours.append(asker.timed(SPACE, question, excluded) * 1000)
+        limit.append(_product(matrix, vectors[at % len(asked)]) * 1000)
+    return ours[-len(asked) :], limit[-len(asked) :]
+
+
+def _product(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> float:
+    began = perf_counter()
+    _ = matrix @ vector
+    return perf_counter() - began
+
+
+def _beside_reference(asker: Asker, asked: Sequence[Question], reference: Reference) -> tuple[list[float], list[float]]:
+    ours: list[float] = []
+    limit: list[float] = []
+    for question in (*asked[:_WARM_UP], *asked):
+        ours.append(asker.timed(SPACE, question) * 1000)
+        began = perf_counter()
+        reference.search(question.vector, LIMIT)
+        limit.append((perf_counter() - began) * 1000)
+    return ours[-len(asked) :], limit[-len(asked) :]
+
+
+def _found(asker: Asker, path: Path, asked: Sequence[Question], excluded: frozenset[str], told: Told) -> float:
+    """Of what the exact ranking gives, the share that ours gives too."""
+    wanted = got = 0
+    with asking(path, exact=True) as exact:
+        for at, question in enumerate(asked):
+            if at % 100 == 0:
+                told(f"exact top {LIMIT}: question {at} of {len(asked)}")
+            right = {hit.entry.ref for hit in exact.ask(SPACE, question, excluded).hits}
+            wanted += len(right)
+            got += len(right & {hit.entry.ref for hit in asker.ask(SPACE, question, excluded).hits})
+    return got / wanted if wanted else 1.0
+
+
+async def _public(path: Path, texts: Sequence[str]) -> list[float]:
+    """As a host would ask, in milliseconds."""
+    found: list[float] = []
+    async with afterturn.open(path, background=False) as memory:
+        await memory.ready(within=60.0)
+        space = memory.space(SPACE)
+        for text in (*texts[:_WARM_UP], *texts):
+            began = perf_counter()
+            await space.recall(text, limit=LIMIT)
+            found.append((perf_counter() - began) * 1000)
+    return found[-len(texts) :]
+
+
+def _wide(rows: int, times: int) -> float:
+    matrix, vectors = random_matrix(rows, WIDTH), random_matrix(times, WIDTH, seed=2)
+    return percentile([_product(matrix, vector) * 1000 for vector in vectors], 0.5)

@@ -1,0 +1,132 @@
+"""The row of many small spaces: another one at every call, whether the index has it or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from afterturn.lab.bench.recall_asking import Asker, Question, asking
+from afterturn.lab.bench.recall_reference import BareSpace
+from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_scale import MEBIBYTE, Scale, Told
+from afterturn.lab.bench.recall_stores import Stores, crowd_name, texts_of
+from afterturn.lab.bench.report import percentile
+
+TAIL = Goal(3.0)
+# Beside the index: SQLite's page cache of 16 MiB a connection, and what Python and malloc keep of freed memory.
+SLACK_BYTES = 48 * MEBIBYTE
+_WARM_SPACES = 64
+_TOUCHED_TIMES = 3
+_ROW = Row("spaces")
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    asker: Asker
+    bare: BareSpace
+    told: Told
+
+    def measure(self, title: str, calls: Sequence[tuple[str, Question]]) -> tuple[list[float], list[float]]:
+        """Of every call, ours and the limit, in seconds."""
+        ours: list[float] = []
+        limit: list[float] = []
+        for at, (space, question) in enumerate(calls):
+            if at % 100 == 0:
+                self.told(f"{title}: call {at} of {len(calls)}")
+            expression = self.bare.expression(space, question.text)
+            # Once unmeasured: both sides find the space's pages in the system's cache.
+            self.bare.run(space, expression)
+            for side in (ours, limit) if at % 2 else (limit, ours):
+                side.append(self._timed(space, expression) if side is limit else self.asker.timed(space, question))
+        return ours, limit
+
+    def _timed(self, space: str, expression: str) -> float:
+        began = perf_counter()
+        self.bare.run(space, expression)
+        return perf_counter() - began
+
+
+def measure_spaces(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+    path = stores.crowd(scale.spaces, scale.space_size)
+    random = Random(1)
+    calls = min(scale.calls, scale.spaces)
+    cold_spaces = random.sample(range(scale.spaces), calls)
+    warm_spaces = random.sample(range(scale.spaces), min(_WARM_SPACES, scale.spaces))
+    bare = BareSpace(path)
+    with asking(path) as asker:
+        asked = asker.questions(stores.corpus.questions(scale.calls, texts_of(path, crowd_name(0)), seed=3))
+        side = _Calls(asker, bare, told)
+        _warm_up(asker, bare, asked[0])
+        cold = side.measure("cold spaces", [(crowd_name(at), asked[n]) for n, at in enumerate(cold_spaces)])
+    with asking(path) as asker:
+        side = _Calls(asker, bare, told)
+        for at in warm_spaces:
+            asker.ask(crowd_name(at), asked[0])
+        warm = side.measure("warm spaces", [(crowd_name(random.choice(warm_spaces)), one) for one in asked])
+    bare.close()
+    size = f"{scale.spaces:,} × {scale.space_size:,}"
+    return [
+        _tail(f"{size}, cold space", cold, _about(stores, path, scale)),
+        _tail(f"{size}, warm space", warm, (f"among {len(warm_spaces)} spaces that were asked before",)),
+        _resident(path, scale, asked, told),
+    ]
+
+
+def _warm_up(asker: Asker, bare: BareSpace, question: Question) -> None:
+    """What a process pays once, for its first query of all, is not a space's."""
+    asker.ask(crowd_name(0), question)
+    bare.run(crowd_name(0), bare.expression(crowd_name(0), question.text))
+
+
+def _tail(name: str, pair: tuple[list[float], list[float]], notes: tuple[str, ...]) -> Measured:
+    ours, limit = ([seconds * 1000 for seconds in side] for side in pair)
+    tails = percentile(ours, 0.99), percentile(limit, 0.99)
+    middle = f"p50 {percentile(ours, 0.5):.3g} ms, the limit's {percentile(limit, 0.5):.3g} ms; {len(ours)} calls"
+    against = f"ours at p99 is {tails[0] / percentile(limit, 0.5):.2f} × the limit's p50"
+    return _ROW.beside(f"{name}, p99", "ms", tails, TAIL, middle, against, *notes)
+
+
+def _about(stores: Stores, path: Path, scale: Scale) -> tuple[str, ...]:
+    size = path.stat().st_size / 1e9
+    return (
+        "limit: one bare FTS5 query for the same words in the same space, then its vectors, read as bytes; its p99 too",
+        "cold: not in the index; the system has the file's pages in its cache, for both sides",
+        f"{scale.spaces * scale.space_size:,} memories, {size:.1f} GB, made in {stores.seconds(path):.0f} s; most "
+        "spaces are copies of eight that went in by the public verbs",
+    )
+
+
+def _resident(path: Path, scale: Scale, asked: Sequence[Question], told: Told) -> Measured:
+    """Asks more spaces than the setting has room for, and looks at what the process grew by."""
+    bound = scale.bounded_bytes
+    with asking(path, index_bytes_max=bound) as asker:
+        before = resident_bytes()
+        each, highest, touched = 0, before, 0
+        for touched in range(1, scale.spaces + 1):
+            if touched % 100 == 0:
+                told(f"bounded index: space {touched}")
+            asker.ask(crowd_name(touched - 1), asked[touched % len(asked)])
+            each = max(each, asker.index.size_bytes // touched)
+            highest = max(highest, resident_bytes())
+            if touched * each > _TOUCHED_TIMES * bound:
+                break
+        grown, held = highest - before, asker.index.size_bytes
+    goal = Goal((bound + SLACK_BYTES) / MEBIBYTE, "MiB")
+    return _ROW.alone(
+        "resident memory above the start, at most",
+        "MiB",
+        grown / MEBIBYTE,
+        goal,
+        f"index_bytes_max {bound / MEBIBYTE:g} MiB, and {SLACK_BYTES / MEBIBYTE:g} MiB for SQLite's pages and malloc",
+        f"{touched:,} spaces asked, {touched * each / bound:.1f} times what fits; the index says it holds "
+        f"{held / MEBIBYTE:.1f} MiB",
+    )
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
