@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 PYTHON ?=
 ARGS ?=
+DATA ?=
 ROUNDS ?= 200
 SEED ?= 1
 SEEDS ?= 1-1000
@@ -15,7 +16,7 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench crash sim format docs behaviour lock clean
+.PHONY: help demo test check bench eval crash sim format docs behaviour lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,10 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 
 bench: $(READY) ## Measure the store and turns, ours beside the limit; ARGS=--quick shows the form
 	@failed=0; for part in store turn; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
+
+eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
+	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
+	@$(BIN)/afterturn eval $(DATA) $(ARGS)
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)

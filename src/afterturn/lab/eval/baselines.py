@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.base.ports import Embedder
@@ -26,7 +26,11 @@ class Bm25:
         self._lengths: list[int] = []
         self._length_total = 0
 
-    def add(self, text: str) -> None:
+    def add_all(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._add(text)
+
+    def _add(self, text: str) -> None:
         found = terms(text)
         for term, count in Counter(found).items():
             self._postings[term].append((len(self._lengths), count))

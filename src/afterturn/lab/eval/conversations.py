@@ -17,6 +17,7 @@ from afterturn.lab.eval.dates import find_time
 _PAUSE = 30.0
 _BEGINNING = 1_704_067_200.0
 _AGENTS = frozenset("assistant agent ai bot model chatbot".split())
+_USERS = frozenset("user human".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class Item:
     @property
     def is_agents(self) -> bool:
         return self.speaker.lower() in _AGENTS
+
+    @property
+    def signed(self) -> str:
+        """With the speaker's name before it, if that is one and no role."""
+        is_role = self.is_agents or self.speaker.lower() in _USERS
+        return self.text if is_role else f"{self.speaker}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,17 +37,17 @@ class Examined:
 class Examination:
     """Goes through one conversation as it went: what is asked early knows only what was said before."""
 
-    def __init__(self, subject: Subject, user: str, talk: Talk) -> None:
+    def __init__(self, subject: Subject, space: str, talk: Talk, *, alone: bool = False) -> None:
         self._subject = subject
-        self._user = user
+        self._space = space
         self._talk = talk
         self._drafts = drafts_of(talk.items)
         self._names = {_id(draft): at for at, draft in enumerate(self._drafts)}
         self._entries: dict[str, Entry] = {}
-        self._bm25 = Bm25()
+        self._bm25 = None if alone else Bm25()
         self._dense = None
-        if subject.embedder is not None:
-            self._dense = Dense(subject.embedder, [item.text for item in talk.items])
+        if subject.embedder is not None and not alone:
+            self._dense = Dense(subject.embedder, [item.signed for item in talk.items])
         self._known = 0
 
     def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
@@ -67,20 +67,22 @@ class Examination:
         if not new:
             return
         self._subject.clock.set(max(item.at for item in self._talk.items[:known]) + DAY)
-        self._subject.learn(self._user, self._drafts[self._known : known])
-        for item in new:
-            self._bm25.add(item.text)
+        self._subject.learn(self._space, self._drafts[self._known : known])
+        if self._bm25 is not None:
+            self._bm25.add_all(item.signed for item in new)
         self._known = known
-        self._entries = self._subject.entries(self._user)
+        self._entries = self._subject.entries(self._space)
 
     def _answer(self, question: Question) -> Mapping[str, Answer]:
         limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)
-        ids = self._subject.ranked(self._user, question.text, limit)
+        ids = self._subject.ranked(self._space, question.text, limit)
         ours = Answer(
             self._named([self._names[name] for name in ids], question),
-            self._subject.handed_over(self._user, question.text),
+            self._subject.handed_over(self._space, question.text),
         )
-        answers = {OURS: ours, "bm25": self._baseline(question, self._bm25.rank(question.text, limit))}
+        answers = {OURS: ours}
+        if self._bm25 is not None:
+            answers["bm25"] = self._baseline(question, self._bm25.rank(question.text, limit))
         if self._dense is not None:
             answers["dense"] = self._baseline(question, self._dense.rank(question.text, limit, known=self._known))
         return answers
@@ -111,12 +113,14 @@ class Examination:
         return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
 
 
-def examine(subject: Subject, dataset: Dataset, *, limit: int | None, asked: Callable[[], None]) -> Examined:
+def examine(
+    subject: Subject, dataset: Dataset, asked: Callable[[], None], *, limit: int | None = None, alone: bool = False
+) -> Examined:
     """`asked` is called after each question; `limit` bounds the questions of a conversation."""
     outcomes: dict[str, list[Outcome]] = {}
     unanswerable: dict[str, list[Outcome]] = {}
-    for user, talk in users_of(dataset):
-        examination = Examination(subject, user, talk)
+    for space, talk in spaces_of(dataset):
+        examination = Examination(subject, space, talk, alone=alone)
         for question, answers in examination.answers(limit):
             for system, answer in answers.items():
                 figures = {"block_tokens": float(answer.block.tokens)}
@@ -139,9 +143,9 @@ def spread(questions: Sequence[Question], limit: int | None) -> Sequence[Questio
     return [questions[at * len(questions) // limit] for at in range(limit)]
 
 
-def users_of(dataset: Dataset) -> list[tuple[str, Talk]]:
-    """Whose space each conversation is in."""
-    return [(f"{dataset.name}-{number}", talk) for number, talk in enumerate(dataset.talks, start=1)]
+def spaces_of(dataset: Dataset) -> list[tuple[str, Talk]]:
+    """The space that each conversation is in."""
+    return [(f"user:{dataset.name}-{number}", talk) for number, talk in enumerate(dataset.talks, start=1)]
 
 
 def _id(draft: Draft) -> str:

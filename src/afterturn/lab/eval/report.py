@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from afterturn.lab.eval.examining import OURS
 from afterturn.lab.eval.run import Evaluation
 
-_COLUMNS = {
+Systems: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+_RANKING = {
     "delivered": "delivered",
     "whole": "delivered_whole",
     "tokens": "block_tokens",
@@ -20,98 +22,108 @@ _COLUMNS = {
     "nDCG@10": "ndcg@10",
     "MRR": "mrr",
 }
+_CASES = {
+    "must include": "must_include",
+    "precision": "precision",
+    "cases right": "cases_right",
+    "silence": "silence",
+}
 _SURE = ("delivered", "recall@5", "recall@10")
-_WORST_SHOWN = 3
+_HEARD_SHOWN = 3
+_TEXT_COLUMNS = (0, 2)
 
 
 def as_text(evaluation: Evaluation) -> str:
+    """A table for each data set; 100 columns are enough."""
     return "\n\n".join(
-        "\n".join([f"{name} ({evaluation.embedder})", *_plain_table(systems), *_remarks(systems)])
+        "\n".join([f"{name}, embedder {evaluation.embedder}", *_aligned(_table(systems)), *remarks(systems)])
         for name, systems in evaluation.results.items()
     )
 
 
 def as_markdown(evaluation: Evaluation) -> str:
     return "\n\n".join(
-        "\n".join([f"### {name} ({evaluation.embedder})", "", *_markdown_table(systems), "", *_listed(systems)])
+        "\n".join(
+            [
+                f"### {name}, embedder {evaluation.embedder}",
+                "",
+                *_markdown(_table(systems)),
+                "",
+                *(f"- {line}" for line in remarks(systems)),
+            ]
+        ).rstrip()
         for name, systems in evaluation.results.items()
     )
 
 
-def _rows(systems: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """All questions with evidence, then each category, every system beside the others."""
-    rows = [_row("all", name, found) for name, found in systems.items() if "n" in found]
-    rows += [
-        _row("not adversarial", name, found["without_adversarial"])
-        for name, found in systems.items()
-        if "without_adversarial" in found
-    ]
-    ours = systems.get(OURS, {})
-    for category in ours.get("categories", ()):
+def _table(systems: Systems) -> list[list[str]]:
+    """Titles first. Every system beside the others, for all questions and then for each category of them."""
+    columns = _CASES if any("must_include" in found for found in systems.values()) else _RANKING
+    rows = [["questions", "n", "system", *columns]]
+    for part, figures in _parts(systems):
         rows += [
-            _row(category, name, found["categories"][category])
-            for name, found in systems.items()
-            if category in found.get("categories", ())
+            [part, str(found["n"]), system, *(_number(name, found[name]) for name in columns.values())]
+            for system, found in figures.items()
         ]
     return rows
 
 
-def _row(part: str, system: str, figures: Mapping[str, Any]) -> list[str]:
-    return [part, str(figures["n"]), system, *(_number(name, figures[name]) for name in _COLUMNS.values())]
+def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
+    yield "all", {name: found for name, found in systems.items() if "n" in found}
+    others = {name: found["without_adversarial"] for name, found in systems.items() if "without_adversarial" in found}
+    yield "not adversarial", others
+    categories = dict.fromkeys(name for found in systems.values() for name in found.get("categories", ()))
+    for category in categories if len(categories) > 1 else ():
+        yield (
+            category,
+            {
+                name: found["categories"][category]
+                for name, found in systems.items()
+                if category in found.get("categories", ())
+            },
+        )
 
 
 def _number(name: str, value: float) -> str:
     return f"{value:.0f}" if name == "block_tokens" else f"{value:.3f}"
 
 
-def _titles() -> list[str]:
-    return ["questions", "n", "system", *_COLUMNS]
-
-
-def _plain_table(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    rows = [_titles(), *_rows(systems)]
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What stands in the row above already is left out."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = []
-    last = ""
+    above = ""
     for row in rows:
-        shown = ["" if row[0] == last else row[0], "" if row[0] == last else row[1], *row[2:]]
-        last = row[0]
+        shown = ["", "", *row[2:]] if row[0] == above else row
+        above = row[0]
         cells = [
-            cell.ljust(width) if at in (0, 2) else cell.rjust(width) for at, (cell, width) in _zipped(shown, widths)
+            cell.ljust(width) if at in _TEXT_COLUMNS else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(shown, widths, strict=True))
         ]
-        lines.append(" ".join(cells).rstrip())
-    return lines
+        yield " ".join(cells).rstrip()
 
 
-def _zipped(cells: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(cells, widths, strict=True)))
+def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    titles, *others = rows
+    yield f"| {' | '.join(titles)} |"
+    yield f"|{'|'.join('---' if at in _TEXT_COLUMNS else '---:' for at in range(len(titles)))}|"
+    for row in others:
+        yield f"| {' | '.join(row)} |"
 
 
-def _markdown_table(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    titles = _titles()
-    lines = [f"| {' | '.join(titles)} |", f"|---|---:|---|{'---:|' * len(_COLUMNS)}"]
-    return lines + [f"| {' | '.join(row)} |" for row in _rows(systems)]
-
-
-def _listed(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [f"- {line}" for line in _remarks(systems)]
-
-
-def _remarks(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = [f"95 %: {name} {_sure(found)}" for name, found in systems.items() if "intervals" in found]
-    silent = [
-        f"{name} {found['unanswerable']['silence']:.1%}" for name, found in systems.items() if "unanswerable" in found
-    ]
+def remarks(systems: Systems) -> list[str]:
+    """How sure the means are, and at what there was silence."""
+    lines = [f"95 % of {name}: {_sure(found['intervals'])}" for name, found in systems.items() if "intervals" in found]
+    silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
-        count = next(found["unanswerable"]["n"] for found in systems.values() if "unanswerable" in found)
-        lines.append(f"silence at {count} questions without an answer: {', '.join(silent)}")
-    for name, figures in systems.get(OURS, {}).get("silence", {}).items():
-        heard = "; ".join(repr(text[:40]) for text in figures["heard"][:_WORST_SHOWN])
-        lines.append(
-            f"silence at {name}: {figures['silence']:.1%} of {figures['n']}{f', not at {heard}' if heard else ''}"
-        )
+        shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
+        lines.append(f"silence at {next(iter(silent.values()))['n']} questions without an answer: {shares}")
+    for name, figures in (
+        systems.get(OURS, {}).get("silence", {}).items() if "must_include" not in systems[OURS] else ()
+    ):
+        heard = ", ".join(repr(text[:32]) for text in figures["heard"][:_HEARD_SHOWN])
+        lines.append(f"silence at {figures['n']} of {name}: {figures['silence']:.1%}{heard and f', not at {heard}'}")
     return lines
 
 
-def _sure(found: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {low:.3f} to {high:.3f}" for name in _SURE for low, high in [found["intervals"][name]])
+def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
+    return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in _SURE)

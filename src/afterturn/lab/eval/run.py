@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from afterturn.lab.eval.conversations import Dataset
-from afterturn.lab.eval.examining import OURS, examine, spread, users_of
+from afterturn.lab.eval.examining import OURS, examine, spaces_of, spread
+from afterturn.lab.eval.precision import Collection, Precision, read_cases
 from afterturn.lab.eval.scoring import Outcome, intervals, means
 from afterturn.lab.eval.silence import OWN, sampled, spoken_to
 from afterturn.lab.eval.sources import Sources, Utterances, find_sources
@@ -31,20 +32,25 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How thorough a run is. `limit` bounds the questions of a conversation."""
+    """How thorough a run is. `limit` bounds the questions of a conversation; `alone`: without anything beside ours."""
 
     embedder: str | None = None
     limit: int | None = None
+    alone: bool = False
 
 
 def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda done, total: None) -> Evaluation:
     """InvalidFile when nothing in `paths` can be examined."""
     sources = find_sources(paths)
-    tally = _Tally(_steps(sources, wanted.limit), progress)
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
+        entries_max = subject.config.recall_entries_max
+        collections = [read_cases(folder, entries_max=entries_max) for folder in sources.cases]
+        tally = _Tally(_steps(sources, collections, wanted.limit), progress)
         for dataset in sources.datasets:
-            results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted.limit, tally)
+            results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
+        for collection in collections:
+            results[collection.name] = Precision(subject, collection).examine(tally)
         embedder = subject.config.embedder
     return Evaluation(results, tuple(sources.passed_over), embedder)
 
@@ -60,25 +66,32 @@ class _Tally:
         self._progress(self._done, self._total)
 
 
-def _steps(sources: Sources, limit: int | None) -> int:
+def _steps(sources: Sources, collections: Sequence[Collection], limit: int | None) -> int:
     spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
     asked = sum(len(spread(talk.questions, limit)) for dataset in sources.datasets for talk in dataset.talks)
-    return asked + spoken * len(sources.datasets)
+    cases = sum(len(collection.cases) for collection in collections)
+    return asked + spoken * len(sources.datasets) + cases
 
 
 def _of_dataset(
-    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], limit: int | None, asked: _Tally
+    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], wanted: Wanted, asked: _Tally
 ) -> dict[str, dict[str, Any]]:
-    examined = examine(subject, dataset, limit=limit, asked=asked)
+    examined = examine(subject, dataset, asked, limit=wanted.limit, alone=wanted.alone)
     systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
     for name, silent in examined.unanswerable.items():
         systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
-    silence: dict[str, Any] = {}
-    for spoken in (OWN, *utterances):
-        count, heard = spoken_to(subject, users_of(dataset), spoken, asked)
-        silence[spoken.name] = {"n": count, "silence": 1 - len(heard) / count, "heard": heard}
-    systems.setdefault(OURS, {})["silence"] = silence
+    systems.setdefault(OURS, {}).update(_silence(subject, dataset, utterances, asked))
     return systems
+
+
+def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
+    """The share of all that was said at which there was silence, then the same for each set."""
+    by_set: dict[str, dict[str, Any]] = {}
+    for spoken in (OWN, *utterances):
+        count, heard = spoken_to(subject, spaces_of(dataset), spoken, asked)
+        by_set[spoken.name] = {"n": count, "silence": 1 - len(heard) / count, "heard": heard}
+    heard_total = sum(len(found["heard"]) for found in by_set.values())
+    return {"silence": 1 - heard_total / sum(found["n"] for found in by_set.values()), "silence_by_set": by_set}
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:

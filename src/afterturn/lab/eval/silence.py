@@ -22,15 +22,15 @@ def sampled(texts: Sequence[str], count: int = SAMPLE) -> Sequence[str]:
 
 
 def spoken_to(
-    subject: Subject, users: Sequence[tuple[str, Talk]], utterances: Utterances, asked: Callable[[], None]
+    subject: Subject, spaces: Sequence[tuple[str, Talk]], utterances: Utterances, asked: Callable[[], None]
 ) -> tuple[int, list[str]]:
-    """How many things were said, each to the next of the users' memories, and those at which it spoke."""
+    """How many things were said, each in the next of the spaces, and those at which it spoke."""
     texts = sampled(utterances.texts)
     heard: list[str] = []
     for at, text in enumerate(texts):
-        user, talk = users[at % len(users)]
+        space, talk = spaces[at % len(spaces)]
         subject.clock.set(max(item.at for item in talk.items) + DAY)
-        if subject.handed_over(user, text).text:
+        if subject.handed_over(space, text).text:
             heard.append(text)
         asked()
     return len(texts), heard

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 # Nobody measures time here: a machine that is busy with other things must not cost an answer.
 PATIENCE = 600.0
+_PAGE = 1000
 _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
 
 
@@ -102,11 +103,12 @@ class Subject:
     clock: EvalClock
     embedder: CachedEmbedder | None
     _asked: int = 0
+    _terms: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def learn(self, user: str, drafts: Sequence[Draft]) -> None:
-        """Records what was said as it would have been recorded then. Returns when the vectors are there."""
+    def learn(self, space: str, drafts: Sequence[Draft]) -> None:
+        """Stores what was said as it would have been recorded then. Returns when the vectors are there."""
         if drafts:
-            self.memory.space(f"user:{user}").add_many(drafts)
+            self.memory.space(space).add_many(drafts)
             self.settle()
 
     def settle(self) -> None:
@@ -114,25 +116,25 @@ class Subject:
         if not self.memory.drain(within=PATIENCE):
             raise DeadlineExceeded(f"The vectors are not there after {PATIENCE:g} seconds. Take a faster embedder.")
 
-    def entries(self, user: str) -> dict[str, Entry]:
-        """All that the space holds, by id."""
-        space = self.memory.space(f"user:{user}")
+    def entries(self, space: str) -> dict[str, Entry]:
+        """All that the space holds, by id, newest first."""
+        opened = self.memory.space(space)
         found: dict[str, Entry] = {}
-        page = space.list(limit=1000)
+        page = opened.list(limit=_PAGE)
         while page:
             found.update((entry.id, entry) for entry in page)
-            page = space.list(limit=1000, before=page[-1].id)
+            page = opened.list(limit=_PAGE, before=page[-1].id)
         return found
 
-    def ranked(self, user: str, question: str, limit: int) -> list[str]:
+    def ranked(self, space: str, question: str, limit: int) -> list[str]:
         """Ids of what is recalled, best first, whatever its score."""
-        hits = self.unfloored.space(f"user:{user}").recall(question, limit=limit).hits
+        hits = self.unfloored.space(space).recall(question, limit=limit).hits
         return [hit.entry.id for hit in hits]
 
-    def handed_over(self, user: str, question: str) -> Block:
+    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
         """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
         self._asked += 1
-        conversation = self.memory.conversation(f"question {self._asked}", user=user)
+        conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
         with conversation.turn([{"role": "user", "content": question}]) as turn:
             text = turn.block(within=PATIENCE)
             turn.abort("evaluated")
@@ -141,9 +143,15 @@ class Subject:
     def rendered(self, entries: Sequence[Entry], question: str) -> Block:
         """What a block would be if this were the ranking."""
         wanted = frozenset(terms(question))
-        hits = [_as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
+        hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
         block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
         return Block() if block is None else block_of(block.text)
+
+    def _as_hit(self, entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
+        if entry.ref not in self._terms:
+            self._terms[entry.ref] = frozenset(terms(entry.text))
+        shared = tuple(sorted(wanted & self._terms[entry.ref]))
+        return Hit(entry, Lane.EPISODIC, 1 / (place + 1), 0.0, None, shared)
 
 
 @contextmanager
@@ -205,8 +213,3 @@ def _draft(item: Item, position: int, turn: str | None, entry_id: str) -> Draft:
 
 def _conversation(item: Item) -> str:
     return f"session {item.session}"
-
-
-def _as_hit(entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
-    shared = tuple(sorted(wanted.intersection(terms(entry.text))))
-    return Hit(entry, Lane.EPISODIC, 1 / (place + 1), 0.0, None, shared)
