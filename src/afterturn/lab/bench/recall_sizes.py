@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import afterturn
 from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking
@@ -27,6 +28,8 @@ TAIL = Goal(0.8)
 FOUND = Goal(0.97, "", at_least=True)
 SMALL = Goal(3.0)
 _WARM_UP = 5
+
+Opened: TypeAlias = Callable[[Path], AbstractContextManager[Asker]]
 
 
 def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
@@ -60,11 +63,11 @@ def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     ]
 
 
-def measure_small(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
+def measure_small(stores: Stores, scale: Scale, told: Told, opened: Opened = asking) -> list[Measured]:
     found: list[Measured] = []
     for size in scale.small:
         path = stores.single(size)
-        with asking(path) as asker, tempfile.TemporaryDirectory() as folder:
+        with opened(path) as asker, tempfile.TemporaryDirectory() as folder:
             asked = _questions(asker, stores, path, scale.small_calls)
             bare = BareSpace(path)
             texts, vectors = bare.texts(SPACE), bare.vectors(SPACE)

@@ -13,7 +13,7 @@ from afterturn.lab.bench.recall_asking import Asker, Question, asking
 from afterturn.lab.bench.recall_reference import BareSpace
 from afterturn.lab.bench.recall_report import Goal, Measured, Row
 from afterturn.lab.bench.recall_scale import MEBIBYTE, Scale, Told
-from afterturn.lab.bench.recall_stores import Stores, crowd_name, texts_of
+from afterturn.lab.bench.recall_stores import Stores, crowd_name, template_of, texts_of
 from afterturn.lab.bench.report import percentile
 
 TAIL = Goal(3.0)
@@ -21,6 +21,7 @@ TAIL = Goal(3.0)
 SLACK_BYTES = 48 * MEBIBYTE
 _WARM_SPACES = 64
 _TOUCHED_TIMES = 3
+_ANY = "Which of them was it that moved to the northern harbour?"
 _ROW = Row("spaces")
 
 
@@ -53,31 +54,39 @@ class _Calls:
 def measure_spaces(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     path = stores.crowd(scale.spaces, scale.space_size)
     random = Random(1)
-    calls = min(scale.calls, scale.spaces)
-    cold_spaces = random.sample(range(scale.spaces), calls)
+    cold_spaces = random.sample(range(scale.spaces), min(scale.calls, scale.spaces))
     warm_spaces = random.sample(range(scale.spaces), min(_WARM_SPACES, scale.spaces))
+    warm_calls = random.choices(warm_spaces, k=scale.calls)
     bare = BareSpace(path)
+    # First of all: what other measurements leave to the process would hide what it grows by.
+    resident = _resident(path, scale, told)
     with asking(path) as asker:
-        asked = asker.questions(stores.corpus.questions(scale.calls, texts_of(path, crowd_name(0)), seed=3))
-        side = _Calls(asker, bare, told)
-        _warm_up(asker, bare, asked[0])
-        cold = side.measure("cold spaces", [(crowd_name(at), asked[n]) for n, at in enumerate(cold_spaces)])
+        _warm_up(asker, bare)
+        cold = _Calls(asker, bare, told).measure("cold spaces", _asked(asker, stores, path, cold_spaces))
     with asking(path) as asker:
-        side = _Calls(asker, bare, told)
-        for at in warm_spaces:
-            asker.ask(crowd_name(at), asked[0])
-        warm = side.measure("warm spaces", [(crowd_name(random.choice(warm_spaces)), one) for one in asked])
+        calls = _asked(asker, stores, path, warm_calls)
+        for space, question in calls:
+            asker.ask(space, question)
+        warm = _Calls(asker, bare, told).measure("warm spaces", calls)
     bare.close()
     size = f"{scale.spaces:,} × {scale.space_size:,}"
     return [
         _tail(f"{size}, cold space", cold, _about(stores, path, scale)),
         _tail(f"{size}, warm space", warm, (f"among {len(warm_spaces)} spaces that were asked before",)),
-        _resident(path, scale, asked, told),
+        resident,
     ]
 
 
-def _warm_up(asker: Asker, bare: BareSpace, question: Question) -> None:
+def _asked(asker: Asker, stores: Stores, path: Path, spaces: Sequence[int]) -> list[tuple[str, Question]]:
+    """A question for each of them that something in it answers."""
+    texts = {at: texts_of(path, crowd_name(at)) for at in {template_of(space) for space in spaces}}
+    asked = [stores.corpus.questions(1, texts[template_of(at)], seed)[0] for seed, at in enumerate(spaces)]
+    return [(crowd_name(at), question) for at, question in zip(spaces, asker.questions(asked), strict=True)]
+
+
+def _warm_up(asker: Asker, bare: BareSpace) -> None:
     """What a process pays once, for its first query of all, is not a space's."""
+    (question,) = asker.questions([_ANY])
     asker.ask(crowd_name(0), question)
     bare.run(crowd_name(0), bare.expression(crowd_name(0), question.text))
 
@@ -100,16 +109,17 @@ def _about(stores: Stores, path: Path, scale: Scale) -> tuple[str, ...]:
     )
 
 
-def _resident(path: Path, scale: Scale, asked: Sequence[Question], told: Told) -> Measured:
+def _resident(path: Path, scale: Scale, told: Told) -> Measured:
     """Asks more spaces than the setting has room for, and looks at what the process grew by."""
     bound = scale.bounded_bytes
     with asking(path, index_bytes_max=bound) as asker:
+        (question,) = asker.questions([_ANY])
         before = resident_bytes()
         each, highest, touched = 0, before, 0
         for touched in range(1, scale.spaces + 1):
             if touched % 100 == 0:
                 told(f"bounded index: space {touched}")
-            asker.ask(crowd_name(touched - 1), asked[touched % len(asked)])
+            asker.ask(crowd_name(touched - 1), question)
             each = max(each, asker.index.size_bytes // touched)
             highest = max(highest, resident_bytes())
             if touched * each > _TOUCHED_TIMES * bound:

@@ -93,6 +93,11 @@ def crowd_name(number: int) -> str:
     return f"user:{number}"
 
 
+def template_of(number: int) -> int:
+    """The number of the space that this one is a copy of, or its own."""
+    return number % _TEMPLATES
+
+
 def texts_of(path: Path, space: str, limit: int = 2_000) -> list[str]:
     return [text for text, _ in _rows(path, space, limit)]
 

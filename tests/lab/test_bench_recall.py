@@ -1,0 +1,113 @@
+"""The form of the recall benchmark's report. Times are not asserted: they belong to the machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from afterturn.lab.bench.recall import measure_recall
+from afterturn.lab.bench.recall_report import Goal, RecallReport, Row
+from afterturn.lab.bench.recall_scale import ROWS, Options
+
+TEXT_WIDTH = 100
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recall")
+
+
+@pytest.fixture(scope="module")
+def report(steps: list[str], folder: Path) -> RecallReport:
+    options = Options(quick=True, keep=folder / "stores", plots=folder / "plots")
+    return measure_recall(options, progress=steps.append)
+
+
+def test_one_run_gives_figures_of_every_row(report: RecallReport):
+    assert list(dict.fromkeys(figure.row for figure in report.figures)) == list(ROWS)
+
+
+def test_every_recall_ratio_is_ours_to_the_limit(report: RecallReport):
+    found = [f for f in report.figures if f.limit is not None]
+    assert found
+    assert [f.name for f in found if f.ratio != pytest.approx(f.ours / f.limit)] == []
+
+
+def test_every_figure_of_recall_is_judged_but_what_generated_text_can_not_tell(report: RecallReport):
+    assert [figure.target for figure in report.figures if figure.passed is None] == [""]
+    assert [figure.name for figure in report.figures if figure.passed is not None and not figure.target] == []
+
+
+def test_many_callers_beside_a_writer_meet_no_error_in_the_report(report: RecallReport):
+    figure = next(figure for figure in report.figures if figure.name.endswith("errors"))
+    assert (figure.ours, figure.passed) == (0, True)
+
+
+def test_the_recall_report_is_json(report: RecallReport):
+    document = json.loads(json.dumps(report.as_dict()))
+    assert {"command", "machine", "versions", "figures", "growth", "passed"} == set(document)
+    assert {"row", "name", "unit", "ours", "limit", "ratio", "target", "passed", "notes"} == set(document["figures"][0])
+
+
+def test_the_recall_report_fits_a_narrow_terminal(report: RecallReport):
+    assert [line for line in report.as_text().splitlines() if len(line) > TEXT_WIDTH] == []
+
+
+@pytest.mark.parametrize("form", ["as_text", "as_markdown"])
+def test_the_recall_report_shows_the_result_of_each_figure(report: RecallReport, form: str):
+    shown = " ".join(getattr(report, form)().split())
+    assert [note for figure in report.figures for note in figure.notes if note not in shown] == []
+
+
+def test_growth_is_drawn_where_the_command_was_told(report: RecallReport, folder: Path):
+    assert [size for size, _, _ in report.growth] == [100, 300, 600]
+    assert (folder / "plots" / "recall_growth.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_kept_stores_are_found_again_by_the_next_run(report: RecallReport, folder: Path):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "stores").glob("*.json")}
+    measure_recall(Options(quick=True, only=("small",), keep=folder / "stores"))
+    assert before
+    assert {path: path.stat().st_mtime_ns for path in (folder / "stores").glob("*.json")} == before
+
+
+def test_a_run_of_recall_tells_what_it_is_doing(report: RecallReport, steps: list[str]):
+    assert len(steps) > len(report.figures)
+
+
+@pytest.mark.parametrize(
+    "options,command",
+    [
+        (Options(), "afterturn bench recall"),
+        (Options(quick=True, only=("large",)), "afterturn bench recall --quick --only large"),
+        (Options(spaces=10, text=Path("a/b.json")), "afterturn bench recall --spaces 10 --text b.json"),
+    ],
+)
+def test_the_report_names_the_command_that_makes_it_again(options: Options, command: str):
+    assert options.command() == command
+
+
+@pytest.mark.parametrize(
+    "goal,value,met",
+    [
+        (Goal(0.4), 0.4, True),
+        (Goal(0.4), 0.41, False),
+        (Goal(0.97, "", at_least=True), 0.97, True),
+        (Goal(0.97, "", at_least=True), 0.969, False),
+    ],
+)
+def test_a_goal_says_which_side_is_good(goal: Goal, value: float, met: bool):
+    assert goal.is_met(value) is met
+
+
+def test_a_recall_report_fails_with_one_figure_and_not_for_want_of_a_target(report: RecallReport):
+    good = Row("small").beside("a", "ms", (1.0, 1.0), Goal(3.0))
+    untold = Row("small").alone("b", "ms", 9.0, None)
+    bad = Row("small").alone("c", "MB", 121.0, Goal(120.0, "MB"))
+    assert RecallReport(report.surroundings, (good, untold)).passed
+    assert not RecallReport(report.surroundings, (good, untold, bad)).passed
