@@ -117,9 +117,7 @@ def remarks(systems: Systems) -> list[str]:
     if silent:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
         lines.append(f"silence at {next(iter(silent.values()))['n']} questions without an answer: {shares}")
-    for name, figures in (
-        systems.get(OURS, {}).get("silence", {}).items() if "must_include" not in systems[OURS] else ()
-    ):
+    for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][:_HEARD_SHOWN])
         lines.append(f"silence at {figures['n']} of {name}: {figures['silence']:.1%}{heard and f', not at {heard}'}")
     return lines
