@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config, config_folder
+from afterturn.base.config import Config, config_folder, models_folder
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
@@ -113,7 +113,7 @@ class MemoryCore:
     def _connect(self, store: Store | None) -> None:
         parts, config, events = self._parts, self.config, self._events
         chosen = store or _NoStore()
-        embedder = parts.embedder or (_default_embedder() if config.embedder == "static" else None)
+        embedder = parts.embedder or _default_embedder(config)
         if embedder is not None and store is not None:
             self._embedding = Embedding(embedder, self._worker, store, events, parts.ids)
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub}
@@ -400,10 +400,17 @@ def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, 
     return rescue_store(target, source, config, SystemClock(), progress=progress or _no_progress)
 
 
-def _default_embedder() -> Embedder:
-    from afterturn.embedders.static import StaticEmbedder
+def _default_embedder(config: Config) -> Embedder | None:
+    """The one that the settings name. It loads or connects when it is first asked."""
+    if config.embedder == "static":
+        from afterturn.embedders.static import StaticEmbedder
 
-    return StaticEmbedder()
+        return StaticEmbedder()
+    if config.embedder == "minilm":
+        from afterturn.embedders.minilm import MiniLmEmbedder
+
+        return MiniLmEmbedder(models_folder(config))
+    return None
 
 
 def _default_model(config: Config) -> ChatModel | None:

@@ -39,7 +39,23 @@ class Config:
     recall: bool = _key(True, "", "Record only, recall nothing.")
     recording: bool = _key(True, "", "Recall only, keep nothing of new conversations.")
     background: bool = _key(True, "", "Another process (`afterturn worker`) does the jobs.")
-    embedder: str = _key("static", "", "`none` recalls by words alone.", choices=("static", "none"))
+    # embedder
+    embedder: str = _key(
+        "static",
+        "",
+        "`minilm` knows more than words; `http` asks a server of yours; `none` recalls by words alone.",
+        choices=("static", "minilm", "http", "none"),
+    )
+    embedder_url: str | None = _key(None, "URL", "For `http`: an OpenAI-compatible server, as in model_url.")
+    embedder_model: str | None = _key(None, "name", "For `http`: the embedding model behind `embedder_url`.")
+    embedder_key: str | None = _key(None, SECRET, "For `http`: what that server wants as a bearer token.")
+    embedder_dimensions: int | None = _key(
+        None, "numbers", "For `http`: shorter vectors than the model's own, where it can give them.", least=1
+    )
+    embedder_timeout: float = _key(30.0, "seconds", "For `http`: when a call of the server is given up.", least=0)
+    models_folder: str | None = _key(
+        None, "path", "Model files are to lie elsewhere than in the user's cache, say for all users."
+    )
     # recall
     grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
     recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
@@ -162,6 +178,14 @@ def default_store(environment: Mapping[str, str] | None = None) -> Path:
     """Where the CLI and `open()` keep memories when nothing else is configured."""
     environ = os.environ if environment is None else environment
     return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "afterturn" / "memory.db"
+
+
+def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:
+    """Where model files are kept: they can be had again, so it is a cache."""
+    if config.models_folder is not None:
+        return Path(config.models_folder).expanduser()
+    environ = os.environ if environment is None else environment
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "afterturn" / "models"
 
 
 def config_schema() -> dict[str, Any]:

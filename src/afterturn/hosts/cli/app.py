@@ -45,6 +45,7 @@ SECTIONS = {
         "stats": f"{_HERE}.health:stats",
         "doctor": f"{_HERE}.health:doctor",
         "worker": f"{_HERE}.worker:worker",
+        "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",
         "bench": f"{_HERE}.bench:bench",
         "eval": f"{_HERE}.eval:evaluate",

@@ -48,7 +48,8 @@ def show(invocation: Invocation) -> None:
     values = {name: without_secret(name, value) for name, value in asdict(invocation.config()).items()}
     origins = config_origins(invocation.overrides())
     values["store"] = _without_password(values["store"] or str(default_store()))
-    values["model_url"] = values["model_url"] and _without_password(values["model_url"])
+    for name in ("model_url", "embedder_url"):
+        values[name] = values[name] and _without_password(values[name])
     if invocation.json:
         print_document({name: {"value": values[name], "from": origins[name]} for name in values})
         return

