@@ -28,7 +28,8 @@ _CASES = {
     "cases right": "cases_right",
     "silence": "silence",
 }
-_SURE = ("delivered", "recall@5", "recall@10")
+_REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
+_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged")
 _HEARD_SHOWN = 3
 _TEXT_COLUMNS = (0, 2)
 
@@ -58,7 +59,7 @@ def as_markdown(evaluation: Evaluation) -> str:
 
 def _table(systems: Systems) -> list[list[str]]:
     """Titles first. Every system beside the others, for all questions and then for each category of them."""
-    columns = _CASES if any("must_include" in found for found in systems.values()) else _RANKING
+    columns = _columns(systems)
     rows = [["questions", "n", "system", *columns]]
     for part, figures in _parts(systems):
         rows += [
@@ -66,6 +67,13 @@ def _table(systems: Systems) -> list[list[str]]:
             for system, found in figures.items()
         ]
     return rows
+
+
+def _columns(systems: Systems) -> dict[str, str]:
+    """Of the kind that was measured, those that one of the systems has a figure for."""
+    known = {name for found in systems.values() for name in found}
+    kind = _CASES if "must_include" in known else _REPLIES if "f1" in known else _RANKING
+    return {title: name for title, name in kind.items() if name in known}
 
 
 def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
@@ -85,7 +93,7 @@ def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.0f}" if name == "block_tokens" else f"{value:.3f}"
+    return f"{value:.0f}" if name == "block_tokens" or name == "prompt_tokens" else f"{value:.3f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -113,6 +121,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def remarks(systems: Systems) -> list[str]:
     """How sure the means are, and at what there was silence."""
     lines = [f"95 % of {name}: {_sure(found['intervals'])}" for name, found in systems.items() if "intervals" in found]
+    lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
@@ -124,4 +133,15 @@ def remarks(systems: Systems) -> list[str]:
 
 
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
-    return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in _SURE)
+    known = [name for name in _SURE if name in intervals]
+    return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
+
+
+def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:
+    if found["failed"]:
+        yield f"{name}: the model gave no reply to {found['failed']} questions"
+    if found.get("cut"):
+        yield f"{name}: the oldest part was left out at {found['cut']} questions, to fit the window"
+    if name != OURS:
+        better, worse = found["better_than_ours"], found["worse_than_ours"]
+        yield f"{name} did better than {OURS} at {better} questions, and worse at {worse}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from afterturn.base.errors import InvalidFile
+from afterturn.lab.eval.answering import Answering, Asking, count_questions
 from afterturn.lab.eval.conversations import Dataset
 from afterturn.lab.eval.examining import OURS, examine, spaces_of, spread
 from afterturn.lab.eval.precision import Collection, Precision, read_cases
@@ -53,6 +56,24 @@ def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda 
             results[collection.name] = Precision(subject, collection).examine(tally)
         embedder = subject.config.embedder
     return Evaluation(results, tuple(sources.passed_over), embedder)
+
+
+def answer(
+    paths: Sequence[Path], wanted: Wanted, asking: Asking, progress: Progress = lambda done, total: None
+) -> Evaluation:
+    """The same questions to a model. ModelError when it does not answer at all; InvalidFile as `evaluate`."""
+    sources = find_sources(paths)
+    datasets = [dataset for dataset in sources.datasets if count_questions(dataset, wanted.limit)]
+    if not datasets:
+        raise InvalidFile("No question in these files has an answer that a reply could be compared with.")
+    tally = _Tally(sum(count_questions(dataset, wanted.limit) for dataset in datasets), progress)
+    with open_subject(wanted.embedder) as subject:
+        results = asyncio.run(_answers(Answering(subject, asking), datasets, wanted.limit, tally))
+        return Evaluation(results, tuple(sources.passed_over), subject.config.embedder)
+
+
+async def _answers(answering: Answering, datasets: Sequence[Dataset], limit: int | None, asked: _Tally) -> Results:
+    return {dataset.name: await answering.run(dataset, asked, limit=limit) for dataset in datasets}
 
 
 class _Tally:
