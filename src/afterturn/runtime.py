@@ -113,7 +113,7 @@ class MemoryCore:
     def _connect(self, store: Store | None) -> None:
         parts, config, events = self._parts, self.config, self._events
         chosen = store or _NoStore()
-        embedder = parts.embedder or _default_embedder(config)
+        embedder = parts.embedder or default_embedder(config)
         if embedder is not None and store is not None:
             self._embedding = Embedding(embedder, self._worker, store, events, parts.ids)
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub}
@@ -400,7 +400,7 @@ def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, 
     return rescue_store(target, source, config, SystemClock(), progress=progress or _no_progress)
 
 
-def _default_embedder(config: Config) -> Embedder | None:
+def default_embedder(config: Config) -> Embedder | None:
     """The one that the settings name. It loads or connects when it is first asked."""
     if config.embedder == "static":
         from afterturn.embedders.static import StaticEmbedder

@@ -70,8 +70,8 @@ class Examination:
         self._subject.learn(self._space, self._drafts[self._known : known])
         if self._bm25 is not None:
             self._bm25.add_all(item.signed for item in new)
+            self._entries |= self._subject.newest(self._space, len(new))
         self._known = known
-        self._entries = self._subject.entries(self._space)
 
     def _answer(self, question: Question) -> Mapping[str, Answer]:
         limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from afterturn.base.terms import terms
 from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Draft, EmbedderIdentity, Entry, Hit, Kind, Lane, Origin, Target
 from afterturn.lab.eval.conversations import Item
-from afterturn.runtime import Parts
+from afterturn.runtime import Parts, default_embedder
 from afterturn.turn.preparing import compose, weighed_max
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class CachedEmbedder:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         self._known: dict[str, NDArray[np.float32]] = {}
+        self._lock = threading.Lock()
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -65,9 +67,10 @@ class CachedEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
-        missing = list(dict.fromkeys(text for text in texts if text not in self._known))
-        if missing:
-            self._known.update(zip(missing, self._embedder.embed(missing), strict=True))
+        with self._lock:
+            missing = list(dict.fromkeys(text for text in texts if text not in self._known))
+            if missing:
+                self._known.update(zip(missing, self._embedder.embed(missing), strict=True))
         return np.stack([self._known[text] for text in texts])
 
 
@@ -116,14 +119,17 @@ class Subject:
         if not self.memory.drain(within=PATIENCE):
             raise DeadlineExceeded(f"The vectors are not there after {PATIENCE:g} seconds. Take a faster embedder.")
 
-    def entries(self, space: str) -> dict[str, Entry]:
-        """All that the space holds, by id, newest first."""
+    def newest(self, space: str, count: int) -> dict[str, Entry]:
+        """So many of the space's entries, by id."""
         opened = self.memory.space(space)
         found: dict[str, Entry] = {}
-        page = opened.list(limit=_PAGE)
-        while page:
+        before = None
+        while len(found) < count:
+            page = opened.list(limit=min(_PAGE, count - len(found)), before=before)
+            if not page:
+                break
             found.update((entry.id, entry) for entry in page)
-            page = opened.list(limit=_PAGE, before=page[-1].id)
+            before = page[-1].id
         return found
 
     def ranked(self, space: str, question: str, limit: int) -> list[str]:
@@ -161,7 +167,7 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     config = replace(
         load_config(chosen), background=False, synchronous="normal", refined=False, model_url=None, tenant="default"
     )
-    clock, inner = EvalClock(), make_embedder(config)
+    clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
     parts = Parts(embedder=cached, clock=clock)
     with ExitStack() as stack:
@@ -172,14 +178,6 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
             if cached is not None and not opened.ready(within=PATIENCE):
                 raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")
         yield Subject(memory, unfloored, config, clock, cached)
-
-
-def make_embedder(config: Config) -> Embedder | None:
-    if config.embedder == "none":
-        return None
-    from afterturn.embedders.static import StaticEmbedder
-
-    return StaticEmbedder()
 
 
 def drafts_of(items: Sequence[Item]) -> list[Draft]:
