@@ -36,12 +36,15 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Measure the store and turns, ours beside the limit; ARGS=--quick shows the form
-	@failed=0; for part in store turn; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Measure store, turns and recall, ours beside the limit; ARGS=--quick shows the form
+	@failed=0; for part in store turn recall; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
 
 eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
 	@$(BIN)/afterturn eval $(DATA) $(ARGS)
+
+benchmarks: $(READY) ## Measure anew for docs/benchmarks.md; ARGS="recall --text FILE" does one part of it
+	@$(BIN)/python tools/benchmarks.py $(ARGS)
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)

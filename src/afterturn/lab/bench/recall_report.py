@@ -96,7 +96,7 @@ class RecallReport:
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
-        """A section, to be put behind those of the store and of turns."""
+        """A section of docs/benchmarks.md."""
         command = self.surroundings.command
         lines = ["", "## Recall", "", "```console", f"$ {command} --markdown --plots docs/plots", "```"]
         lines += ["", _EXPLAINED, "", f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]

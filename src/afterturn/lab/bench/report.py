@@ -18,10 +18,12 @@ Figures of one run on one machine, each beside the limit that the same machine s
 limit take turns, and what is shown are medians of the rounds. The ratio is what carries over to other machines, but
 only from a run with nothing else going on: beside other work, several threads lose more than a script with one.
 
-This page is what the command prints:
+`make benchmarks` measures anew and writes this page: what the command of each part prints.
+
+## Store
 
 ```console
-$ {command} --markdown > docs/benchmarks.md
+$ {command} --markdown
 ```
 """
 _COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")

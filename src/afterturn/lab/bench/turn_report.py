@@ -101,9 +101,9 @@ class TurnReport:
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
-        """A section, to be appended to the page of the store's figures."""
+        """A section of docs/benchmarks.md."""
         command = self.surroundings.command
-        lines = ["", "## Turns", "", "```console", f"$ {command} --markdown >> docs/benchmarks.md", "```"]
+        lines = ["", "## Turns", "", "```console", f"$ {command} --markdown", "```"]
         for table in self._tables():
             lines += ["", f"### {table.title}", "", *([table.explained, ""] if table.explained else [])]
             lines += [_cells(table.columns), "|" + "---|" * len(table.columns), *(_cells(row) for row in table.rows)]
