@@ -38,6 +38,7 @@ from afterturn.base.types import (
     Operation,
     Scope,
     Selector,
+    Shelved,
     Status,
     Step,
 )
@@ -254,6 +255,23 @@ class Index(Protocol):
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
         """Those of `keys` that the query admits, in no particular order."""
+
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Match]:
+        """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.
+
+        Active and in the scope; the query's lane and exclusions do not count: it is context that is asked for.
+        """
+
+    def speakers(self, scope: Scope, *, limit: int) -> list[str]:
+        """Who spoke in these spaces, at most `limit` of them in each."""
+
+    def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
+        """Keys of active entries, newest first."""
+
+    def shelved(
+        self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
+    ) -> list[Shelved]:
+        """Active entries by key: of `keys`, or the first `limit` behind key `after`."""
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         """Keys of versions that came, went or got a vector after `since`; `generation` changes with a restore."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from afterturn.base.errors import InvalidName
 
@@ -258,6 +258,19 @@ class Match:
 
     key: int
     entry: Entry
+    terms: tuple[str, ...]
+
+
+class Shelved(NamedTuple):
+    """What an index in memory keeps of an active entry beside its vector; a tuple, since there are many."""
+
+    key: int
+    kind: Kind
+    origin: Origin
+    speaker: str | None
+    conversation: str | None
+    owner: str | None
+    position: int | None
     terms: tuple[str, ...]
 
 
