@@ -62,6 +62,11 @@ def test_items_of_one_day_and_items_without_a_day_keep_their_order(tmp_path: Pat
     assert datetime.fromtimestamp(times[3], UTC).date().isoformat() == "2023-05-09"
 
 
+def test_a_conversation_in_which_nothing_was_said_is_left_out(tmp_path: Path):
+    content = [*talk([]), *talk([item("a")])]
+    assert len(read_dataset(written(tmp_path / "talks.json", content)).talks) == 1
+
+
 def test_a_caption_belongs_to_the_text(tmp_path: Path):
     items = [item("a", text="Look!", image_caption="a red kite"), item("b", text="", image_caption=None)]
     (one,) = read_dataset(written(tmp_path / "talks.json", talk(items))).talks
@@ -90,7 +95,9 @@ def test_evidence_that_is_no_item_is_left_out_and_named_once(tmp_path: Path):
     assert (one.questions[0].evidence, one.questions[0].answer) == (("b",), "7")
 
 
-@pytest.mark.parametrize("content", [[], {}, [1], [{"conv_id": "x"}], "text", [{"conv_id": 1, "items": [{}]}]])
+@pytest.mark.parametrize(
+    "content", [[], {}, [1], [{"conv_id": "x"}], "text", [{"conv_id": 1, "items": [{}]}], talk([])]
+)
 def test_what_holds_no_conversations_is_refused_with_its_path(tmp_path: Path, content: object):
     path = written(tmp_path / "other.json", content)
     with pytest.raises(InvalidFile, match=r"other\.json"):

@@ -14,7 +14,7 @@ from afterturn.lab.eval.report import as_markdown, as_text
 from afterturn.lab.eval.run import Evaluation, Wanted, evaluate
 from afterturn.lab.eval.silence import spoken_to
 from afterturn.lab.eval.sources import Utterances
-from afterturn.lab.eval.subject import DAY, Subject, open_subject
+from afterturn.lab.eval.subject import DAY, Subject, block_of, open_subject
 
 LINES = (
     ("s1", "Ann", "My sister Clara moved to Lisbon in spring and works at an aquarium."),
@@ -144,6 +144,15 @@ def test_a_long_message_that_is_shown_in_part_is_delivered_but_not_whole(subject
     ((asked, answers),) = examination.answers()
     for answer in answers.values():
         assert examination.delivered(asked, answer.block) == {"delivered": 1.0, "delivered_whole": 0.0}
+
+
+def test_what_stands_within_another_memory_is_delivered_unless_it_is_too_short_to_tell(subject: Subject):
+    long, short = "The ferry to Lund leaves at a quarter past nine.", "Sure, thanks!"
+    told = Talk("within", (Item("0", "s", "user", long, 1e9), Item("1", "s", "user", short, 1e9)), ())
+    examination = Examination(subject, "user:within", told)
+    shown = block_of(f"- [0000000000000000] just now, user: {long} {short}")
+    assert examination.delivered(question("?", "0", known=2), shown)["delivered"] == 1
+    assert examination.delivered(question("?", "1", known=2), shown)["delivered"] == 0
 
 
 def test_asking_again_gives_the_same_figures(subject: Subject):

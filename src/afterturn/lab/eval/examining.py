@@ -16,6 +16,8 @@ from afterturn.turn.preparing import weighed_max
 OURS = "afterturn"
 # Twenty sessions are found among so many messages, unless they all say the same.
 _RANKED_FOR_SESSIONS = 200
+# Shorter texts ("Sure, thanks!") stand in blocks by chance.
+_TELLING_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Examination:
         return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
 
     def delivered(self, question: Question, block: Block) -> dict[str, float]:
-        """Which share of the evidence is in the block: as a memory, and with every word of it."""
+        """Which share of the evidence is in the block, as a memory or within another one; and with every word of it."""
         shown = plain(block.text)
         present: set[str] = set()
         whole: set[str] = set()
@@ -105,10 +107,11 @@ class Examination:
             name = item.session if question.by_session else item.id
             if name not in question.evidence:
                 continue
-            if plain(item.text) in shown:
-                whole.add(name)
-            elif _id(draft) in ids:
+            text, is_there = plain(item.text), _id(draft) in ids
+            if is_there:
                 present.add(name)
+            if text in shown and (is_there or len(text) >= _TELLING_CHARS):
+                whole.add(name)
         count = len(question.evidence)
         return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
 

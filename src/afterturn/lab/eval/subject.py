@@ -67,6 +67,8 @@ class CachedEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
+        if not texts:
+            return self._embedder.embed(texts)
         with self._lock:
             missing = list(dict.fromkeys(text for text in texts if text not in self._known))
             if missing:
