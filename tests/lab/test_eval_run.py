@@ -94,6 +94,15 @@ def test_what_answers_a_plain_question_is_found_and_handed_over(evaluation: Eval
     assert ours["block_tokens"] > 20
 
 
+def test_the_margin_over_each_baseline_is_the_difference_of_the_means(evaluation: Evaluation):
+    found = evaluation.results["tiny"]
+    for name in ("bm25", "dense"):
+        margin = found["afterturn"]["margins"][name]
+        assert margin["recall@1"] == pytest.approx(found["afterturn"]["recall@1"] - found[name]["recall@1"])
+        low, high = margin["intervals"]["recall@1"]
+        assert low <= margin["recall@1"] <= high
+
+
 def test_questions_without_an_answer_count_for_silence_alone(evaluation: Evaluation):
     assert {found["unanswerable"]["n"] for found in evaluation.results["tiny"].values()} == {2}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.examining import spread
 from afterturn.lab.eval.precision import Belief, Case, judge, summary
-from afterturn.lab.eval.scoring import CUTS, Outcome, intervals, means, rank_figures
+from afterturn.lab.eval.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
 from afterturn.lab.eval.silence import sampled
 from afterturn.lab.eval.small_talk import SMALL_TALK
 from afterturn.testing.hashing import HashingEmbedder
@@ -53,6 +53,12 @@ def test_intervals_draw_conversations_and_are_the_same_each_time():
 
 def test_one_conversation_has_an_interval_of_no_width():
     assert intervals([Outcome("only", "c", {"a": 1.0}), Outcome("only", "c", {"a": 0.5})]) == {"a": (0.75, 0.75)}
+
+
+def test_differences_are_taken_question_by_question():
+    ours = [Outcome("t", "c", {"a": 1.0}), Outcome("t", "c", {"a": 0.25})]
+    theirs = [Outcome("t", "c", {"a": 0.0}), Outcome("t", "c", {"a": 0.75})]
+    assert [outcome.figures["a"] for outcome in differences(ours, theirs)] == [1.0, -0.5]
 
 
 def test_nothing_asked_has_no_intervals():

@@ -30,6 +30,7 @@ _CASES = {
 }
 _REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
 _SURE = ("delivered", "recall@5", "recall@10", "f1", "judged")
+_ABOVE = ("delivered", "recall@10")
 _HEARD_SHOWN = 3
 _TEXT_COLUMNS = (0, 2)
 
@@ -120,7 +121,10 @@ def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def remarks(systems: Systems) -> list[str]:
     """How sure the means are, and at what there was silence."""
-    lines = [f"95 % of {name}: {_sure(found['intervals'])}" for name, found in systems.items() if "intervals" in found]
+    told = [name for name, found in systems.items() if "replies" in found or name == OURS]
+    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
+    for name, found in systems.get(OURS, {}).get("margins", {}).items():
+        lines.append(f"{OURS} above {name}: {_above(found)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
@@ -135,6 +139,11 @@ def remarks(systems: Systems) -> list[str]:
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
     known = [name for name in _SURE if name in intervals]
     return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
+
+
+def _above(found: Mapping[str, Any]) -> str:
+    bounds = found["intervals"]
+    return ", ".join(f"{name} {found[name]:+.3f} ({bounds[name][0]:+.3f} to {bounds[name][1]:+.3f})" for name in _ABOVE)
 
 
 def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:

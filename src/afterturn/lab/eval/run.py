@@ -13,7 +13,7 @@ from afterturn.lab.eval.answering import Answering, Asking, count_questions
 from afterturn.lab.eval.conversations import Dataset
 from afterturn.lab.eval.examining import OURS, examine, spaces_of, spread
 from afterturn.lab.eval.precision import Collection, Precision, read_cases
-from afterturn.lab.eval.scoring import Outcome, intervals, means
+from afterturn.lab.eval.scoring import Outcome, differences, intervals, means
 from afterturn.lab.eval.silence import OWN, sampled, spoken_to
 from afterturn.lab.eval.sources import Sources, Utterances, find_sources
 from afterturn.lab.eval.subject import Subject, open_subject
@@ -99,10 +99,26 @@ def _of_dataset(
 ) -> dict[str, dict[str, Any]]:
     examined = examine(subject, dataset, asked, limit=wanted.limit, alone=wanted.alone)
     systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
+    if OURS in systems:
+        systems[OURS]["margins"] = _margins(examined.outcomes)
     for name, silent in examined.unanswerable.items():
         systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
     systems.setdefault(OURS, {}).update(_silence(subject, dataset, utterances, asked))
     return systems
+
+
+def _margins(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
+    """By how much ours is above each of the others, with intervals: the same questions were asked of both."""
+    found: dict[str, Any] = {}
+    for name, theirs in outcomes.items():
+        if name != OURS:
+            more = differences(outcomes[OURS], theirs)
+            found[name] = {**means(more), "intervals": _bounds(more)}
+    return found
+
+
+def _bounds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    return {name: list(bounds) for name, bounds in intervals(outcomes).items()}
 
 
 def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
@@ -125,13 +141,13 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "n": len(outcomes),
         **means(outcomes),
         "categories": {name: {"n": len(part), **means(part)} for name, part in by_category.items()},
-        "intervals": {name: list(bounds) for name, bounds in intervals(outcomes).items()},
+        "intervals": _bounds(outcomes),
     }
     if ADVERSARIAL in by_category:
         others = [outcome for outcome in outcomes if outcome.category != ADVERSARIAL]
         found["without_adversarial"] = {
             "n": len(others),
             **means(others),
-            "intervals": {name: list(bounds) for name, bounds in intervals(others).items()},
+            "intervals": _bounds(others),
         }
     return found

@@ -71,3 +71,11 @@ def intervals(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
     resampled = sums[drawn].sum(axis=1) / np.maximum(counts[drawn].sum(axis=1), 1)
     low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     return {name: (float(low[at]), float(high[at])) for at, name in enumerate(names)}
+
+
+def differences(ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list[Outcome]:
+    """What ours has more, question by question; both in the same order."""
+    return [
+        Outcome(mine.talk, mine.category, {name: value - other.figures[name] for name, value in mine.figures.items()})
+        for mine, other in zip(ours, theirs, strict=True)
+    ]
