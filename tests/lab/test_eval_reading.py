@@ -126,6 +126,14 @@ def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
     assert [path.name for path in sources.passed_over] == ["other.json", "rules.jsonl"]
 
 
+def test_files_of_one_name_are_told_apart(tmp_path: Path):
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "dev.json", talk([item("a")]))
+    named = [tmp_path / "first", tmp_path / "second", tmp_path / "second" / "dev.json"]
+    assert [dataset.name for dataset in find_sources(named).datasets] == ["dev", "second/dev", "dev 2"]
+
+
 def test_a_named_file_of_utterances_gives_those_labelled_0(tmp_path: Path):
     written(tmp_path / "talks.json", talk([item("a")]))
     path = tmp_path / "rules.jsonl"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 
 from afterturn.base.errors import InvalidFile
@@ -68,9 +69,19 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
         elif path.suffix == ".jsonl":
             sources.utterances.append(read_utterances(path, named=named))
         else:
-            sources.datasets.append(read_dataset(path))
+            sources.datasets.append(_named_apart(read_dataset(path), path, sources.datasets))
     except InvalidFile:
         sources.passed_over.append(path)
+
+
+def _named_apart(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dataset:
+    """Files of one name in several folders are told apart by the folder's, then by a number."""
+    taken = {other.name for other in others}
+    spellings = chain(
+        (dataset.name, f"{path.absolute().parent.name}/{dataset.name}"),
+        (f"{dataset.name} {number}" for number in count(2)),
+    )
+    return replace(dataset, name=next(name for name in spellings if name not in taken))
 
 
 def read_utterances(path: Path, *, named: bool = True) -> Utterances:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # A whole history takes a small model on a small machine minutes.
 _ANSWER_WITHIN = 600.0
+_NAMED_MAX = 10
 
 
 @command(
@@ -88,5 +89,7 @@ def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
 
 def _name_passed_over(found: Evaluation) -> None:
     if found.passed_over:
-        names = ", ".join(path.name for path in found.passed_over)
-        click.echo(f"Passed over, for nothing in them can be examined: {safe(names)}.", err=True)
+        names = [path.name for path in found.passed_over[:_NAMED_MAX]]
+        more = len(found.passed_over) - len(names)
+        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        click.echo(f"Passed over, for nothing in them can be examined: {safe(listed)}.", err=True)
