@@ -15,7 +15,7 @@ from typing import Any
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, config_folder, models_folder
-from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
+from afterturn.base.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
@@ -410,7 +410,25 @@ def default_embedder(config: Config) -> Embedder | None:
         from afterturn.embedders.minilm import MiniLmEmbedder
 
         return MiniLmEmbedder(models_folder(config))
+    if config.embedder == "http":
+        return _http_embedder(config)
     return None
+
+
+def _http_embedder(config: Config) -> Embedder:
+    from afterturn.embedders.http import HttpEmbedder
+
+    if config.embedder_url is None or config.embedder_model is None:
+        raise ConfigError(
+            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+        )
+    return HttpEmbedder(
+        config.embedder_url,
+        config.embedder_model,
+        key=config.embedder_key,
+        dimensions=config.embedder_dimensions,
+        timeout=config.embedder_timeout,
+    )
 
 
 def _default_model(config: Config) -> ChatModel | None:

@@ -1,0 +1,213 @@
+"""An embedder behind any server that speaks OpenAI's embeddings: theirs, a gateway, or one on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+from afterturn.base.asking import Asker
+from afterturn.base.errors import EmbedderUnavailable, ModelError, ModelRefused
+from afterturn.base.types import EmbedderIdentity
+from afterturn.embedders.vector_replies import EMBEDDINGS, read_vectors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows: TypeAlias = NDArray[np.float32]
+
+logger = logging.getLogger("afterturn")
+
+# What servers take at a time without being set to take more, and what they compute well within a timeout.
+_BATCH_TEXTS = 32
+_BATCH_CHARS = 32_768
+# Much more of a text says little more of it, and most models read less.
+_TEXT_CHARS_MAX = 8192
+# Tried one after the other for a text that a server finds too long: tokens are counted there, not here.
+_SHORTER_CHARS = (2048, 512)
+# How servers answer that find a request too large, or do not know a field of it.
+_REFUSED = (400, 413, 422)
+_PROBE = "warm"
+_ADVICE = "`afterturn doctor` asks it again and shows what it says."
+
+
+class HttpEmbedder:
+    """The Embedder port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds one request.
+
+    Its identity has the server's address in it: what another server calls by the same name may be another model, and a
+    model that changes behind its name and address can not be told from itself. How long its vectors are is learned
+    from the first answer. ConfigError for a `url` or `key` that can not be used. Safe to share between threads, but
+    not to be called on a thread with a running event loop.
+    """
+
+    # As a port asks: a request costs its way, however little is in it.
+    batch_texts = _BATCH_TEXTS
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str | None = None,
+        dimensions: int | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+    ) -> None:
+        self._asker = Asker(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries)
+        self._model = model
+        self._wanted = dimensions
+        self._dimensions: int | None = None
+        self._takes_base64 = True
+        self._closed = False
+        self._calls: set[tuple[asyncio.AbstractEventLoop, asyncio.Task[Rows]]] = set()
+
+    def __repr__(self) -> str:
+        return f"HttpEmbedder({self._asker.endpoint.shown!r}, {self._model!r})"
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """EmbedderUnavailable before the first answer."""
+        if self._dimensions is None:
+            raise EmbedderUnavailable(f"{self!r} has not answered yet, so the length of its vectors is not known.")
+        place = urlsplit(self._asker.endpoint.shown)
+        return EmbedderIdentity(f"{self._model}@{place.netloc.lower()}{place.path}", "http-1", self._dimensions)
+
+    def embed(self, texts: Sequence[str]) -> Rows:
+        try:
+            return asyncio.run(self._called(texts))
+        except ModelError as error:
+            if self._dimensions is None or list(texts) == [_PROBE]:
+                raise EmbedderUnavailable(f"{error} Until then recall goes by words alone.") from error
+            # What a server says may quote what it was sent, which is somebody's memory.
+            raise EmbedderUnavailable(f"{self!r} gave no vectors: {error.reason}. {_ADVICE}") from None
+        except asyncio.CancelledError:
+            raise EmbedderUnavailable(f"{self!r} is closed. Open memory again.") from None
+
+    def close(self) -> None:
+        """Ends the calls that are under way, from whatever thread this is. None can begin afterwards."""
+        self._closed = True
+        for loop, task in list(self._calls):
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                # It ended meanwhile.
+                continue
+
+    async def _called(self, texts: Sequence[str]) -> Rows:
+        task = asyncio.current_task()
+        assert task is not None
+        call = (asyncio.get_running_loop(), task)
+        self._calls.add(call)
+        try:
+            # After it is listed: whoever closes before is seen here, and whoever closes later sees the call.
+            if self._closed:
+                raise asyncio.CancelledError
+            return await self._embedded(texts)
+        finally:
+            self._calls.discard(call)
+
+    async def _embedded(self, texts: Sequence[str]) -> Rows:
+        import numpy as np
+
+        plain = [text[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode().strip() for text in texts]
+        said = [at for at, text in enumerate(plain) if text]
+        if self._dimensions is None and not said:
+            await self._asked([_PROBE])
+        parts = [await self._of([plain[at] for at in batch]) for batch in _batches(plain, said)]
+        assert self._dimensions is not None
+        vectors = np.zeros((len(texts), self._dimensions), dtype=np.float32)
+        if parts:
+            vectors[said] = np.concatenate(parts)
+        return vectors
+
+    async def _of(self, texts: list[str]) -> Rows:
+        """One batch. What a server refuses as a whole is asked for in halves: one text must not keep out the others."""
+        import numpy as np
+
+        try:
+            return await self._asked(texts)
+        except ModelRefused as error:
+            if error.status not in _REFUSED or self._dimensions is None:
+                raise
+            if len(texts) == 1:
+                return await self._shortened(texts[0])
+        middle = len(texts) // 2
+        return np.concatenate([await self._of(texts[:middle]), await self._of(texts[middle:])])
+
+    async def _shortened(self, text: str) -> Rows:
+        import numpy as np
+
+        for chars in _SHORTER_CHARS:
+            if len(text) > chars:
+                try:
+                    return await self._asked([text[:chars]])
+                except ModelRefused as error:
+                    if error.status not in _REFUSED:
+                        raise
+        # A server that refuses whatever it is sent has another reason, and nothing must be stored for that.
+        await self._asked([_PROBE])
+        logger.warning("%r refuses a text of %d characters; it is found by its words alone", self, len(text))
+        return np.zeros((1, self._dimensions or 0), dtype=np.float32)
+
+    async def _asked(self, texts: list[str]) -> Rows:
+        if not self._takes_base64 or self._dimensions is not None:
+            return await self._request(texts)
+        try:
+            return await self._request(texts)
+        except ModelRefused as error:
+            if error.status not in _REFUSED:
+                raise
+        self._takes_base64 = False
+        try:
+            return await self._request(texts)
+        except BaseException:
+            # That was not it.
+            self._takes_base64 = True
+            raise
+
+    async def _request(self, texts: list[str]) -> Rows:
+        read = functools.partial(read_vectors, self._asker.reader, count=len(texts))
+        async with self._asker.bounded() as deadline:
+            vectors = await self._asker.ask(self._body(texts), read, deadline)
+        self._check_size(vectors.shape[1])
+        return vectors
+
+    def _body(self, texts: list[str]) -> bytes:
+        request: dict[str, object] = {"model": self._model, "input": texts}
+        if self._takes_base64:
+            # A quarter of the bytes, and none of the time that Python's lock is held for while digits are read.
+            request["encoding_format"] = "base64"
+        if self._wanted is not None:
+            request["dimensions"] = self._wanted
+        return json.dumps(request, ensure_ascii=False).encode()
+
+    def _check_size(self, size: int) -> None:
+        if self._wanted is not None and size != self._wanted:
+            raise EmbedderUnavailable(
+                f"{self!r} answers with {size} numbers a text, though embedder_dimensions is {self._wanted}. "
+                f"Unset it, or set it to {size}: not every model can give shorter vectors."
+            )
+        if self._dimensions is not None and size != self._dimensions:
+            raise EmbedderUnavailable(
+                f"{self!r} answers with {size} numbers a text, {self._dimensions} before: it is another model now. "
+                "Open memory again, and everything is embedded anew."
+            )
+        self._dimensions = size
+
+
+def _batches(texts: Sequence[str], wanted: Sequence[int]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    chars = 0
+    for at in wanted:
+        if batch and (len(batch) >= _BATCH_TEXTS or chars + len(texts[at]) > _BATCH_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(at)
+        chars += len(texts[at])
+    if batch:
+        yield batch
