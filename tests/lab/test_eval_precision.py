@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from afterturn.base.config import Config
 from afterturn.base.errors import InvalidFile
-from afterturn.lab.eval.precision import Precision, read_cases
+from afterturn.lab.eval.cases import read_cases
+from afterturn.lab.eval.precision import Precision, comparable
 from afterturn.lab.eval.run import Wanted, evaluate
 from afterturn.lab.eval.subject import open_subject
 
@@ -84,8 +86,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_cases_that_need_a_smaller_budget_are_left_out(folder: Path):
-    collection = read_cases(folder, entries_max=8)
-    assert [each.id for each in collection.cases] == [
+    chosen = comparable(read_cases(folder).cases, Config(recall_entries_max=8))
+    assert [each.id for each in chosen] == [
         *(each["caseId"] for each in CASES[:-1]),
         "session 0",
         "session 1",
@@ -94,7 +96,7 @@ def test_cases_that_need_a_smaller_budget_are_left_out(folder: Path):
 
 def test_what_is_of_another_scope_or_user_or_is_gone_is_never_recalled(folder: Path):
     """L2, L7: neither another space nor what was superseded reaches a block."""
-    collection = read_cases(folder, entries_max=8)
+    collection = read_cases(folder)
     with open_subject() as subject:
         figures = Precision(subject, collection).examine(lambda: None)["afterturn"]
     assert figures == {"n": 9, "must_include": 1.0, "precision": 1.0, "cases_right": 1.0, "silence": 1.0}
@@ -107,7 +109,8 @@ def test_a_folder_of_cases_is_a_data_set_of_its_own(folder: Path):
     assert results[folder.name]["bm25"]["n"] == 9
 
 
-def test_what_holds_no_beliefs_is_refused_with_its_path(tmp_path: Path):
-    (tmp_path / "beliefs.seed.json").write_text('[{"_id": 1}]', encoding="utf-8")
+@pytest.mark.parametrize("content", ["[]", "{", '[{"_id": 1}]', json.dumps([belief("a", "b", scope=[])])])
+def test_what_holds_no_beliefs_is_refused_with_its_path(tmp_path: Path, content: str):
+    (tmp_path / "beliefs.seed.json").write_text(content, encoding="utf-8")
     with pytest.raises(InvalidFile, match=tmp_path.name):
-        read_cases(tmp_path, entries_max=8)
+        read_cases(tmp_path)

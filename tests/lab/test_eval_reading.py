@@ -13,6 +13,20 @@ from afterturn.lab.eval.conversations import read_dataset
 from afterturn.lab.eval.dates import find_time
 from afterturn.lab.eval.sources import find_sources
 
+BELIEF = {
+    "_id": "b",
+    "user_id": "test-user",
+    "scope": ["domain:code"],
+    "canonical_name": "b",
+    "content": "c",
+    "aliases": [],
+    "pinned": False,
+    "epistemic_status": "active",
+    "resolved_at": None,
+    "created_at": "2026-09-01T00:00:00Z",
+}
+CASE = {"caseId": "one", "scope": ["domain:code"], "query": "?", "expect": {}}
+
 
 def talk(items: list[dict[str, Any]], questions: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     return [{"conv_id": "one", "items": items, "questions": questions or []}]
@@ -114,16 +128,19 @@ def test_a_damaged_archive_is_refused(tmp_path: Path):
 def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
     (tmp_path / "deep" / "cases").mkdir(parents=True)
     written(tmp_path / "deep" / "talks.json.gz", talk([item("a")]))
-    written(tmp_path / "deep" / "cases" / "beliefs.seed.json", [])
+    written(tmp_path / "deep" / "cases" / "beliefs.seed.json", [BELIEF])
+    written(tmp_path / "deep" / "cases" / "retrieval.cases.json", [CASE])
+    (tmp_path / "none").mkdir()
+    written(tmp_path / "none" / "beliefs.seed.json", [])
     written(tmp_path / "other.json", {"unrelated": True})
     (tmp_path / "said.jsonl").write_text('{"text": "hello", "label": 0, "category": "utterance"}\n', encoding="utf-8")
     (tmp_path / "rules.jsonl").write_text('{"text": "be nice", "label": 0}\n', encoding="utf-8")
     (tmp_path / "README.md").write_text("words", encoding="utf-8")
     sources = find_sources([tmp_path])
     assert [dataset.name for dataset in sources.datasets] == ["talks"]
-    assert [path.name for path in sources.cases] == ["cases"]
+    assert [collection.name for collection in sources.cases] == ["cases"]
     assert [said.name for said in sources.utterances] == ["said"]
-    assert [path.name for path in sources.passed_over] == ["other.json", "rules.jsonl"]
+    assert [path.name for path in sources.passed_over] == ["none", "other.json", "rules.jsonl"]
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path):

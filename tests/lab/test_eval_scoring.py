@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.lab.eval.baselines import Bm25, Dense
+from afterturn.lab.eval.cases import Belief, Case
 from afterturn.lab.eval.examining import spread
-from afterturn.lab.eval.precision import Belief, Case, judge, summary
+from afterturn.lab.eval.precision import judge, summary
 from afterturn.lab.eval.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
 from afterturn.lab.eval.silence import sampled
 from afterturn.lab.eval.small_talk import SMALL_TALK

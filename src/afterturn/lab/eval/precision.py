@@ -1,126 +1,18 @@
-"""Cases that tell which memories belong into a block and which do not: what is recalled, and what it drags along."""
+"""What a block holds that belongs there, and what it drags along: cases asked in a real store."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-from afterturn.base.errors import InvalidFile
+from afterturn.base.config import Config
 from afterturn.base.types import Entry
 from afterturn.lab.eval.baselines import Bm25, Dense
+from afterturn.lab.eval.cases import UNIVERSAL, Belief, Case, Collection
 from afterturn.lab.eval.examining import OURS
-from afterturn.lab.eval.sources import case_files
 from afterturn.lab.eval.subject import DAY, Subject
 from afterturn.turn.preparing import weighed_max
-
-_UNIVERSAL = "user:universal"
-_USER = "test-user"
-_GONE = "superseded"
-
-
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """One statement. `standing`: it is in the standing context anyway, so a block is neither blamed nor praised."""
-
-    id: str
-    user: str
-    scope: str
-    name: str
-    content: str
-    aliases: tuple[str, ...]
-    pinned: bool
-    gone: bool
-    at: float
-
-    @property
-    def standing(self) -> bool:
-        return self.pinned or self.scope == _UNIVERSAL
-
-    @property
-    def text(self) -> str:
-        """With its names: whoever keeps a list of other words for a thing has them where they can be found."""
-        also = f" (also: {', '.join(self.aliases)})" if self.aliases else ""
-        return f"{self.name.replace('_', ' ')}: {self.content}{also}"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """`allowed` is what belongs into the block, all of it; None: anything but what is `excluded`.
-
-    After it was asked, `learned` is remembered, and the belief `renamed` has some more aliases.
-    """
-
-    id: str
-    user: str
-    scopes: tuple[str, ...]
-    question: str
-    allowed: frozenset[str] | None
-    excluded: frozenset[str]
-    learned: Belief | None = None
-    renamed: tuple[str, tuple[str, ...]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    name: str
-    beliefs: tuple[Belief, ...]
-    cases: tuple[Case, ...]
-
-
-def read_cases(folder: Path, *, entries_max: int) -> Collection:
-    """Without cases that need a budget below `entries_max`. InvalidFile when it can not be read."""
-    beliefs, *files = case_files(folder)
-    try:
-        seeds = tuple(_belief(value) for value in json.loads(beliefs.read_text(encoding="utf-8")))
-        values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
-        cases = tuple(case for value in values for case in _cases(value, entries_max))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidFile(f"{folder} holds no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
-    return Collection(folder.name, seeds, cases)
-
-
-def _belief(value: Mapping[str, Any]) -> Belief:
-    return Belief(
-        id=value["_id"],
-        user=value["user_id"],
-        scope=value["scope"][0],
-        name=value["canonical_name"],
-        content=value["content"],
-        aliases=tuple(value["aliases"]),
-        pinned=value["pinned"],
-        gone=value["epistemic_status"] == _GONE or value["resolved_at"] is not None,
-        at=datetime.fromisoformat(value["created_at"]).timestamp(),
-    )
-
-
-def _cases(value: Mapping[str, Any], entries_max: int) -> Iterator[Case]:
-    if "turns" in value:
-        for turn in value["turns"]:
-            yield _case(f"{value['caseId']} {turn['turnIndex']}", turn["userMessage"], turn)
-    elif value.get("budget", {}).get("maxBeliefs", entries_max) >= entries_max:
-        yield _case(value["caseId"], value["query"], value)
-
-
-def _case(name: str, question: str, value: Mapping[str, Any]) -> Case:
-    expected = value["expect"]
-    wanted = expected.get("relevantBeliefs", {})
-    allowed = wanted.get("shouldOnlyInclude")
-    unwanted = (*wanted.get("mustExclude", ()), *expected.get("noiseCheck", {}).get("mustNotSurface", ()))
-    created, changed = value.get("createBeliefAtTurn"), value.get("updateBeliefAtTurn")
-    return Case(
-        id=name,
-        user=value.get("userId", _USER),
-        scopes=tuple(value["scope"]),
-        question=question,
-        allowed=None if allowed is None else frozenset((*allowed, *wanted.get("mustInclude", ()))),
-        excluded=frozenset(unwanted),
-        learned=_belief(created) if created else None,
-        renamed=(changed["beliefId"], tuple(changed["addAliases"])) if changed else None,
-    )
 
 
 class Precision:
@@ -129,6 +21,7 @@ class Precision:
     def __init__(self, subject: Subject, collection: Collection) -> None:
         self._subject = subject
         self._collection = collection
+        self._cases = comparable(collection.cases, subject.config)
         self._beliefs: dict[str, Belief] = {}
         self._entries: dict[str, Entry] = {}
 
@@ -139,7 +32,7 @@ class Precision:
             self._learn(belief)
         self._subject.settle()
         verdicts: dict[str, list[Verdict]] = {}
-        for case in self._collection.cases:
+        for case in self._cases:
             for system, found in self._found(case).items():
                 verdicts.setdefault(system, []).append(judge(case, found, self._beliefs))
             self._go_on(case)
@@ -170,7 +63,7 @@ class Precision:
     def _found(self, case: Case) -> dict[str, list[str]]:
         """Names of the beliefs in each system's block."""
         names = {entry.id: name for name, entry in self._entries.items()}
-        home = _space(case.user, _UNIVERSAL, self._collection.name)
+        home = _space(case.user, UNIVERSAL, self._collection.name)
         reads = [_space(case.user, scope, self._collection.name) for scope in case.scopes]
         blocks = {OURS: self._subject.handed_over(home, case.question, reads=reads)}
         entries = [self._entries[name] for name in self._reachable(case)]
@@ -182,7 +75,7 @@ class Precision:
         return [
             name
             for name, belief in self._beliefs.items()
-            if belief.user == case.user and belief.scope in (*case.scopes, _UNIVERSAL) and not belief.gone
+            if belief.user == case.user and belief.scope in (*case.scopes, UNIVERSAL) and not belief.gone
         ]
 
     def _baselines(self, entries: Sequence[Entry], question: str) -> dict[str, list[int]]:
@@ -197,9 +90,15 @@ class Precision:
         return places
 
 
+def comparable(cases: Sequence[Case], config: Config) -> list[Case]:
+    """Without those about a smaller budget than blocks have."""
+    least = config.recall_entries_max
+    return [case for case in cases if case.entries_max is None or case.entries_max >= least]
+
+
 def _space(user: str, scope: str, collection: str) -> str:
     """A user's own for what holds everywhere; else the scope's, which is another one for each user."""
-    return f"user:{collection}/{user}" if scope == _UNIVERSAL else f"{scope}/{collection}/{user}"
+    return f"user:{collection}/{user}" if scope == UNIVERSAL else f"{scope}/{collection}/{user}"
 
 
 @dataclass(frozen=True, slots=True)

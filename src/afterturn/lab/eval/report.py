@@ -44,18 +44,24 @@ def as_text(evaluation: Evaluation) -> str:
 
 
 def as_markdown(evaluation: Evaluation) -> str:
-    return "\n\n".join(
-        "\n".join(
-            [
-                f"### {name}, embedder {evaluation.embedder}",
-                "",
-                *_markdown(_table(systems)),
-                "",
-                *(f"- {line}" for line in remarks(systems)),
-            ]
-        ).rstrip()
-        for name, systems in evaluation.results.items()
-    )
+    """For a page: the means of all data sets in one table, then what each has by category."""
+    parts = [_markdown(rows) for rows in _overview(evaluation)]
+    for name, systems in evaluation.results.items():
+        lines = [f"### {name}", "", *(f"- {line}" for line in remarks(systems))]
+        if any(found.get("categories") for found in systems.values()):
+            lines += ["", *_markdown(_table(systems))]
+        parts.append(lines)
+    return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
+
+
+def _overview(evaluation: Evaluation) -> list[list[list[str]]]:
+    """One table for each kind of figures, with a row for each data set and system."""
+    tables: dict[tuple[str, ...], list[list[str]]] = {}
+    for name, systems in evaluation.results.items():
+        columns = _columns(systems)
+        rows = tables.setdefault(tuple(columns), [["data", "n", "system", *columns]])
+        rows += _rows(name, {system: found for system, found in systems.items() if "n" in found}, columns)
+    return list(tables.values())
 
 
 def _table(systems: Systems) -> list[list[str]]:
@@ -63,11 +69,15 @@ def _table(systems: Systems) -> list[list[str]]:
     columns = _columns(systems)
     rows = [["questions", "n", "system", *columns]]
     for part, figures in _parts(systems):
-        rows += [
-            [part, str(found["n"]), system, *(_number(name, found[name]) for name in columns.values())]
-            for system, found in figures.items()
-        ]
+        rows += _rows(part, figures, columns)
     return rows
+
+
+def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list[str]]:
+    return [
+        [title, str(found["n"]), system, *(_number(name, found[name]) for name in columns.values())]
+        for system, found in figures.items()
+    ]
 
 
 def _columns(systems: Systems) -> dict[str, str]:
@@ -111,12 +121,10 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield " ".join(cells).rstrip()
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
     titles, *others = rows
-    yield f"| {' | '.join(titles)} |"
-    yield f"|{'|'.join('---' if at in _TEXT_COLUMNS else '---:' for at in range(len(titles)))}|"
-    for row in others:
-        yield f"| {' | '.join(row)} |"
+    line = "|".join("---" if at in _TEXT_COLUMNS else "---:" for at in range(len(titles)))
+    return [f"| {' | '.join(titles)} |", f"|{line}|", *(f"| {' | '.join(row)} |" for row in others)]
 
 
 def remarks(systems: Systems) -> list[str]:

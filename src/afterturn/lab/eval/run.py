@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from afterturn.base.config import Config
 from afterturn.base.errors import InvalidFile
 from afterturn.lab.eval.answering import Answering, Asking, count_questions
 from afterturn.lab.eval.conversations import Dataset
 from afterturn.lab.eval.examining import OURS, examine, spaces_of, spread
-from afterturn.lab.eval.precision import Collection, Precision, read_cases
+from afterturn.lab.eval.precision import Precision, comparable
 from afterturn.lab.eval.scoring import Outcome, differences, intervals, means
 from afterturn.lab.eval.silence import OWN, sampled, spoken_to
 from afterturn.lab.eval.sources import Sources, Utterances, find_sources
@@ -47,12 +48,10 @@ def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda 
     sources = find_sources(paths)
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
-        entries_max = subject.config.recall_entries_max
-        collections = [read_cases(folder, entries_max=entries_max) for folder in sources.cases]
-        tally = _Tally(_steps(sources, collections, wanted.limit), progress)
+        tally = _Tally(_steps(sources, subject.config, wanted.limit), progress)
         for dataset in sources.datasets:
             results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
-        for collection in collections:
+        for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
         embedder = subject.config.embedder
     return Evaluation(results, tuple(sources.passed_over), embedder)
@@ -87,10 +86,10 @@ class _Tally:
         self._progress(self._done, self._total)
 
 
-def _steps(sources: Sources, collections: Sequence[Collection], limit: int | None) -> int:
+def _steps(sources: Sources, config: Config, limit: int | None) -> int:
     spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
     asked = sum(len(spread(talk.questions, limit)) for dataset in sources.datasets for talk in dataset.talks)
-    cases = sum(len(collection.cases) for collection in collections)
+    cases = sum(len(comparable(collection.cases, config)) for collection in sources.cases)
     return asked + spoken * len(sources.datasets) + cases
 
 

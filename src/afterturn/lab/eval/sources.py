@@ -9,10 +9,9 @@ from itertools import chain, count
 from pathlib import Path
 
 from afterturn.base.errors import InvalidFile
+from afterturn.lab.eval.cases import Collection, holds_cases, read_cases
 from afterturn.lab.eval.conversations import Dataset, read_dataset, stem
 
-_BELIEFS = "beliefs.seed.json"
-_CASES = ("retrieval.cases.json", "session-retrieval.cases.json")
 _DEPTH = 2
 _UTTERANCE = "utterance"
 
@@ -31,7 +30,7 @@ class Sources:
 
     datasets: list[Dataset] = field(default_factory=list)
     utterances: list[Utterances] = field(default_factory=list)
-    cases: list[Path] = field(default_factory=list)
+    cases: list[Collection] = field(default_factory=list)
     passed_over: list[Path] = field(default_factory=list)
 
 
@@ -52,7 +51,7 @@ def find_sources(paths: Sequence[Path]) -> Sources:
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Files, and folders of precision cases as one, in the order of their names."""
-    if (folder / _BELIEFS).exists():
+    if holds_cases(folder):
         yield folder
         return
     for path in sorted(folder.iterdir()):
@@ -65,7 +64,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 def _take(sources: Sources, path: Path, *, named: bool) -> None:
     try:
         if path.is_dir():
-            sources.cases.append(path)
+            sources.cases.append(read_cases(path))
         elif path.suffix == ".jsonl":
             sources.utterances.append(read_utterances(path, named=named))
         else:
@@ -98,8 +97,3 @@ def read_utterances(path: Path, *, named: bool = True) -> Utterances:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InvalidFile(f"{path} holds no utterances.")
     return Utterances(stem(path), texts)
-
-
-def case_files(folder: Path) -> tuple[Path, ...]:
-    """The beliefs first, then the files of cases that there are."""
-    return (folder / _BELIEFS, *(folder / name for name in _CASES if (folder / name).exists()))
