@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.cases import Belief, Case
-from afterturn.lab.eval.examining import spread
+from afterturn.lab.eval.conversations import Question, Talk
+from afterturn.lab.eval.examining import chosen_of
 from afterturn.lab.eval.precision import judge, summary
 from afterturn.lab.eval.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
 from afterturn.lab.eval.silence import sampled
@@ -87,11 +88,18 @@ def test_dense_search_looks_only_at_what_was_said_by_then():
 
 
 @given(count=st.integers(0, 40), limit=st.integers(1, 50))
-def test_a_sample_is_spread_over_all_and_never_repeats(count: int, limit: int):
-    everything = [str(number) for number in range(count)]
-    for chosen in (spread(everything, limit), sampled(everything, limit)):
-        assert len(chosen) == min(count, limit) == len(set(chosen))
-        assert list(chosen[:1]) == everything[:1]
+def test_a_sample_is_the_same_each_time_and_never_repeats(count: int, limit: int):
+    questions = tuple(Question(str(number), "?", "all", "", (), 0) for number in range(count))
+    chosen = chosen_of(Talk("t", (), questions), limit)
+    assert len(chosen) == min(count, limit) == len(set(chosen))
+    assert list(chosen) == list(chosen_of(Talk("t", (), questions), limit))
+    assert sampled([question.id for question in questions], limit)[:1] == [question.id for question in questions[:1]]
+
+
+def test_every_conversation_gives_other_questions():
+    questions = tuple(Question(str(number), "?", "all", "", (), 0) for number in range(100))
+    samples = {tuple(each.id for each in chosen_of(Talk(name, (), questions), 5)) for name in "abcdefgh"}
+    assert len(samples) == 8
 
 
 def belief(name: str, *, pinned: bool = False) -> Belief:

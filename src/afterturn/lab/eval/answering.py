@@ -13,7 +13,7 @@ from afterturn.base.errors import ModelError
 from afterturn.base.ports import ChatModel
 from afterturn.base.tokens import estimate_tokens
 from afterturn.lab.eval.conversations import Dataset, Item, Question, Talk
-from afterturn.lab.eval.examining import OURS, Answer, Examination, spaces_of, spread
+from afterturn.lab.eval.examining import OURS, Answer, Examination, chosen_of, spaces_of
 from afterturn.lab.eval.replies import contains, says_yes, token_f1
 from afterturn.lab.eval.scoring import Outcome, intervals, means
 from afterturn.lab.eval.subject import DAY, Subject
@@ -136,7 +136,7 @@ def answerable(talk: Talk) -> Talk:
 
 
 def count_questions(dataset: Dataset, limit: int | None) -> int:
-    return sum(len(spread(answerable(talk).questions, limit)) for talk in dataset.talks)
+    return sum(len(chosen_of(answerable(talk), limit)) for talk in dataset.talks)
 
 
 def history(items: Sequence[Item], tokens_max: int) -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -53,8 +54,8 @@ class Examination:
         self._known = 0
 
     def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
-        """In the order in which the questions can be asked; with `limit`, so many that are spread over all of them."""
-        by_time = sorted(spread(self._talk.questions, limit), key=lambda question: question.known)
+        """In the order in which the questions can be asked; with `limit`, so many of them."""
+        by_time = sorted(chosen_of(self._talk, limit), key=lambda question: question.known)
         for known, questions in groupby(by_time, key=lambda question: question.known):
             self._go_on(known)
             for question in questions:
@@ -139,11 +140,13 @@ def examine(
     return Examined(outcomes, unanswerable)
 
 
-def spread(questions: Sequence[Question], limit: int | None) -> Sequence[Question]:
-    """At most `limit` of them, from the first on at even distances."""
-    if limit is None or len(questions) <= limit:
-        return questions
-    return [questions[at * len(questions) // limit] for at in range(limit)]
+def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:
+    """With `limit`, so many of its questions, drawn at random but the same each time: files have their categories in
+    some order, and every conversation should give others."""
+    if limit is None or len(talk.questions) <= limit:
+        return talk.questions
+    places = random.Random(talk.id).sample(range(len(talk.questions)), limit)
+    return [talk.questions[place] for place in sorted(places)]
 
 
 def spaces_of(dataset: Dataset) -> list[tuple[str, Talk]]:

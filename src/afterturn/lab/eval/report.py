@@ -47,10 +47,9 @@ def as_markdown(evaluation: Evaluation) -> str:
     """For a page: the means of all data sets in one table, then what each has by category."""
     parts = [_markdown(rows) for rows in _overview(evaluation)]
     for name, systems in evaluation.results.items():
-        lines = [f"### {name}", "", *(f"- {line}" for line in remarks(systems))]
         if any(found.get("categories") for found in systems.values()):
-            lines += ["", *_markdown(_table(systems))]
-        parts.append(lines)
+            told = [f"- {line}" for line in remarks(systems, quoting=False)]
+            parts.append([f"### {name}", "", *told, "", *_markdown(_table(systems))])
     return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
 
 
@@ -127,8 +126,8 @@ def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(titles)} |", f"|{line}|", *(f"| {' | '.join(row)} |" for row in others)]
 
 
-def remarks(systems: Systems) -> list[str]:
-    """How sure the means are, and at what there was silence."""
+def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
+    """How sure the means are, and at what there was silence. `quoting` tells of some that were answered by a block."""
     told = [name for name, found in systems.items() if "replies" in found or name == OURS]
     lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
@@ -139,7 +138,7 @@ def remarks(systems: Systems) -> list[str]:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
         lines.append(f"silence at {next(iter(silent.values()))['n']} questions without an answer: {shares}")
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
-        heard = ", ".join(repr(text[:32]) for text in figures["heard"][:_HEARD_SHOWN])
+        heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
         lines.append(f"silence at {figures['n']} of {name}: {figures['silence']:.1%}{heard and f', not at {heard}'}")
     return lines
 

@@ -12,7 +12,7 @@ from afterturn.base.config import Config
 from afterturn.base.errors import InvalidFile
 from afterturn.lab.eval.answering import Answering, Asking, count_questions
 from afterturn.lab.eval.conversations import Dataset
-from afterturn.lab.eval.examining import OURS, examine, spaces_of, spread
+from afterturn.lab.eval.examining import OURS, chosen_of, examine, spaces_of
 from afterturn.lab.eval.precision import Precision, comparable
 from afterturn.lab.eval.scoring import Outcome, differences, intervals, means
 from afterturn.lab.eval.silence import OWN, sampled, spoken_to
@@ -88,7 +88,7 @@ class _Tally:
 
 def _steps(sources: Sources, config: Config, limit: int | None) -> int:
     spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
-    asked = sum(len(spread(talk.questions, limit)) for dataset in sources.datasets for talk in dataset.talks)
+    asked = sum(len(chosen_of(talk, limit)) for dataset in sources.datasets for talk in dataset.talks)
     cases = sum(len(comparable(collection.cases, config)) for collection in sources.cases)
     return asked + spoken * len(sources.datasets) + cases
 
