@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 import afterturn
+from afterturn.base.errors import InvalidInput
 from afterturn.base.types import EmbedderIdentity, Recollection
 from afterturn.lab.bench.recall_asking import Asker, Question, asking
 from afterturn.lab.bench.recall_growth import slopes_of
@@ -185,10 +187,19 @@ def test_lines_of_json_or_plain_text_will_do(tmp_path: Path, content: str):
     assert load_corpus(path) == Corpus("lines", ("One.", "Two."))
 
 
-def test_a_file_without_text_is_refused(tmp_path: Path):
-    path = tmp_path / "empty"
-    path.write_text("\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="holds no text"):
+@pytest.mark.parametrize(
+    "content,said",
+    [
+        (b"\n", "holds no text"),
+        (b'[{"no": 1}]', "can not be read"),
+        (b"\x1f\x8b", "can not be read"),
+        (b"\xff", "utf-8"),
+    ],
+)
+def test_a_file_without_text_is_refused(tmp_path: Path, content: bytes, said: str):
+    path = tmp_path / "wrong"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=said):
         load_corpus(path)
 
 
@@ -227,3 +238,10 @@ def test_higher_and_further_right_is_slower_and_larger_in_the_plot():
     assert float(first["cx"]) < float(second["cx"])
     assert float(first["cy"]) > float(second["cy"])
     assert math.isclose(float(first["cx"]), 78, abs_tol=0.1)
+
+
+def test_names_of_lines_that_end_together_are_not_written_over_one_another():
+    lines = [Line(name, ((10.0, 1e-3), (1000.0, end))) for name, end in (("a", 0.1), ("b", 0.1), ("c", 0.09))]
+    tree = ElementTree.fromstring(draw("", lines))
+    heights = sorted(float(item.attrib["y"]) for item in tree.iter() if item.text in ("a", "b", "c"))
+    assert min(later - earlier for earlier, later in pairwise(heights)) >= 16

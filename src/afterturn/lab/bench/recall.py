@@ -15,6 +15,7 @@ from typing import Any
 from afterturn.lab.bench.recall_plot import Line, draw
 from afterturn.lab.bench.recall_report import Measured, RecallReport
 from afterturn.lab.bench.recall_scale import ROWS, WIDTH, Growth, Options, Told
+from afterturn.lab.bench.recall_text import load_corpus
 from afterturn.lab.bench.report import surroundings
 
 # Read by numpy's libraries when they are loaded, so they have to be set before a process begins.
@@ -32,6 +33,8 @@ def measure_recall(options: Options, progress: Told = lambda step: None) -> Reca
     """Runs the rows that were asked for, in the order of the table. With `plots`, draws growth there."""
     figures: list[Measured] = []
     growth: Growth = ()
+    # Here first: a file that can not be read is told before anything is measured.
+    load_corpus(options.text)
     with _folder(options.keep) as folder:
         for row in ROWS:
             if row in options.only:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LIMIT = 10
+# The ten best whatever they are worth, so that ten texts are read for every question.
+NO_FLOOR = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Question:
 
 
 class Asker:
-    """One store with an index of its own. `ask` is `space.recall` with nothing but the hops left out."""
+    """One store with an index of its own. `ask` is `space.recall` without the hops, the embedder and the floor."""
 
     def __init__(self, path: Path, *, index_bytes_max: int | None = None, exact: bool = False) -> None:
         self.config = Config() if index_bytes_max is None else Config(index_bytes_max=index_bytes_max)
@@ -49,7 +51,7 @@ class Asker:
             query_vector=question.vector,
             scope=Scope(self.config.tenant, (space,)),
             limit=LIMIT,
-            score_min=self.config.recall_score_min,
+            score_min=NO_FLOOR,
             excluded_refs=excluded,
             now=self._clock.now(),
         )

@@ -13,6 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 150, 46, 58
 _INK = "#808080"
 _COLOURS = ("#2f81f7", "#db6d28", "#8957e5", "#3fb950")
 _FONT = "font-family='system-ui, sans-serif' font-size='13'"
+_NAME_HEIGHT = 17
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _SIZES = ((1_000_000, "M"), (1_000, "k"))
 
@@ -38,8 +39,8 @@ def draw(title: str, lines: Sequence[Line]) -> str:
         f"<text transform='translate(18 {(_TOP + _HEIGHT - _BOTTOM) / 2:.0f}) rotate(-90)' text-anchor='middle'>"
         "time of one recall, p50</text>",
     ]
-    for line, colour in zip(lines, _COLOURS, strict=False):
-        parts += plane.line(line, colour)
+    for line, colour, height in zip(lines, _COLOURS, plane.name_heights(lines), strict=False):
+        parts += plane.line(line, colour, height)
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -71,14 +72,21 @@ class _Plane:
             labels.append(f"<text x='{x:.1f}' y='{bottom + 20}' text-anchor='middle'>{_count(10.0**exponent)}</text>")
         return [*parts, "</g>", *labels]
 
-    def line(self, line: Line, colour: str) -> list[str]:
+    def name_heights(self, lines: Sequence[Line]) -> list[float]:
+        """Beside each line's end, and never over one another."""
+        heights = [self._y(line.points[-1][1]) for line in lines]
+        above = -math.inf
+        for at in sorted(range(len(heights)), key=heights.__getitem__):
+            heights[at] = above = max(heights[at], above + _NAME_HEIGHT)
+        return heights
+
+    def line(self, line: Line, colour: str, name_height: float) -> list[str]:
         places = [(self._x(size), self._y(seconds)) for size, seconds in line.points]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        last_x, last_y = places[-1]
         return [
             f"<polyline points='{drawn}' fill='none' stroke='{colour}' stroke-width='2.5'/>",
             *(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{colour}'/>" for x, y in places),
-            f"<text x='{last_x + 10:.1f}' y='{last_y + 4:.1f}' fill='{colour}'>{escape(line.name)}</text>",
+            f"<text x='{places[-1][0] + 10:.1f}' y='{name_height + 4:.1f}' fill='{colour}'>{escape(line.name)}</text>",
         ]
 
     def _x(self, size: float) -> float:

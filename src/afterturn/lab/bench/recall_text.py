@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from afterturn.base.errors import InvalidInput
 from afterturn.base.terms import STOP_WORDS, words
 from afterturn.base.types import Draft, Kind
 from afterturn.lab.bench.corpus import sentences
@@ -72,15 +74,16 @@ class Corpus:
 
 
 def load_corpus(path: Path | None) -> Corpus:
-    """A conversation file (JSON, also gzipped), lines of JSON with a "text", or plain text by lines."""
+    """A conversation file (JSON, also gzipped), lines of JSON with a "text", or plain text by lines. InvalidInput."""
     if path is None:
         return Corpus("generated")
-    data = path.read_bytes()
-    content = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    items, asked = _conversations(content) if content.lstrip().startswith("[") else _lines(content)
+    try:
+        items, asked = _read(path)
+    except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+        raise InvalidInput(f"{path} can not be read as text: {error}. See `afterturn bench recall --help`.") from error
     cut = tuple(dict.fromkeys(text[:_ITEM_CHARS_MAX].strip() for text in items if text.strip()))
     if not cut:
-        raise ValueError(f"{path} holds no text.")
+        raise InvalidInput(f"{path} holds no text. Name a file that does.")
     return Corpus(path.name, cut, tuple(dict.fromkeys(asked)))
 
 
@@ -99,6 +102,12 @@ def drafts(texts: Iterator[str], count: int) -> Iterator[Draft]:
             speaker=_SPEAKERS[at % 2],
             occurred_at=said_at,
         )
+
+
+def _read(path: Path) -> tuple[list[str], list[str]]:
+    data = path.read_bytes()
+    content = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    return _conversations(content) if content.lstrip().startswith("[") else _lines(content)
 
 
 def _conversations(content: str) -> tuple[list[str], list[str]]:
