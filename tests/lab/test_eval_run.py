@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from afterturn.base.types import Event
 from afterturn.hosts.cli.app import run
 from afterturn.lab.eval.conversations import Dataset, Item, Question, Talk
 from afterturn.lab.eval.examining import Examination, examine, spaces_of
@@ -14,7 +15,7 @@ from afterturn.lab.eval.report import as_markdown, as_text
 from afterturn.lab.eval.run import Evaluation, Wanted, evaluate
 from afterturn.lab.eval.silence import spoken_to
 from afterturn.lab.eval.sources import Utterances
-from afterturn.lab.eval.subject import DAY, Subject, block_of, open_subject
+from afterturn.lab.eval.subject import DAY, Faults, Subject, block_of, open_subject
 
 LINES = (
     ("s1", "Ann", "My sister Clara moved to Lisbon in spring and works at an aquarium."),
@@ -188,6 +189,26 @@ def test_silence_is_measured_in_the_memories_of_the_data_set(subject: Subject):
     assert spoken_to(subject, spaces_of(dataset), said, lambda: None) == (3, ["Pepper the greyhound"])
 
 
+def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (first, _) = conversations()
+    first["questions"] = first["questions"][3:]
+    (tmp_path / "none.json").write_text(json.dumps([first]), encoding="utf-8")
+    for form in ((), ("--markdown",)):
+        assert run(["eval", str(tmp_path / "none.json"), *form]) == 0
+    assert "silence at questions without an answer (1)" in capsys.readouterr().out
+
+
+def test_recalls_that_had_to_do_without_something_are_counted(evaluation: Evaluation):
+    """L1: what was missing is told, not hidden in a figure."""
+    assert evaluation.faults == {}
+    faults = Faults()
+    faults.hear(Event("recall_settled", 0.0, data={"missing": "vectors"}))
+    faults.hear(Event("recall_settled", 0.0, data={"missing": ""}))
+    faults.hear(Event("recall_ended", 0.0, data={"outcome": "degraded", "reason": "timeout"}))
+    faults.hear(Event("recall_ended", 0.0, data={"outcome": "empty", "reason": "no_relevant_results"}))
+    assert faults.counts == {"vectors": 1, "timeout": 1}
+
+
 def test_progress_is_told_up_to_its_end(folder: Path):
     told: list[tuple[int, int]] = []
     evaluate([folder / "tiny.json"], Wanted(limit=1, alone=True), lambda done, total: told.append((done, total)))
@@ -195,7 +216,7 @@ def test_progress_is_told_up_to_its_end(folder: Path):
 
 
 def test_the_command_prints_json_by_data_set_and_system(folder: Path, capsys: pytest.CaptureFixture[str]):
-    code = run(["eval", str(folder), "--limit", "1", "--json"])
+    code = run(["eval", str(folder), "--limit", "2", "--json"])
     printed = capsys.readouterr()
     assert code == 0
     assert 0 <= json.loads(printed.out)["tiny"]["afterturn"]["recall@10"] <= 1

@@ -136,10 +136,11 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
-        lines.append(f"silence at {next(iter(silent.values()))['n']} questions without an answer: {shares}")
+        count = next(iter(silent.values()))["n"]
+        lines.append(f"silence at questions without an answer ({count}): {shares}")
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
-        lines.append(f"silence at {figures['n']} of {name}: {figures['silence']:.1%}{heard and f', not at {heard}'}")
+        lines.append(f"silence at {name} ({figures['n']}): {figures['silence']:.1%}{heard and f', not at {heard}'}")
     return lines
 
 

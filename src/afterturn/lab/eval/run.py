@@ -27,11 +27,15 @@ ADVERSARIAL = "adversarial"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`results` by data set and system, as they are printed with `--json`; `passed_over` are files of no use."""
+    """`results` by data set and system, as they are printed with `--json`; `passed_over` are files of no use.
+
+    `faults` counts the recalls that had to do without something, by what that was.
+    """
 
     results: Results
     passed_over: tuple[Path, ...]
     embedder: str
+    faults: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,7 @@ def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda 
             results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
         for collection in sources.cases:
             results[collection.name] = Precision(subject, collection).examine(tally)
-        embedder = subject.config.embedder
-    return Evaluation(results, tuple(sources.passed_over), embedder)
+        return _evaluation(results, sources, subject)
 
 
 def answer(
@@ -68,7 +71,13 @@ def answer(
     tally = _Tally(sum(count_questions(dataset, wanted.limit) for dataset in datasets), progress)
     with open_subject(wanted.embedder) as subject:
         results = asyncio.run(_answers(Answering(subject, asking), datasets, wanted.limit, tally))
-        return Evaluation(results, tuple(sources.passed_over), subject.config.embedder)
+        return _evaluation(results, sources, subject)
+
+
+def _evaluation(results: Results, sources: Sources, subject: Subject) -> Evaluation:
+    # By words alone there are no vectors to miss.
+    faults = dict(subject.faults.counts) if subject.embedder is not None else {}
+    return Evaluation(results, tuple(sources.passed_over), subject.config.embedder, faults)
 
 
 async def _answers(answering: Answering, datasets: Sequence[Dataset], limit: int | None, asked: _Tally) -> Results:

@@ -19,7 +19,8 @@ from afterturn.base.errors import ConfigError, DeadlineExceeded
 from afterturn.base.ports import Embedder
 from afterturn.base.terms import terms
 from afterturn.base.tokens import estimate_tokens
-from afterturn.base.types import Draft, EmbedderIdentity, Entry, Hit, Kind, Lane, Origin, Target
+from afterturn.base.turns import Outcome
+from afterturn.base.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Target
 from afterturn.lab.eval.conversations import Item
 from afterturn.runtime import Parts, default_embedder
 from afterturn.turn.preparing import compose, weighed_max
@@ -50,6 +51,24 @@ class EvalClock:
 
     def set(self, at: float) -> None:
         self._now = at
+
+
+class Faults:
+    """What recalls had to do without: figures that hide it would be too low for the wrong reason."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def hear(self, event: Event) -> None:
+        """The `on_event` of a memory."""
+        if event.name == "recall_settled":
+            self.note(str(event.data["missing"]))
+        elif event.name == "recall_ended" and event.data["outcome"] == Outcome.DEGRADED:
+            self.note(str(event.data["reason"]))
+
+    def note(self, missing: str) -> None:
+        if missing:
+            self.counts[missing] += 1
 
 
 class CachedEmbedder:
@@ -107,6 +126,7 @@ class Subject:
     config: Config
     clock: EvalClock
     embedder: CachedEmbedder | None
+    faults: Faults
     _asked: int = 0
     _terms: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -136,8 +156,9 @@ class Subject:
 
     def ranked(self, space: str, question: str, limit: int) -> list[str]:
         """Ids of what is recalled, best first, whatever its score."""
-        hits = self.unfloored.space(space).recall(question, limit=limit).hits
-        return [hit.entry.id for hit in hits]
+        found = self.unfloored.space(space).recall(question, limit=limit)
+        self.faults.note(",".join(found.missing))
+        return [hit.entry.id for hit in found.hits]
 
     def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
         """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
@@ -167,19 +188,25 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     """Settings are those of the machine, but where it keeps its memories and what would ask a model."""
     chosen = {"embedder": embedder} if embedder is not None else {}
     config = replace(
-        load_config(chosen), background=False, synchronous="normal", refined=False, model_url=None, tenant="default"
+        load_config(chosen),
+        background=False,
+        synchronous="normal",
+        refined=False,
+        model_url=None,
+        tenant="default",
+        recall_timeout=PATIENCE,
     )
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
-    parts = Parts(embedder=cached, clock=clock)
+    parts, faults = Parts(embedder=cached, clock=clock), Faults()
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
-        memory = stack.enter_context(blocking.open(path, config, parts=parts))
+        memory = stack.enter_context(blocking.open(path, config, parts=parts, on_event=faults.hear))
         unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), parts=parts))
         for opened in (memory, unfloored):
             if cached is not None and not opened.ready(within=PATIENCE):
                 raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")
-        yield Subject(memory, unfloored, config, clock, cached)
+        yield Subject(memory, unfloored, config, clock, cached, faults)
 
 
 def drafts_of(items: Sequence[Item]) -> list[Draft]:

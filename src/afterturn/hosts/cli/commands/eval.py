@@ -67,7 +67,7 @@ def evaluate(
             found = run.answer(datasets, wanted, _asking(invocation, options), told)
         else:
             found = run.evaluate(datasets, wanted, told)
-    _name_passed_over(found)
+    _warn(found)
     if invocation.json:
         print_document(found.results)
     else:
@@ -87,9 +87,11 @@ def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
     return Asking(model, options["judge"], options["history_tokens"])
 
 
-def _name_passed_over(found: Evaluation) -> None:
+def _warn(found: Evaluation) -> None:
     if found.passed_over:
         names = [path.name for path in found.passed_over[:_NAMED_MAX]]
         more = len(found.passed_over) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         click.echo(f"Passed over, for nothing in them can be examined: {safe(listed)}.", err=True)
+    for missing, count in found.faults.items():
+        click.echo(f"{count} recalls had to do without {safe(missing)}: the figures may be too low.", err=True)
