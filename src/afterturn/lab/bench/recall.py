@@ -91,6 +91,6 @@ def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Mea
             if "told" in answer:
                 told(answer["told"])
     if process.returncode or "figures" not in answer:
-        raise RowFailed(f"The row {row!r} ended with code {process.returncode} and no figures.")
+        raise RowFailed(f"The row {row!r} ended with code {process.returncode} and no figures")
     figures = [Measured(**{**found, "notes": tuple(found["notes"])}) for found in answer["figures"]]
     return figures, tuple((size, ours, product) for size, ours, product in answer["growth"])

@@ -21,14 +21,18 @@ TAIL = Goal(3.0)
 SLACK_BYTES = 48 * MEBIBYTE
 _WARM_SPACES = 64
 _TOUCHED_TIMES = 3
+_OTHER_BYTES = 8 * MEBIBYTE
 _ANY = "Which of them was it that moved to the northern harbour?"
 _ROW = Row("spaces")
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
+    """The two sides of a comparison. `others` are their like, by which files are read before anything is measured."""
+
     asker: Asker
     bare: BareSpace
+    others: tuple[Asker, BareSpace]
     told: Told
 
     def measure(self, title: str, calls: Sequence[tuple[str, Question]]) -> tuple[list[float], list[float]]:
@@ -39,11 +43,16 @@ class _Calls:
             if at % 100 == 0:
                 self.told(f"{title}: call {at} of {len(calls)}")
             expression = self.bare.expression(space, question.text)
-            # Once unmeasured: both sides find the space's pages in the system's cache.
-            self.bare.run(space, expression)
+            self._touch(space, question, expression)
             for side in (ours, limit) if at % 2 else (limit, ours):
                 side.append(self._timed(space, expression) if side is limit else self.asker.timed(space, question))
         return ours, limit
+
+    def _touch(self, space: str, question: Question, expression: str) -> None:
+        """Both sides find what they read in the system's cache, and neither in one of its own."""
+        asker, bare = self.others
+        asker.ask(space, question)
+        bare.run(space, expression)
 
     def _timed(self, space: str, expression: str) -> float:
         began = perf_counter()
@@ -57,18 +66,21 @@ def measure_spaces(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     cold_spaces = random.sample(range(scale.spaces), min(scale.calls, scale.spaces))
     warm_spaces = random.sample(range(scale.spaces), min(_WARM_SPACES, scale.spaces))
     warm_calls = random.choices(warm_spaces, k=scale.calls)
-    bare = BareSpace(path)
     # First of all: what other measurements leave to the process would hide what it grows by.
     resident = _resident(path, scale, told)
-    with asking(path) as asker:
-        _warm_up(asker, bare)
-        cold = _Calls(asker, bare, told).measure("cold spaces", _asked(asker, stores, path, cold_spaces))
-    with asking(path) as asker:
-        calls = _asked(asker, stores, path, warm_calls)
-        for space, question in calls:
-            asker.ask(space, question)
-        warm = _Calls(asker, bare, told).measure("warm spaces", calls)
+    bare, other_bare = BareSpace(path), BareSpace(path)
+    with asking(path, index_bytes_max=_OTHER_BYTES) as other:
+        with asking(path) as asker:
+            _warm_up(asker, bare)
+            sides = _Calls(asker, bare, (other, other_bare), told)
+            cold = sides.measure("cold spaces", _asked(asker, stores, path, cold_spaces))
+        with asking(path) as asker:
+            calls = _asked(asker, stores, path, warm_calls)
+            for space, question in calls:
+                asker.ask(space, question)
+            warm = _Calls(asker, bare, (other, other_bare), told).measure("warm spaces", calls)
     bare.close()
+    other_bare.close()
     size = f"{scale.spaces:,} × {scale.space_size:,}"
     return [
         _tail(f"{size}, cold space", cold, _about(stores, path, scale)),
