@@ -223,6 +223,18 @@ def test_the_command_prints_json_by_data_set_and_system(folder: Path, capsys: py
     assert "unrelated.json" in printed.err
 
 
+def test_questions_that_were_missed_are_told_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (first, _) = conversations()
+    first["questions"] = [{**first["questions"][0], "question": "Quux zyxel?"}]
+    (tmp_path / "hard.json").write_text(json.dumps([first]), encoding="utf-8")
+    asked = ["eval", str(tmp_path / "hard.json"), "--alone", "--misses", "5"]
+    assert run(asked) == 0
+    assert "0% delivered, single, one: Quux zyxel?" in capsys.readouterr().out
+    assert run([*asked, "--json"]) == 0
+    (missed,) = json.loads(capsys.readouterr().out)["hard"]["afterturn"]["missed"]
+    assert missed["sought"][0]["text"] == f"Ann: {LINES[0][2]}"
+
+
 def test_by_words_alone_there_is_no_dense_search_beside(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["eval", str(folder / "tiny.json"), "--limit", "1", "--json", "--embedder", "none"]) == 0
     assert set(json.loads(capsys.readouterr().out)["tiny"]) == {"afterturn", "bm25"}

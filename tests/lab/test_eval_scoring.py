@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.cases import Belief, Case
-from afterturn.lab.eval.conversations import Question, Talk
+from afterturn.lab.eval.conversations import Item, Question, Talk
 from afterturn.lab.eval.examining import chosen_of
+from afterturn.lab.eval.misses import Miss, make_miss, worst
 from afterturn.lab.eval.precision import judge, summary
 from afterturn.lab.eval.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
 from afterturn.lab.eval.silence import sampled
@@ -100,6 +101,27 @@ def test_every_conversation_gives_other_questions():
     questions = tuple(Question(str(number), "?", "all", "", (), 0) for number in range(100))
     samples = {tuple(each.id for each in chosen_of(Talk(name, (), questions), 5)) for name in "abcdefgh"}
     assert len(samples) == 8
+
+
+def miss(category: str, delivered: float) -> Miss:
+    items = (Item("0", "s", "Ann", "The ferry leaves at nine.", 0.0), Item("1", "s", "user", "Why? " * 40, 0.0))
+    asked = Question("q", "When does the ferry leave?", category, "", ("0", "1"), 2)
+    return make_miss("talk", asked, delivered, ["1"], items)
+
+
+def test_a_miss_tells_what_was_sought_where_it_stood_and_what_came_instead():
+    told = miss("plain", 0.5).lines()
+    assert told[0] == "50% delivered, plain, talk: When does the ferry leave?"
+    assert told[1] == "    sought, not ranked: Ann: The ferry leaves at nine."
+    assert told[2].startswith("    sought, place 1: Why? Why?")
+    assert told[3].startswith("    instead, place 1: Why? Why?")
+    assert told[2].endswith("…")
+
+
+def test_misses_are_taken_from_each_category_in_turn():
+    misses = [miss("a", 0.5), miss("a", 0.0), miss("a", 0.2), miss("b", 0.7)]
+    assert [(each.category, each.delivered) for each in worst(misses, 3)] == [("a", 0.0), ("b", 0.7), ("a", 0.2)]
+    assert worst([], 3) == []
 
 
 def belief(name: str, *, pinned: bool = False) -> Belief:

@@ -10,6 +10,7 @@ from itertools import groupby
 from afterturn.base.types import Draft, Entry
 from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.conversations import Dataset, Question, Talk
+from afterturn.lab.eval.misses import Miss, make_miss
 from afterturn.lab.eval.scoring import Outcome, rank_figures
 from afterturn.lab.eval.subject import DAY, Block, Subject, drafts_of, plain
 from afterturn.turn.preparing import weighed_max
@@ -29,21 +30,13 @@ class Answer:
     block: Block
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence."""
-
-    outcomes: Mapping[str, list[Outcome]]
-    unanswerable: Mapping[str, list[Outcome]]
-
-
 class Examination:
     """Goes through one conversation as it went: what is asked early knows only what was said before."""
 
     def __init__(self, subject: Subject, space: str, talk: Talk, *, alone: bool = False) -> None:
         self._subject = subject
         self._space = space
-        self._talk = talk
+        self.talk = talk
         self._drafts = drafts_of(talk.items)
         self._names = {_id(draft): at for at, draft in enumerate(self._drafts)}
         self._entries: dict[str, Entry] = {}
@@ -55,7 +48,7 @@ class Examination:
 
     def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
         """In the order in which the questions can be asked; with `limit`, so many of them."""
-        by_time = sorted(chosen_of(self._talk, limit), key=lambda question: question.known)
+        by_time = sorted(chosen_of(self.talk, limit), key=lambda question: question.known)
         for known, questions in groupby(by_time, key=lambda question: question.known):
             self._go_on(known)
             for question in questions:
@@ -63,13 +56,13 @@ class Examination:
 
     def finish(self) -> None:
         """The rest of what was said, for whoever asks something else afterwards."""
-        self._go_on(len(self._talk.items))
+        self._go_on(len(self.talk.items))
 
     def _go_on(self, known: int) -> None:
-        new = self._talk.items[self._known : known]
+        new = self.talk.items[self._known : known]
         if not new:
             return
-        self._subject.clock.set(max(item.at for item in self._talk.items[:known]) + DAY)
+        self._subject.clock.set(max(item.at for item in self.talk.items[:known]) + DAY)
         self._subject.learn(self._space, self._drafts[self._known : known])
         if self._bm25 is not None:
             self._bm25.add_all(item.signed for item in new)
@@ -95,7 +88,7 @@ class Examination:
         return Answer(self._named(places, question), self._subject.rendered(entries, question.text))
 
     def _named(self, places: Sequence[int], question: Question) -> tuple[str, ...]:
-        items = (self._talk.items[place] for place in places)
+        items = (self.talk.items[place] for place in places)
         return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
 
     def delivered(self, question: Question, block: Block) -> dict[str, float]:
@@ -104,7 +97,7 @@ class Examination:
         present: set[str] = set()
         whole: set[str] = set()
         ids = set(block.ids)
-        for item, draft in zip(self._talk.items[: question.known], self._drafts, strict=False):
+        for item, draft in zip(self.talk.items[: question.known], self._drafts, strict=False):
             name = item.session if question.by_session else item.id
             if name not in question.evidence:
                 continue
@@ -117,27 +110,42 @@ class Examination:
         return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence; `missed`
+    are those of ours of which not all evidence was delivered."""
+
+    outcomes: dict[str, list[Outcome]]
+    unanswerable: dict[str, list[Outcome]]
+    missed: list[Miss]
+
+    def take(self, system: str, question: Question, answer: Answer, examination: Examination) -> None:
+        talk = examination.talk
+        if not question.evidence:
+            silent = Outcome(talk.id, question.category, {"silence": float(not answer.block.text)})
+            self.unanswerable.setdefault(system, []).append(silent)
+            return
+        delivered = examination.delivered(question, answer.block)
+        figures = {"block_tokens": float(answer.block.tokens), **rank_figures(answer.ranked, question.evidence)}
+        outcome = Outcome(talk.id, question.category, {**figures, **delivered})
+        self.outcomes.setdefault(system, []).append(outcome)
+        if system == OURS and delivered["delivered"] < 1:
+            self.missed.append(make_miss(talk.id, question, delivered["delivered"], answer.ranked, talk.items))
+
+
 def examine(
     subject: Subject, dataset: Dataset, asked: Callable[[], None], *, limit: int | None = None, alone: bool = False
 ) -> Examined:
     """`asked` is called after each question; `limit` bounds the questions of a conversation."""
-    outcomes: dict[str, list[Outcome]] = {}
-    unanswerable: dict[str, list[Outcome]] = {}
+    examined = Examined({}, {}, [])
     for space, talk in spaces_of(dataset):
         examination = Examination(subject, space, talk, alone=alone)
         for question, answers in examination.answers(limit):
             for system, answer in answers.items():
-                figures = {"block_tokens": float(answer.block.tokens)}
-                if not question.evidence:
-                    silent = {"silence": float(not answer.block.text)}
-                    unanswerable.setdefault(system, []).append(Outcome(talk.id, question.category, silent))
-                    continue
-                figures |= rank_figures(answer.ranked, question.evidence)
-                figures |= examination.delivered(question, answer.block)
-                outcomes.setdefault(system, []).append(Outcome(talk.id, question.category, figures))
+                examined.take(system, question, answer, examination)
             asked()
         examination.finish()
-    return Examined(outcomes, unanswerable)
+    return examined
 
 
 def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:

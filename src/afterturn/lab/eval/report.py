@@ -37,10 +37,11 @@ _TEXT_COLUMNS = (0, 2)
 
 def as_text(evaluation: Evaluation) -> str:
     """A table for each data set; 100 columns are enough."""
-    return "\n\n".join(
-        "\n".join([f"{name}, embedder {evaluation.embedder}", *_aligned(_table(systems)), *remarks(systems)])
-        for name, systems in evaluation.results.items()
-    )
+    parts = []
+    for name, systems in evaluation.results.items():
+        title = f"{name}, embedder {evaluation.embedder}"
+        parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *_missed(systems)]))
+    return "\n\n".join(parts)
 
 
 def as_markdown(evaluation: Evaluation) -> str:
@@ -142,6 +143,10 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
         lines.append(f"silence at {name} ({figures['n']}): {figures['silence']:.1%}{heard and f', not at {heard}'}")
     return lines
+
+
+def _missed(systems: Systems) -> list[str]:
+    return [line for miss in systems.get(OURS, {}).get("missed", ()) for line in miss.lines()]
 
 
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:

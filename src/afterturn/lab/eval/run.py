@@ -13,6 +13,7 @@ from afterturn.base.errors import InvalidFile
 from afterturn.lab.eval.answering import Answering, Asking, count_questions
 from afterturn.lab.eval.conversations import Dataset
 from afterturn.lab.eval.examining import OURS, chosen_of, examine, spaces_of
+from afterturn.lab.eval.misses import worst
 from afterturn.lab.eval.precision import Precision, comparable
 from afterturn.lab.eval.scoring import Outcome, differences, intervals, means
 from afterturn.lab.eval.silence import OWN, sampled, spoken_to
@@ -40,11 +41,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How thorough a run is. `limit` bounds the questions of a conversation; `alone`: without anything beside ours."""
+    """How thorough a run is. `limit` bounds the questions of a conversation; `alone`: without anything beside ours;
+    `misses`: so many questions whose evidence did not arrive are told."""
 
     embedder: str | None = None
     limit: int | None = None
     alone: bool = False
+    misses: int = 0
 
 
 def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda done, total: None) -> Evaluation:
@@ -109,6 +112,8 @@ def _of_dataset(
     systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
     if OURS in systems:
         systems[OURS]["margins"] = _margins(examined.outcomes)
+        if wanted.misses:
+            systems[OURS]["missed"] = worst(examined.missed, wanted.misses)
     for name, silent in examined.unanswerable.items():
         systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
     systems.setdefault(OURS, {}).update(_silence(subject, dataset, utterances, asked))

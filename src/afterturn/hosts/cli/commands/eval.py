@@ -34,6 +34,7 @@ _NAMED_MAX = 10
 @click.option("--embedder", metavar="NAME", help="Which vectors; default: the setting `embedder`.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask N questions of each conversation.")
 @click.option("--alone", is_flag=True, help="Leave out BM25 and dense search: faster.")
+@click.option("--misses", type=click.IntRange(min=0), default=0, metavar="N", help="Show N questions that were missed.")
 @click.option("--markdown", is_flag=True, help="Print tables for a page.")
 @click.option("--answer", is_flag=True, help="Have a model answer, and compare its replies.")
 @click.option("--model", metavar="URL", help="An OpenAI-compatible server. Default: the setting `model_url`.")
@@ -61,7 +62,7 @@ def evaluate(
     from afterturn.lab.eval import run
     from afterturn.lab.eval.report import as_markdown, as_text
 
-    wanted = run.Wanted(options["embedder"], options["limit"], options["alone"])
+    wanted = run.Wanted(options["embedder"], options["limit"], options["alone"], options["misses"])
     with progress("Asking") as told:
         if answer:
             found = run.answer(datasets, wanted, _asking(invocation, options), told)
