@@ -87,6 +87,12 @@ def test_a_caption_belongs_to_the_text(tmp_path: Path):
     assert [said.text for said in one.items] == ["Look! [image: a red kite]", "…"]
 
 
+def test_a_text_that_could_not_be_stored_is_mended(tmp_path: Path):
+    items = [item("a", text="half \ud83d of it\x00")]
+    (one,) = read_dataset(written(tmp_path / "talks.json", talk(items))).talks
+    assert one.items[0].text == "half ? of it\ufffd"
+
+
 @pytest.mark.parametrize(
     "speaker,expected", [("Ann", "Ann: text a"), ("User", "text a"), ("assistant", "text a"), ("Human", "text a")]
 )

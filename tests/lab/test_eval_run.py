@@ -149,7 +149,11 @@ def test_sessions_are_ranked_by_their_best_message_each_once(subject: Subject):
 
 def test_a_long_message_that_is_shown_in_part_is_delivered_but_not_whole(subject: Subject):
     long = "The lighthouse keeper counts gulls. " + "Waves break on grey stones all day long. " * 40
-    told = Talk("long", (Item("0", "s1", "user", long, 1e9),), (question("Who counts gulls?", "0", known=1),))
+    told = Talk(
+        "long",
+        (Item("0", "s1", "user", long, 1e9),),
+        (question("What does the lighthouse keeper count, gulls?", "0", known=1),),
+    )
     examination = Examination(subject, "user:long", told)
     ((asked, answers),) = examination.answers()
     for answer in answers.values():

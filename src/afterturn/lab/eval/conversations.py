@@ -107,9 +107,10 @@ def _items(values: Sequence[Mapping[str, Any]]) -> tuple[Item, ...]:
 
 
 def _text(value: Mapping[str, Any]) -> str:
+    """Mended as a recorder would: no NUL, no half characters. What has no words was still sent, and keeps its place."""
     text, caption = str(value["text"]), value.get("image_caption")
-    # A message without words was still sent, and keeps its place.
-    return f"{text} [image: {caption}]".strip() if caption else text if text.strip() else "…"
+    whole = f"{text} [image: {caption}]" if caption else text
+    return whole.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").strip() or "…"
 
 
 def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:

@@ -33,6 +33,8 @@ DAY = 86_400.0
 # Nobody measures time here: a machine that is busy with other things must not cost an answer.
 PATIENCE = 600.0
 _PAGE = 1000
+# No message is too long to be examined.
+_RECORD_BYTES_MAX = 1 << 30
 _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
 
 
@@ -195,6 +197,7 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
         model_url=None,
         tenant="default",
         recall_timeout=PATIENCE,
+        record_bytes_max=_RECORD_BYTES_MAX,
     )
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
