@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -91,6 +92,12 @@ def test_a_copied_space_has_the_same_rows_as_its_original(crowd: Path, what: str
     keys = [rows(crowd, "SELECT key FROM space WHERE name = ?", name)[0][0] for name in (ORIGINAL, CLONE)]
     original, clone = (rows(crowd, CONTENTS[what].format(key=key)) for key in keys)
     assert original == clone != []
+
+
+def test_no_more_spaces_are_made_than_the_disk_has_room_for(stores: Stores, crowd: Path):
+    everything = shutil.disk_usage(crowd.parent).total // 1000
+    assert 0 < stores.spaces_that_fit(everything, 1000) < everything
+    assert stores.spaces_that_fit(SPACES, EACH) == SPACES
 
 
 async def test_a_copied_space_lives_on_like_any_other(stores: Stores, tmp_path: Path):

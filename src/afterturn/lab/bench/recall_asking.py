@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import afterturn
 from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
 from afterturn.base.types import Recollection, Scope
@@ -78,3 +80,21 @@ def asking(path: Path, *, index_bytes_max: int | None = None, exact: bool = Fals
 def make_index(embedder: StaticEmbedder, config: Config, *, exact: bool) -> VectorIndex:
     """`exact` compares every vector of a space in full."""
     return VectorIndex(embedder.identity, config.index_bytes_max)
+
+
+def public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[float]:
+    """As a host would ask, space by space and question by question, in milliseconds: embedding and hops included."""
+    return asyncio.run(_public_times(path, calls))
+
+
+async def _public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[float]:
+    found: list[float] = []
+    async with afterturn.open(path, background=False) as memory:
+        await memory.ready(within=60.0)
+        # What a process pays once, for its first question of all.
+        await memory.space(calls[-1][0]).recall(calls[-1][1])
+        for space, text in calls:
+            began = perf_counter()
+            await memory.space(space).recall(text, limit=LIMIT)
+            found.append((perf_counter() - began) * 1000)
+    return found

@@ -12,11 +12,11 @@ from afterturn.lab.bench.report import Surroundings
 _TEXT_WIDTH = 100
 _NAME_WIDTH = 46
 _EXPLAINED = (
-    "Each row runs in a process of its own, BLAS on one thread, and ours and the limit take turns. Where it does not say "
-    "otherwise, a recall is all of it but the question's vector and the hops between threads: words and meaning in every "
-    "lane, exclusions, ranking, and the texts of the ten best. Times of the public verb, which include both, stand in "
-    "the notes. With `--text FILE` what is remembered are sentences of real conversations, put together anew until "
-    "there are enough; without it, generated ones. *Reported* figures have no target of their own."
+    "Each row runs in a process of its own, BLAS on one thread, and ours and the limit take turns. Where it does not "
+    "say otherwise, a recall is all of it but the question's vector and the hops between threads: words and meaning in "
+    "every lane, exclusions, ranking, and the texts of the ten best. Times of the public verb, which include both, "
+    "stand in the notes. With `--text FILE` what is remembered are sentences of real conversations, put together anew "
+    "until there are enough; without it, generated ones. *Reported* figures have no target of their own."
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,8 +10,7 @@ from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
-import afterturn
-from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking
+from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking, public_times
 from afterturn.lab.bench.recall_reference import BareSpace, Reference, random_matrix
 from afterturn.lab.bench.recall_report import Goal, Measured, Row
 from afterturn.lab.bench.recall_scale import WIDTH, Scale, Told
@@ -27,7 +25,6 @@ MIDDLE = Goal(0.4)
 TAIL = Goal(0.8)
 FOUND = Goal(0.97, "", at_least=True)
 SMALL = Goal(3.0)
-_WARM_UP = 5
 _BLOCK = 25
 
 Opened: TypeAlias = Callable[[Path], AbstractContextManager[Asker]]
@@ -41,7 +38,7 @@ def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
         ours, limit = _beside_product(asker, asked, excluded, scale.large, told)
         found = _found(asker, path, asked, excluded, told)
         hits = sum(len(asker.ask(SPACE, one, excluded).hits) for one in asked) / len(asked)
-    public = asyncio.run(_public(path, [one.text for one in asked]))
+    public = public_times(path, [(SPACE, one.text) for one in asked])
     base = percentile(limit, 0.5)
     row, name = Row("large"), f"{scale.large:,} of {scale.large + scale.large_beside * scale.space_size:,}"
     about = (
@@ -83,7 +80,7 @@ def _small(stores: Stores, scale: Scale, size: int, told: Told, opened: Opened) 
         wide = percentile(_searches(wide_reference, list(random_matrix(len(asked), WIDTH, seed=2))), 0.5)
         reference.close()
         wide_reference.close()
-    public = asyncio.run(_public(path, [one.text for one in asked]))
+    public = public_times(path, [(SPACE, one.text) for one in asked])
     return Row("small").beside(
         f"{size:,} in a space, p50",
         "ms",
@@ -168,16 +165,3 @@ def _found(asker: Asker, path: Path, asked: Sequence[Question], excluded: frozen
             wanted += len(right)
             got += len(right & {hit.entry.ref for hit in asker.ask(SPACE, question, excluded).hits})
     return got / wanted if wanted else 1.0
-
-
-async def _public(path: Path, texts: Sequence[str]) -> list[float]:
-    """As a host would ask, in milliseconds."""
-    found: list[float] = []
-    async with afterturn.open(path, background=False) as memory:
-        await memory.ready(within=60.0)
-        space = memory.space(SPACE)
-        for text in (*texts[:_WARM_UP], *texts):
-            began = perf_counter()
-            await space.recall(text, limit=LIMIT)
-            found.append((perf_counter() - began) * 1000)
-    return found[-len(texts) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,9 @@ _TEMPLATES = 8
 _PART = 50_000
 _CLONES = 50
 _FORM = 1
+# Measured, with its vector and its rows in every index.
+_ENTRY_BYTES = 1_250
+_DISK_SHARE = 0.8
 _DRAIN_WITHIN = 900.0
 
 _Make: TypeAlias = Callable[[Path], None]
@@ -47,7 +51,13 @@ class Stores:
 
     def crowd(self, spaces: int, each: int) -> Path:
         """Spaces of one size, named by `crowd_name`."""
-        return self._made(f"crowd-{spaces}-{each}", lambda path: self._crowd(path, spaces, each, 0))
+        return self._made(_crowd_file(spaces, each), lambda path: self._crowd(path, spaces, each, 0))
+
+    def spaces_that_fit(self, spaces: int, each: int) -> int:
+        """As many of them as the disk has room for, at least one; those of an earlier run need none."""
+        if _note(self._path(_crowd_file(spaces, each))).exists():
+            return spaces
+        return max(1, min(spaces, int(shutil.disk_usage(self._folder).free * _DISK_SHARE / (each * _ENTRY_BYTES))))
 
     def seconds(self, path: Path) -> float:
         """How long it took to make the store."""
@@ -55,8 +65,7 @@ class Stores:
         return found
 
     def _made(self, name: str, make: _Make) -> Path:
-        form = f"{self.corpus.name} {len(self.corpus.items)} {len(MIGRATIONS)} {_FORM}"
-        path = self._folder / f"{name}-{hashlib.blake2b(form.encode(), digest_size=4).hexdigest()}.db"
+        path = self._path(name)
         if not _note(path).exists():
             for left in self._folder.glob(f"{path.name}*"):
                 left.unlink()
@@ -64,6 +73,10 @@ class Stores:
             make(path)
             _note(path).write_text(json.dumps({"seconds": perf_counter() - began}), encoding="utf-8")
         return path
+
+    def _path(self, name: str) -> Path:
+        form = f"{self.corpus.name} {len(self.corpus.items)} {len(MIGRATIONS)} {_FORM}"
+        return self._folder / f"{name}-{hashlib.blake2b(form.encode(), digest_size=4).hexdigest()}.db"
 
     def _crowd(self, path: Path, spaces: int, each: int, large: int) -> None:
         templates = min(_TEMPLATES, spaces)
@@ -116,6 +129,10 @@ def _rows(path: Path, space: str, limit: int) -> list[Row]:
     found = ApswSession(connection).rows(sql, (space, limit))
     connection.close()
     return found
+
+
+def _crowd_file(spaces: int, each: int) -> str:
+    return f"crowd-{spaces}-{each}"
 
 
 def _note(path: Path) -> Path:
