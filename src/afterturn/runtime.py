@@ -20,6 +20,7 @@ from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
+from afterturn.base.slot import is_set
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
@@ -28,7 +29,7 @@ from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, TimelineWriter
-from afterturn.recall.embedding import Embedding
+from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
@@ -45,6 +46,8 @@ logger = logging.getLogger("afterturn")
 # After which what the store would not take, or a reader still held, is tried again.
 TRY_AGAIN_AFTER = 2.0
 DRAIN_POLL = 0.02
+# A server answers many questions at a time, and each takes as long as the way there and back.
+QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
 RECORDING_SHARE = 0.7
 FILES_WITHIN = 0.5
@@ -75,7 +78,8 @@ class MemoryCore:
         self._events = events
         self._supervisor = Supervisor()
         # Apart from each other, so that an embedder that hangs keeps no turn from being written to a file.
-        self._worker = parts.worker("afterturn-embed", 1)
+        self._questions = parts.worker("afterturn-embed", QUESTIONS_ABROAD if config.embedder == "http" else 1)
+        self._backlogs = parts.worker("afterturn-backlog", 1)
         self._files = parts.worker("afterturn-files", 1)
         self._reads = parts.worker("afterturn-reads", 1)
         self._gate = Gate(config, parts.clock, parts.ids)
@@ -98,7 +102,7 @@ class MemoryCore:
             return
         await run_on(self._files, self._open)
         self._connect(self._store)
-        self._warm_up = self._supervisor.start(self._warm(), "warm up")
+        self._supervisor.start(self._warm(), "warm up")
         self._supervisor.start(self._timeline.run(), "timeline")
         if self.config.background:
             self._supervisor.start(self._housekeeping.run(), "housekeeping")
@@ -115,10 +119,11 @@ class MemoryCore:
         chosen = store or _NoStore()
         embedder = parts.embedder or default_embedder(config)
         if embedder is not None and store is not None:
-            self._embedding = Embedding(embedder, self._worker, store, events, parts.ids)
+            self._embedding = Embedding(
+                EmbeddingParts(embedder, self._questions, self._backlogs, store, events, parts.ids, parts.clock)
+            )
+        # Those that embed are taken on when the embedder is there.
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub}
-        if self._embedding is not None:
-            handlers[JobKind.EMBED] = self._embedding.handle
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
             RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._files),
@@ -203,7 +208,10 @@ class MemoryCore:
             await self._store.close(within=left())
         # A file system that hangs is not waited for: reading promised nothing.
         self._reads.close(within=0.0)
-        if not self._worker.close(within=left()):
+        if self._embedding is not None:
+            self._embedding.close()
+        closed = [worker.close(within=left()) for worker in (self._questions, self._backlogs)]
+        if not all(closed):
             undone.append("the embedder does not end, its thread is left")
         if undone:
             logger.warning("closing %s had too little time: %s", self._target, "; ".join(dict.fromkeys(undone)))
@@ -228,7 +236,7 @@ class MemoryCore:
         if self._embedding is None:
             return False
         self._embedding.want()
-        await asyncio.wait({self._warm_up}, timeout=within)
+        await is_set(self._embedding.tried, within=within)
         return self._embedding.index is not None
 
     async def drain(self, *, within: float = 30.0) -> bool:
@@ -272,6 +280,7 @@ class MemoryCore:
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
             "recordings_waiting": len(self._recorder.spill.files()),
             "vectors": self._embedding is not None and self._embedding.index is not None,
+            "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self.tenant),
             "embedder": self.config.embedder,
         }
 
@@ -320,9 +329,8 @@ class MemoryCore:
     async def _embedder_finding(self) -> Finding:
         if self._embedding is None:
             return Finding("ok", "embedder", "none: recall goes by words alone")
-        if await self.ready():
-            return Finding("ok", "embedder", f"{self.config.embedder} is loaded")
-        return Finding("warning", "embedder", "can not be loaded: recall goes by words alone", "pip install wordllama")
+        await self.ready()
+        return await self._embedding.finding(self.config.embedder, self.tenant)
 
     def _chosen(self) -> Store:
         if self._store is None:
@@ -330,15 +338,17 @@ class MemoryCore:
         return self._store
 
     async def _warm(self) -> None:
+        """Until it succeeds: a server may come up later than we do, and files may be brought meanwhile."""
         while self._embedding is not None:
+            pause = TRY_AGAIN_AFTER
             try:
-                await self._embedding.warm_up(self.config.index_bytes_max, self._parts.clock.now())
+                if await self._embedding.warm_up(self.config.index_bytes_max):
+                    self._jobs.take_on(JobKind.EMBED, self._embedding.handle)
+                    return
+                pause = self._embedding.pause()
             except StoreError as error:
                 logger.warning("vectors have to wait, the store can not be written: %s", error)
-                await asyncio.sleep(TRY_AGAIN_AFTER)
-            else:
-                self._jobs.wake()
-                return
+            await asyncio.sleep(pause)
 
     async def _run_jobs(self) -> None:
         while True:
@@ -361,6 +371,8 @@ class MemoryCore:
             cores = list(self._conversations.values())
         for core in cores:
             core.drop_recalls(space)
+        if self._embedding is not None:
+            self._embedding.forget()
         self._events.drop(functools.partial(_is_about, space=space, selector=selector))
         return await self._recorder.forget(self.tenant, space, selector)
 

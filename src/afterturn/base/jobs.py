@@ -58,6 +58,11 @@ class JobRunner:
         """There may be something to do, as soon as writes pause. To be called on the loop."""
         self._wake.set()
 
+    def take_on(self, kind: str, handler: Handler) -> None:
+        """From now on jobs of this kind are done here too; others, and those that wait, were left alone until now."""
+        self._handlers[kind] = handler
+        self.wake()
+
     async def run(self) -> None:
         """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
         while True:

@@ -78,7 +78,30 @@ class Embedder(Protocol):
     def identity(self) -> EmbedderIdentity: ...
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text, of unit length, or zero for a text with nothing in it. May block; EmbedderUnavailable."""
+        """One row a text, of unit length, or zero for a text with nothing in it. May block; EmbedderUnavailable.
+
+        Questions and backlogs are embedded on different threads, at the same time.
+        """
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """What an embedder may be besides: one that works without Python's lock, or elsewhere.
+
+    Others get few texts at a time, and pauses, so that a turn beside them does not feel it.
+    """
+
+    @property
+    def batch_texts(self) -> int:
+        """How many texts it takes at a time at best."""
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """What an embedder may be besides."""
+
+    def close(self) -> None:
+        """Ends what is under way, from any thread; `embed` raises EmbedderUnavailable then. Twice is harmless."""
 
 
 class Aside(Protocol):
@@ -290,6 +313,16 @@ class Index(Protocol):
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
         """(key, text) of active entries without a vector of this embedder, oldest first; long texts cut short."""
+
+    def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
+        """How many those are, in one space or in all of the tenant's."""
+
+    def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
+        """Whether the space has vectors of others than `embedder`, which is the store's."""
+
+    def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
+        """Takes up to `limit` of those away; how many. Nothing when `embedder` is not the store's, or not any more: two
+        processes that disagree must not undo each other's work for ever."""
 
 
 class Jobs(Protocol):

@@ -7,17 +7,19 @@ import functools
 import logging
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
-from afterturn.base.ports import Embedder, Ids, Store, Unit, Worker
+from afterturn.base.ports import Batching, Clock, Closable, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import Job, JobKind, new_job
-from afterturn.recall.backlog import Backlog
+from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, new_job
+from afterturn.recall.backlog import Backlog, BacklogParts, Last, Told
 from afterturn.recall.following import Following
+from afterturn.recall.question_vectors import QuestionVectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("afterturn")
 
-# A question's vector waits for the slice under way: 64 short texts are about 4 ms. Beside a turn, which Python-bound
-# work costs by the GIL, it is 2 ms and a pause.
+# What holds Python's lock is done in small pieces: 64 short texts are about 4 ms. Beside a turn, which it costs by that
+# lock, it is 2 ms and a pause.
 SLICE = 64
 SLICE_BESIDE_TURN = 32
 PAUSE_BESIDE_TURN = 0.005
@@ -39,21 +41,51 @@ WARM_UP_DELAY = 0.5
 FOLLOWED_WITHIN = 1.0
 # An embedder that takes longer for one question than a person waits for an answer does not help it.
 QUERY_WITHIN = 1.0
+# After which an embedder that failed is asked again; twice as long each time, up to the other.
+AGAIN_AFTER = 2.0
+AGAIN_AFTER_MAX = 300.0
+# Between two events about one backlog.
+TOLD_EVERY = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingParts:
+    """Questions and backlogs have a worker each, so that no question waits for a batch of something else."""
+
+    embedder: Embedder
+    questions: Worker
+    backlogs: Worker
+    store: Store
+    events: Events
+    ids: Ids
+    clock: Clock
 
 
 class Embedding:
-    """Lives on memory's loop; the embedder itself on a worker's thread."""
+    """Lives on memory's loop; the embedder itself on its workers' threads."""
 
-    def __init__(self, embedder: Embedder, worker: Worker, store: Store, events: Events, ids: Ids) -> None:
-        self._embedder = embedder
-        self._ids = ids
-        self._worker = worker
-        self._store = store
-        self._events = events
+    def __init__(self, parts: EmbeddingParts) -> None:
+        self._parts = parts
+        self._embedder = parts.embedder
+        self._store = parts.store
+        self._events = parts.events
+        self._ids = parts.ids
+        self._questions = QuestionVectors(parts.embedder, parts.questions)
         self._wanted = asyncio.Event()
+        self._again_after = AGAIN_AFTER
+        self.tried = asyncio.Event()
+        self.trouble = ""
         self.index: VectorIndex | None = None
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
         self._followed: weakref.WeakSet[Following] = weakref.WeakSet()
+
+    @property
+    def identity(self) -> EmbedderIdentity | None:
+        """Whose vectors these are; None before a server has told how long they are."""
+        try:
+            return self._embedder.identity
+        except EmbedderUnavailable:
+            return None
 
     def want(self) -> None:
         """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
@@ -67,22 +99,45 @@ class Embedding:
         self._turns.discard(turn)
         self.want()
 
-    async def warm_up(self, index_bytes_max: int, now: float) -> None:
-        """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3)."""
+    async def warm_up(self, index_bytes_max: int) -> bool:
+        """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3).
+
+        False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
+        """
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
-            await run_on(self._worker, lambda: self._embedder.embed(["warm"]))
+            await run_on(self._parts.questions, lambda: self._embedder.embed(["warm"]))
         except EmbedderUnavailable as error:
-            logger.warning("recall goes on with words alone: %s", error)
-            self._events.emit("embedder_unavailable", reason=str(error))
-            return
+            self._fails(error)
+            self.tried.set()
+            return False
+        self._works()
         from afterturn.recall.vectors import VectorIndex
 
-        await self._store.write(lambda unit: self._adopt(unit, now))
+        await self._store.write(self._adopt)
         self.index = VectorIndex(self._embedder.identity, index_bytes_max)
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
+        self.tried.set()
+        return True
 
-    def _adopt(self, unit: Unit, now: float) -> None:
+    def pause(self) -> float:
+        """How long to leave an embedder alone that has failed."""
+        pause, self._again_after = self._again_after, min(2 * self._again_after, AGAIN_AFTER_MAX)
+        return pause
+
+    def _fails(self, error: EmbedderUnavailable) -> None:
+        """Said when it begins, and again only when it is about something else."""
+        if self.trouble != str(error):
+            self.trouble = str(error)
+            logger.warning("recall goes on with words alone: %s", error)
+            self._events.emit("embedder_unavailable", reason=self.trouble)
+
+    def _works(self) -> None:
+        self.trouble = ""
+        self._again_after = AGAIN_AFTER
+
+    def _adopt(self, unit: Unit) -> None:
+        now = self._parts.clock.now()
         for tenant, space in unit.index.adopt(self._embedder.identity):
             unit.jobs.add(new_job(JobKind.EMBED, self._ids.new(), tenant, space, now), coalesce=True)
 
@@ -91,14 +146,40 @@ class Embedding:
         if self.index is None:
             return None
         try:
-            embedding = run_on(self._worker, lambda: self._embedder.embed([text]))
             async with asyncio.timeout(QUERY_WITHIN):
-                rows: NDArray[np.float32] = await embedding
+                return await self._questions.get(text)
+        except EmbedderUnavailable as error:
+            logger.warning("a question is recalled by words alone: %s", error)
         except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
+        return None
+
+    def forget(self) -> None:
+        """Something is being forgotten, which may have been asked for."""
+        self._questions.clear()
+
+    def close(self) -> None:
+        """Ends what the embedder does, where it can be told to."""
+        if isinstance(self._embedder, Closable):
+            self._embedder.close()
+
+    async def finding(self, name: str, tenant: str) -> Finding:
+        """What `afterturn doctor` shows of it, under the name that the settings give it."""
+        if self.index is None or self.trouble:
+            return Finding("warning", "embedder", self.trouble or f"{name} is not ready; recall goes by words alone")
+        waiting = await self.waiting(tenant)
+        if not waiting:
+            return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector")
+        found_by_words = "entries wait for their vectors and are found by their words meanwhile"
+        remedy = "`afterturn worker --once` makes them now."
+        return Finding("ok", "embedder", f"{name} is ready; {waiting:,} {found_by_words}", remedy)
+
+    async def waiting(self, tenant: str) -> int | None:
+        """How many of the tenant's entries have no vector yet; None when nobody can say."""
+        identity = self.identity
+        if identity is None:
             return None
-        vector: NDArray[np.float32] = rows[0]
-        return vector
+        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity))
 
     def follow(self, tenant: str, space: str) -> Following:
         """For an import, which is embedded while it goes on, and has to end it."""
@@ -107,32 +188,59 @@ class Embedding:
         return following
 
     async def handle(self, job: Job) -> Commit:
-        """Gives the job's space its missing vectors; the last of them are stored with the job's end."""
-        commit, is_done = await self._work_off(job)
-        if is_done:
-            return commit
+        """Gives the job's space its missing vectors; the last of them are stored with the job's end.
+
+        While the embedder is out of order the job waits: that is no fault of its own, and need not be told to each.
+        """
+        try:
+            last = await self._work_off(job)
+        except EmbedderUnavailable as error:
+            self._fails(error)
+            later = new_job(
+                JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._parts.clock.now() + self.pause()
+            )
+            return lambda unit: unit.jobs.add(later, coalesce=True)
+        self._works()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 
-        def commit_and_go_on(unit: Unit) -> None:
-            commit(unit)
-            unit.jobs.add(rest, coalesce=True)
+        def commit(unit: Unit) -> None:
+            if last(unit):
+                unit.jobs.add(rest, coalesce=True)
 
-        return commit_and_go_on
+        return commit
 
-    async def _work_off(self, job: Job) -> tuple[Commit, bool]:
+    async def _work_off(self, job: Job) -> Last:
         for following in list(self._followed):
             if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
-                return (lambda unit: None), False
-        return await Backlog(job, self._embedder, self._store, self._in_slices).work_off()
+                return lambda unit: True
+        parts = BacklogParts(self._embedder, self._store, self._in_slices, self._teller(job))
+        return await Backlog(job, parts).work_off()
+
+    def _teller(self, job: Job) -> Told:
+        """Tells of a backlog that takes long, now and then, and when it has come to its end."""
+        loop, events = asyncio.get_running_loop(), self._events.of(job.tenant)
+        last_at, has_told = loop.time(), False
+
+        def tell(done: int, left: int) -> None:
+            nonlocal last_at, has_told
+            if loop.time() - last_at >= TOLD_EVERY or (has_told and not left):
+                last_at, has_told = loop.time(), True
+                events.emit("embedding_progress", space=job.space, done=done, left=left)
+
+        return tell
 
     async def _in_slices(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
         while len(vectors) < len(texts):
-            size = SLICE_BESIDE_TURN if self._turns else SLICE
-            part = texts[len(vectors) : len(vectors) + size]
-            vectors += await run_on(self._worker, functools.partial(self._packed, part))
+            part = texts[len(vectors) : len(vectors) + self._slice()]
+            vectors += await run_on(self._parts.backlogs, functools.partial(self._packed, part))
             await asyncio.sleep(PAUSE_BESIDE_TURN if self._turns else 0)
         return vectors
+
+    def _slice(self) -> int:
+        if isinstance(self._embedder, Batching):
+            return self._embedder.batch_texts
+        return SLICE_BESIDE_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in self._embedder.embed(texts).astype("<f2")]

@@ -1,9 +1,9 @@
 """What recall searches: terms, figures, changes and vectors, all derived from active entries."""
 
-import json
 from collections.abc import Sequence
 
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope
+from afterturn.stores.sql.abandoned import Abandoned, identity_text
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, WIDTH, read_entries
@@ -16,6 +16,14 @@ _UNEMBEDDED = (
     "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
     "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
     "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
+)
+
+
+_WAITING = (
+    "SELECT coalesce(sum((SELECT count(*) FROM entry AS e WHERE e.space_key = s.key AND e.status = 'active' "
+    "AND e.key > coalesce(r.entry_key, 0) AND NOT EXISTS (SELECT 1 FROM embedding AS v "
+    "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key))), 0) "
+    "FROM space AS s LEFT JOIN embedded AS r ON r.embedder_key = ? AND r.space_key = s.key WHERE s.tenant = ?"
 )
 
 
@@ -132,7 +140,7 @@ class SqlIndex:
         return len(spaces)
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
-        identity = json.dumps([embedder.name, embedder.version, embedder.dimensions, embedder.normalised])
+        identity = identity_text(embedder)
         if self._meta("embedder") == identity:
             return []
         self._entries.settle()
@@ -154,6 +162,30 @@ class SqlIndex:
             (_EMBEDDED_CHARS_MAX, space_key, self._embedded_up_to(embedder_key, space_key), embedder_key, limit),
         )
         return [(key, text) for key, text in rows]
+
+    def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
+        embedder_key = self._find_embedder(embedder) or 0
+        values: list[Value] = [embedder_key, embedder_key, tenant]
+        sql = _WAITING
+        if space is not None:
+            sql, values = f"{sql} AND s.name = ?", [*values, space]
+        row = self._session.row(sql, values)
+        assert row is not None
+        return int(row[0])
+
+    def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
+        abandoned = self._abandoned(tenant, space, embedder)
+        return abandoned is not None and abandoned.is_there()
+
+    def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
+        abandoned = self._abandoned(tenant, space, embedder)
+        return 0 if abandoned is None else abandoned.drop(limit)
+
+    def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> Abandoned | None:
+        embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
+        if embedder_key is None or space_key is None or self._meta("embedder") != identity_text(embedder):
+            return None
+        return Abandoned(self._session, embedder_key, space_key)
 
     def _advance(self, embedder_key: int, space_key: int) -> None:
         reached = self._embedded_up_to(embedder_key, space_key)

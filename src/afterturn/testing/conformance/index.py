@@ -246,6 +246,51 @@ class TestVectors:
         changed = await store.write(lambda unit: unit.index.adopt(other))
         assert [sorted(adopted) for adopted in (first, again, changed)] == [spaces, [], spaces]
 
+    async def test_entries_that_wait_for_a_vector_are_counted(self, store: Store) -> None:
+        """M3: in one space or in all of the tenant's; other tenants' are their own affair."""
+        await self._embedded(store, "first bees")
+        await add(store, "second bees")
+        await add(store, "third wasps", within=operation(space="user:bob"))
+        gone = await add(store, "away bees")
+        await delete(store, gone.entry.id)
+        other = EmbedderIdentity("other", "1", 4)
+        asked = [(SMALL, None), (SMALL, SPACE), (SMALL, "user:bob"), (SMALL, "user:nobody"), (other, None)]
+        counts = [await self._waiting(store, embedder, space) for embedder, space in asked]
+        assert counts == [2, 1, 1, 0, 3]
+        assert await store.read(lambda unit: unit.index.waiting("another", SMALL)) == 0
+
+    async def test_vectors_of_an_abandoned_embedder_leave_when_the_stores_own_asks(self, store: Store) -> None:
+        """M3: a few at a time, and only what others have made in that space."""
+        other = EmbedderIdentity("other", "1", 4)
+        keys = [await self._embedded(store, text) for text in ("first bees", "second bees", "third bees")]
+        await store.write(lambda unit: unit.index.put_vectors(other, [(keys[0], _VECTOR)]))
+        await store.write(lambda unit: unit.index.adopt(SMALL))
+        assert await self._dropped(store, other) == 0
+        await store.write(lambda unit: unit.index.adopt(other))
+        assert await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
+        assert [await self._dropped(store, other) for _ in range(3)] == [2, 1, 0]
+        assert not await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
+        assert await self._vectors(store, SMALL) == []
+        assert await self._vectors(store, other) == [(keys[0], _VECTOR)]
+
+    async def test_what_was_dropped_is_named_as_missing_again(self, store: Store) -> None:
+        """M3: going back to an embedder finds nothing claimed that is not there."""
+        other = EmbedderIdentity("other", "1", 4)
+        keys = [await self._embedded(store, text) for text in ("first bees", "second bees", "third bees")]
+        await store.write(lambda unit: unit.index.adopt(other))
+        await store.write(lambda unit: unit.index.put_vectors(other, [(key, _VECTOR) for key in keys]))
+        await self._dropped(store, other)
+        left = {key for key, _ in await self._vectors(store, SMALL)}
+        assert len(left) == 1
+        assert len(await self._unembedded(store, SMALL)) == 2
+        assert await store.read(lambda unit: unit.index.waiting(TENANT, SMALL)) == 2
+
+    async def _waiting(self, store: Store, embedder: EmbedderIdentity, space: str | None) -> int:
+        return await store.read(lambda unit: unit.index.waiting(TENANT, embedder, space=space))
+
+    async def _dropped(self, store: Store, embedder: EmbedderIdentity) -> int:
+        return await store.write(lambda unit: unit.index.drop_abandoned(TENANT, SPACE, embedder, limit=2))
+
     async def _embedded(self, store: Store, text: str, *, exists: bool = False) -> int:
         if not exists:
             await add(store, text)

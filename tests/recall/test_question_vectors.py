@@ -1,0 +1,129 @@
+"""Vectors of questions: made once, kept for a while without their words, and never waited for behind one that hangs."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.worker import ThreadWorker
+from afterturn.recall.question_vectors import KEPT_MAX, QuestionVectors
+from afterturn.testing.hashing import HashingEmbedder
+
+WITHIN = 20.0
+
+
+class Counted(HashingEmbedder):
+    """Counts, and stops at "hang" until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.asked += texts
+        if "hang" in texts:
+            self.begun.set()
+            assert self.go.wait(WITHIN)
+        if "broken" in texts:
+            raise EmbedderUnavailable("Gone.")
+        return super().embed(texts)
+
+
+@pytest.fixture
+def embedder() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def questions(embedder: Counted) -> Iterator[QuestionVectors]:
+    worker = ThreadWorker("questions")
+    yield QuestionVectors(embedder, worker)
+    embedder.go.set()
+    worker.close(within=WITHIN)
+
+
+async def test_the_same_question_is_embedded_once(embedder: Counted, questions: QuestionVectors):
+    first, second = await questions.get("which tea?"), await questions.get("which tea?")
+    assert embedder.asked == ["which tea?"]
+    assert np.array_equal(first, HashingEmbedder().embed(["which tea?"])[0])
+    assert second is first
+
+
+async def test_what_is_kept_can_not_be_written_to(questions: QuestionVectors):
+    """One who changes his vector would change everybody's."""
+    vector = await questions.get("which tea?")
+    with pytest.raises(ValueError, match="read-only"):
+        vector[0] = 1
+
+
+async def test_so_many_are_kept_and_the_one_unused_for_longest_goes_first(
+    embedder: Counted, questions: QuestionVectors
+):
+    """Bounded, however many questions there are."""
+    for number in range(KEPT_MAX):
+        await questions.get(f"question {number}")
+    await questions.get("question 0")
+    await questions.get("one more")
+    embedder.asked.clear()
+    await questions.get("question 0")
+    await questions.get("question 1")
+    assert embedder.asked == ["question 1"]
+
+
+async def test_no_words_of_a_question_are_kept(questions: QuestionVectors):
+    """M2: not even in a form that could be tried out against a list of words."""
+    words = "is Vlorbnak my doctor?"
+    await questions.get("".join(words))
+    gc.collect()
+    kept = [name for name in vars(questions).values() if isinstance(name, str | bytes)]
+    names = list(questions._kept)
+    assert all(isinstance(name, bytes) and len(name) == 16 and b"Vlorb" not in name for name in names)
+    other = QuestionVectors(HashingEmbedder(), questions._worker)
+    assert other._name(words) != names[0]
+    assert [item for item in kept if b"Vlorb" in (item if isinstance(item, bytes) else item.encode())] == []
+
+
+async def test_forgetting_leaves_nothing_behind(embedder: Counted, questions: QuestionVectors):
+    """M2: neither of what was asked before, nor of what is being asked."""
+    await questions.get("which tea?")
+    asking = asyncio.ensure_future(questions.get("hang"))
+    assert await asyncio.to_thread(embedder.begun.wait, WITHIN)
+    questions.clear()
+    embedder.go.set()
+    await asking
+    embedder.asked.clear()
+    await questions.get("which tea?")
+    await questions.get("hang")
+    assert embedder.asked == ["which tea?", "hang"]
+
+
+async def test_an_embedder_that_fails_leaves_nothing_to_be_given_again(questions: QuestionVectors, embedder: Counted):
+    for _ in range(2):
+        with pytest.raises(EmbedderUnavailable, match="Gone"):
+            await questions.get("broken")
+    assert embedder.asked == ["broken", "broken"]
+
+
+async def test_nobody_queues_up_behind_a_question_that_was_given_up(embedder: Counted, questions: QuestionVectors):
+    """L1: those who ask meanwhile are answered by words at once; afterwards all is as before."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await questions.get("hang")
+    with pytest.raises(EmbedderUnavailable, match="still busy"):
+        await questions.get("which tea?")
+    embedder.go.set()
+    async with asyncio.timeout(WITHIN):
+        while True:
+            try:
+                await questions.get("which tea?")
+                break
+            except EmbedderUnavailable:
+                await asyncio.to_thread(embedder.begun.wait, 0.01)
+    assert embedder.asked == ["hang", "which tea?"]
