@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from afterturn.base.types import NO_METADATA, Admitted, Entry, Kind, Metadata, Origin, Status, Target
+from afterturn.base.types import NO_METADATA, Admitted, Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
 
 _COLUMNS = (
@@ -14,6 +14,8 @@ _COLUMNS = (
 SELECTED = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
 """What `read_entries` takes, from `entry AS e` and `space AS s`. More columns may follow."""
 WIDTH = len(_COLUMNS) + 3
+SHELVED = "e.key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
+"""What `read_shelved` takes, from `entry AS e`. More columns may follow."""
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 INSERT = (
@@ -96,6 +98,10 @@ def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
     """Entries of rows that begin with the `SELECTED` columns, in their order."""
     sources = _sources(session, [row[0] for row in rows if row[2]])
     return [_entry(row, sources.get(row[0], ())) for row in rows]
+
+
+def read_shelved(row: Row, terms: tuple[str, ...]) -> Shelved:
+    return Shelved(row[0], _KINDS[row[1]], _ORIGINS[row[2]], row[3], row[4], row[5], row[6], terms)
 
 
 def encode_metadata(metadata: Metadata) -> str:

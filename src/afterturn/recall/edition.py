@@ -1,0 +1,272 @@
+"""The rows of a shelf as arrays, as they stand at one moment: what is where in which conversation, and how recent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afterturn.base.terms import words
+from afterturn.base.types import Kind, Shelved
+from afterturn.recall.postings import Postings
+from afterturn.recall.ranking import CONTEXT, RECENT, is_own, said_shortly, standing
+from afterturn.recall.sketches import Vectors
+from afterturn.recall.threads import GAP_MAX
+
+NO_POSITION = np.iinfo(np.int64).min
+NOWHERE = -1
+# Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
+_NAME_BYTES = 600
+
+
+class Codes:
+    """Numbers for conversations and speakers. Grows with rows that come; `drop` takes out what nothing is left of."""
+
+    def __init__(self, space: str) -> None:
+        self._space = space
+        self._conversations: dict[tuple[str, str], int] = {}
+        self._speakers: dict[str, int] = {}
+        self._by_id: dict[str, set[int]] = {}
+        self._by_word: dict[str, set[int]] = {}
+        self._next = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return (len(self._conversations) + len(self._speakers)) * _NAME_BYTES
+
+    def conversation(self, owner: str | None, name: str | None) -> int:
+        if name is None:
+            return NOWHERE
+        place = (owner or self._space, name)
+        code = self._conversations.get(place)
+        if code is None:
+            code = self._conversations[place] = self._new()
+            self._by_id.setdefault(name, set()).add(code)
+        return code
+
+    def speaker(self, name: str | None) -> int:
+        if not name:
+            return NOWHERE
+        code = self._speakers.get(name)
+        if code is None:
+            code = self._speakers[name] = self._new()
+            for word in words(name):
+                self._by_word.setdefault(word, set()).add(code)
+        return code
+
+    def find_conversations(self, owner: str | None, name: str) -> list[int]:
+        """Without an owner, those of every owner."""
+        if owner is None:
+            return sorted(self._by_id.get(name, ()))
+        code = self._conversations.get((owner, name))
+        return [] if code is None else [code]
+
+    def find_speakers(self, names: frozenset[str]) -> list[int]:
+        """Whose name has one of these words."""
+        return sorted({code for name in names for code in self._by_word.get(name, ())})
+
+    def drop(self, codes: set[int]) -> None:
+        for place in [place for place, code in self._conversations.items() if code in codes]:
+            code = self._conversations.pop(place)
+            _discard(self._by_id, place[1], code)
+        for name in [name for name, code in self._speakers.items() if code in codes]:
+            code = self._speakers.pop(name)
+            for word in words(name):
+                _discard(self._by_word, word, code)
+
+    def _new(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:
+    # Another set, not a smaller one: a reader may be going through the old one.
+    left = sets.get(name, set()) - {code}
+    if left:
+        sets[name] = left
+    else:
+        sets.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What never changes of a row; rows are added behind the ones in use."""
+
+    keys: NDArray[np.int64]
+    lengths: NDArray[np.float32]
+    conversations: NDArray[np.int32]
+    positions: NDArray[np.int64]
+    speakers: NDArray[np.int32]
+    is_record: NDArray[np.bool_]
+    is_own: NDArray[np.float32]
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.size
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
+
+    def grown(self, capacity: int) -> Facts:
+        return Facts(**{field.name: grown(getattr(self, field.name), capacity) for field in fields(self)})
+
+    def put(self, start: int, other: Facts) -> None:
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            mine[start : start + theirs.size] = theirs
+
+    def blank(self, rows: NDArray[np.int32]) -> None:
+        """All but the keys, by which rows are found."""
+        self.lengths[rows] = 0
+        self.conversations[rows] = self.speakers[rows] = NOWHERE
+        self.positions[rows] = NO_POSITION
+
+    def uses(self, code: int) -> bool:
+        return code in self.conversations or code in self.speakers
+
+
+def read_facts(entries: Sequence[Shelved], codes: Codes) -> Facts:
+    return Facts(
+        keys=np.array([entry.key for entry in entries], np.int64),
+        lengths=np.array([len(entry.terms) for entry in entries], np.float32),
+        conversations=np.array([codes.conversation(entry.owner, entry.conversation) for entry in entries], np.int32),
+        positions=np.array([_position(entry) for entry in entries], np.int64),
+        speakers=np.array([codes.speaker(entry.speaker) for entry in entries], np.int32),
+        is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
+        is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
+    )
+
+
+def joined_facts(parts: Sequence[Facts]) -> Facts:
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Facts)}
+    return Facts(**{name: np.concatenate(column) for name, column in columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """One state of a shelf. A later one shares `facts`, `vectors` and most postings, so making it costs little.
+
+    `before` and `after` are the rows next to each in its conversation, the row itself where there is none. `spans` are
+    lengths with the context counted in, `plain` the standing where nobody is named, `newer` how many are newer.
+    """
+
+    count: int
+    facts: Facts
+    is_alive: NDArray[np.bool_]
+    has_vector: NDArray[np.bool_]
+    before: NDArray[np.int32]
+    after: NDArray[np.int32]
+    spans: NDArray[np.float32]
+    newer: NDArray[np.float32]
+    plain: NDArray[np.float32]
+    postings: Postings
+    vectors: Vectors | None
+
+    @property
+    def size_bytes(self) -> int:
+        arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.plain)
+        vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
+        return sum(array.nbytes for array in arrays) + self.facts.size_bytes + self.postings.size_bytes + vectors_bytes
+
+    @property
+    def alive_count(self) -> int:
+        return int(np.count_nonzero(self.is_alive))
+
+    @property
+    def vectors_count(self) -> int:
+        return int(np.count_nonzero(self.has_vector))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nearly every entry has a vector."""
+        return is_nearly_all(self.vectors_count, self.alive_count)
+
+    def around(self, rows: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """(4, rows): those before and after, then those beyond them; and whether there is one."""
+        before, after = self.before[rows], self.after[rows]
+        further, later = self.before[before], self.after[after]
+        found = np.stack([before, after, further, later])
+        there = found != np.stack([rows, rows, before, after])
+        there[2:] &= there[:2]
+        return found, there
+
+    def said_around(self, found: NDArray[np.int32], there: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """What a term in each of them counts."""
+        factors = np.repeat(np.array(CONTEXT, np.float32), 2)[:, None]
+        said: NDArray[np.float32] = factors * said_shortly(self.facts.lengths[found]) * there
+        return said
+
+
+_MISSING_MAX = 64
+
+
+def is_nearly_all(present: int, documents: int) -> bool:
+    """A message that was just recorded has no vector yet, which is nothing to warn of."""
+    missing = documents - present
+    return missing <= 0 or missing <= min(_MISSING_MAX, present - 1)
+
+
+def link(edition: Edition, conversations: set[int] | None) -> None:
+    """Finds who stands next to whom: in these conversations, or in all. On an edition that nobody reads yet."""
+    facts, count = edition.facts, edition.count
+    of = facts.conversations[:count]
+    chosen = edition.is_alive & facts.is_record[:count] & (facts.positions[:count] != NO_POSITION)
+    chosen &= of >= 0 if conversations is None else _among(of, conversations - {NOWHERE})
+    rows = np.flatnonzero(chosen).astype(np.int32)
+    if not rows.size:
+        return
+    rows = rows[np.lexsort((facts.keys[rows], facts.positions[rows], of[rows]))]
+    edition.before[rows] = _previous(facts, rows, step=1)
+    edition.after[rows] = _previous(facts, rows, step=-1)
+    found, there = edition.around(rows)
+    said = edition.said_around(found, there)
+    edition.spans[rows] = facts.lengths[rows] + (said * facts.lengths[found]).sum(axis=0)
+
+
+def stand(edition: Edition) -> None:
+    """How recent each row is. On an edition that nobody reads yet."""
+    alive = np.flatnonzero(edition.is_alive)
+    keys = edition.facts.keys[alive]
+    if np.any(keys[1:] < keys[:-1]):
+        alive = alive[np.argsort(keys, kind="stable")]
+    newest = alive[-RECENT:]
+    edition.newer[:] = RECENT
+    edition.newer[newest] = np.arange(newest.size - 1, -1, -1)
+    own = edition.facts.is_own[: edition.count]
+    edition.plain[:] = standing(np.zeros(1, np.float32), own, edition.newer)
+
+
+def _previous(facts: Facts, rows: NDArray[np.int32], *, step: int) -> NDArray[np.int32]:
+    """For each row its neighbour on one side, or itself. Of records in one position the newest stands for all."""
+    ordered = rows[::step]
+    conversations, positions = facts.conversations[ordered], facts.positions[ordered]
+    starts = np.ones(rows.size, np.bool_)
+    starts[1:] = (conversations[1:] != conversations[:-1]) | (positions[1:] != positions[:-1])
+    firsts = np.flatnonzero(starts)
+    newest = np.append(firsts[1:], rows.size) - 1 if step > 0 else firsts
+    near = conversations[firsts[1:]] == conversations[firsts[:-1]]
+    near &= np.abs(positions[firsts[1:]] - positions[firsts[:-1]]) <= GAP_MAX
+    neighbours = np.full(firsts.size, -1, np.int32)
+    neighbours[1:][near] = ordered[newest[:-1]][near]
+    of_rows = neighbours[np.cumsum(starts) - 1]
+    return np.where(of_rows < 0, ordered, of_rows)[::step]
+
+
+def _among(codes: NDArray[np.int32], wanted: set[int]) -> NDArray[np.bool_]:
+    if len(wanted) == 1:
+        return np.equal(codes, next(iter(wanted)))
+    return np.isin(codes, np.fromiter(wanted, np.int32, len(wanted)))
+
+
+def _position(entry: Shelved) -> int:
+    return NO_POSITION if entry.position is None else entry.position
+
+
+def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
+    grown = np.zeros(size, array.dtype)
+    grown[: array.size] = array
+    return grown

@@ -1,0 +1,225 @@
+"""The spaces that are in memory: which are, within one bound, and which are wanted there."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import partial
+from typing import Any
+
+from afterturn.base.ports import Store, Unit
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
+from afterturn.recall.cosines import Cosines, Matrix
+from afterturn.recall.edition import Codes, is_nearly_all
+from afterturn.recall.shelf import Shelf
+from afterturn.recall.sketches import Floats, vector_bytes
+from afterturn.recall.stock import FOLLOWED_MAX, PAGE_ROWS, Page, Place, Plan, Stock, read_page, room_for
+
+COMPARED_ROWS_MAX = 4096
+"""Larger spaces are not compared by the way: reading their vectors takes longer than a turn waits."""
+# Asked for once are many, and one needs no shelf; of those that were, so many are remembered.
+_ASKED_MAX = 4096
+_WANTED_MAX = 256
+# A row without its vector, and on conversations an occurrence of a term.
+_ROW_BYTES = 64
+_TERM_BYTES = 8
+
+
+class Shelves:
+    """Derived from the store and bounded by `bytes_max`; the space unused for longest goes first.
+
+    Safe to share between threads. Without an embedder, shelves rank by words alone.
+    """
+
+    def __init__(self, embedder: EmbedderIdentity | None, bytes_max: int, *, exact: bool = False) -> None:
+        """`exact` weighs every entry in full at every question, which takes its time."""
+        self._embedder = embedder
+        self._bytes_max = bytes_max
+        self._exact = exact
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Place, Stock | Matrix] = OrderedDict()
+        self._sizes: dict[Place, int] = {}
+        self._size_bytes = 0
+        self._asked: OrderedDict[Place, None] = OrderedDict()
+        self._wanted: OrderedDict[Place, None] = OrderedDict()
+        # Too large for `bytes_max` when they had so many entries.
+        self._refused: OrderedDict[Place, int] = OrderedDict()
+
+    @property
+    def size_bytes(self) -> int:
+        """As far as it is known: what grew since it was last used is counted when it is used again."""
+        return self._size_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is something for `build_wanted` to do."""
+        return bool(self._wanted)
+
+    def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
+        """The space as the unit's snapshot has it. None while it is not in memory; who asks twice wants it to be."""
+        place = Place(tenant, space)
+        stock = self._stock(place)
+        if stock is None:
+            self._note(place)
+            return None
+        if not stock.follow(unit.index):
+            self._want(place)
+            return None
+        if stock.is_worn or stock.size_bytes > self._bytes_max:
+            self._want(place)
+        self._keep(place, stock)
+        return Shelf(stock, unit.index, exact=self._exact)
+
+    def cosines(self, unit: Unit, tenant: str, space: str, query_vector: Floats) -> Cosines | None:
+        """Of a small space without a shelf. None for others, which are wanted on a shelf at once."""
+        place = Place(tenant, space)
+        extent = unit.index.extents(Scope(tenant, (space,))).get(space)
+        if extent is None or self._embedder is None:
+            self._release(place)
+            return None
+        self._reconsider(place, extent.documents)
+        if extent.documents > COMPARED_ROWS_MAX:
+            self._want(place)
+            return None
+        matrix = self._matrix(place, self._embedder)
+        keys, cosines = matrix.compare(unit.index, query_vector)
+        self._keep(place, matrix)
+        return Cosines(keys, cosines, complete=is_nearly_all(keys.size, extent.documents))
+
+    async def build_wanted(self, store: Store) -> bool:
+        """Builds one shelf that is wanted, page by page. False when none is. What the store raises passes through."""
+        with self._lock:
+            if not self._wanted:
+                return False
+            place, _ = self._wanted.popitem(last=False)
+        stock = self._stock(place)
+        if stock is not None and not stock.is_worn and await _catch_up(store, stock):
+            return True
+        plan, changes = await store.read(partial(self._plan, place))
+        if plan is not None:
+            stock = await _build(store, place, plan, changes)
+            if stock is None:
+                self._want(place)
+            else:
+                self._publish(stock)
+        return True
+
+    def _plan(self, place: Place, unit: Unit) -> tuple[Plan | None, Changes]:
+        """None: nothing is there, or it does not fit."""
+        extent = unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
+        changes = unit.index.changes(place.tenant, place.space, since=0 if extent is None else extent.seq)
+        if extent is None:
+            self._release(place)
+            return None, changes
+        for whole in (True, False):
+            if self._expected_bytes(extent, whole=whole) <= self._bytes_max:
+                return Plan(self._embedder, whole=whole), changes
+        self._refuse(place, extent.documents)
+        return None, changes
+
+    def _expected_bytes(self, extent: Extent, *, whole: bool) -> int:
+        row_bytes = _ROW_BYTES
+        if self._embedder is not None:
+            row_bytes += vector_bytes(self._embedder.dimensions, extent.documents, whole=whole)
+        return room_for(extent.documents) * row_bytes + extent.terms_total * _TERM_BYTES
+
+    def _stock(self, place: Place) -> Stock | None:
+        with self._lock:
+            held = self._held.get(place)
+            return held if isinstance(held, Stock) else None
+
+    def _matrix(self, place: Place, embedder: EmbedderIdentity) -> Matrix:
+        with self._lock:
+            held = self._held.get(place)
+            # A shelf that could not follow gives way: two copies of one space would count twice.
+            return held if isinstance(held, Matrix) else Matrix(place, embedder)
+
+    def _publish(self, stock: Stock) -> None:
+        with self._lock:
+            self._asked.pop(stock.place, None)
+            self._wanted.pop(stock.place, None)
+        self._keep(stock.place, stock)
+        if stock.size_bytes > self._bytes_max:
+            self._refuse(stock.place, stock.edition.alive_count)
+
+    def _keep(self, place: Place, held: Stock | Matrix) -> None:
+        """As the one used last. The others go before it does, but it goes too when it is too large alone."""
+        with self._lock:
+            self._drop(place)
+            self._held[place] = held
+            self._sizes[place] = size_bytes = held.size_bytes
+            self._size_bytes += size_bytes
+            while self._size_bytes > self._bytes_max:
+                self._drop(next(iter(self._held)))
+
+    def _drop(self, place: Place) -> None:
+        self._held.pop(place, None)
+        self._size_bytes -= self._sizes.pop(place, 0)
+
+    def _note(self, place: Place) -> None:
+        """The first asking is remembered, the second is a wish."""
+        with self._lock:
+            is_known = place in self._asked
+            self._asked[place] = None
+            self._asked.move_to_end(place)
+            _trim(self._asked, _ASKED_MAX)
+        if is_known:
+            self._want(place)
+
+    def _want(self, place: Place) -> None:
+        with self._lock:
+            if place not in self._refused:
+                self._wanted.setdefault(place)
+                _trim(self._wanted, _WANTED_MAX)
+
+    def _refuse(self, place: Place, documents: int) -> None:
+        with self._lock:
+            self._refused[place] = documents
+            _trim(self._refused, _ASKED_MAX)
+
+    def _reconsider(self, place: Place, documents: int) -> None:
+        """What did not fit may do so once it has shrunk."""
+        with self._lock:
+            if documents < self._refused.get(place, 0):
+                del self._refused[place]
+
+    def _release(self, place: Place) -> None:
+        with self._lock:
+            self._drop(place)
+            for known in (self._asked, self._wanted, self._refused):
+                known.pop(place, None)
+
+
+async def _catch_up(store: Store, stock: Stock) -> bool:
+    """Applies what is too much for one recall. False when building it anew is less work, or the only way."""
+    changes = await store.read(stock.changes)
+    if changes.generation != stock.generation or changes.keys is None:
+        return False
+    if len(changes.keys) > max(FOLLOWED_MAX, stock.edition.count):
+        return False
+    for start in range(0, len(changes.keys), PAGE_ROWS):
+        await store.read(partial(stock.apply, keys=changes.keys[start : start + PAGE_ROWS]))
+    stock.advance(changes)
+    return True
+
+
+async def _build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:
+    """None when the store was restored meanwhile, or changed more than it can tell."""
+    codes = Codes(place.space)
+    pages: list[Page] = []
+    after = 0
+    while not pages or pages[-1].facts.capacity == PAGE_ROWS:
+        page = await store.read(partial(read_page, place=place, plan=plan, codes=codes, after=after))
+        pages.append(page)
+        after = int(page.facts.keys[-1]) if page.facts.capacity else after
+
+    def assemble(unit: Unit) -> Stock | None:
+        stock = Stock(place, plan, codes, pages, changes)
+        return stock if stock.follow(unit.index, changed_max=None) else None
+
+    return await store.read(assemble)
+
+
+def _trim(known: OrderedDict[Place, Any], count: int) -> None:
+    while len(known) > count:
+        known.popitem(last=False)

@@ -1,0 +1,134 @@
+"""A shelf ranks a whole space as the formula does entry by entry."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from bookshelf import IDENTITY, SPACE, PlainIndex, shelved, stocked
+from hypothesis import given
+from hypothesis import strategies as st
+from weighing import Plain
+
+from afterturn.base.types import Kind, Lane, Origin, Shelved
+from afterturn.recall.asked import Asked, Weights
+from afterturn.recall.shelf import Shelf
+
+TERMS = ("apple", "bee", "cider", "dew", "elm")
+ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {})})
+
+
+@st.composite
+def entries(draw: st.DrawFn, key: int) -> Shelved:
+    kind = draw(st.sampled_from(Kind))
+    conversation = draw(st.sampled_from(("c1", "c2", None)))
+    return Shelved(
+        key,
+        kind,
+        draw(st.sampled_from((Origin.USER, Origin.AGENT))),
+        draw(st.sampled_from(("Ada Lovelace", "Bob", None))),
+        conversation,
+        draw(st.sampled_from((None, "user:bob"))),
+        # In a space, a conversation has one record in a position.
+        draw(st.sampled_from((None, key, key // 2 * 3 + key % 2))) if conversation else None,
+        tuple(draw(st.lists(st.sampled_from(TERMS), max_size=8))),
+    )
+
+
+@st.composite
+def spaces(draw: st.DrawFn, *, first: int = 1, rows_max: int = 24) -> PlainIndex:
+    index = PlainIndex()
+    for key in range(first, first + draw(st.integers(0, rows_max))):
+        grow(draw, index, key)
+    return index
+
+
+def grow(draw: st.DrawFn, index: PlainIndex, key: int) -> None:
+    entry = draw(entries(key))
+    taken = {(one.owner, one.conversation, one.position) for one in index.entries.values() if one.kind is Kind.RECORD}
+    if (entry.owner, entry.conversation, entry.position) not in taken:
+        index.put(entry)
+        if draw(st.booleans()):
+            index.embed(key, vector(key))
+
+
+def vector(seed: int) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(0.4, 1.0, IDENTITY.dimensions)
+    return (values / np.linalg.norm(values)).astype(np.float32)
+
+
+def assert_agrees(shelf: Shelf, index: PlainIndex, query: np.ndarray | None) -> None:
+    plain = Plain(SPACE, list(index.entries.values()), index.cosines(query))
+    expected = plain.scores(ASKED)
+    found = shelf.read(ASKED, query).best(None, None, 1000)
+    assert sorted(one.key for one in found) == sorted(expected)
+    for one in found:
+        assert (one.score, one.share) == pytest.approx(expected[one.key], abs=2e-6)
+        assert one.similarity == pytest.approx(plain.cosines.get(one.key), abs=2e-6)
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+
+
+@given(index=spaces(), exact=st.booleans(), whole=st.booleans(), is_asked_by_meaning=st.booleans())
+def test_every_entry_is_weighed_as_by_itself(index, exact, whole, is_asked_by_meaning):
+    """L6: words, vectors, context, speaker and recency, for every entry of a space at once."""
+    query = vector(0) if is_asked_by_meaning else None
+    assert_agrees(shelved(index, exact=exact, whole=whole), index, query)
+
+
+@given(data=st.data(), whole=st.booleans())
+def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
+    """M2, M3: entries that came, went, came back or got a vector, in any order."""
+    index = data.draw(spaces(rows_max=10))
+    stock = stocked(index, whole=whole)
+    away: list[Shelved] = []
+    for key in range(100, 100 + data.draw(st.integers(1, 12))):
+        step = data.draw(st.sampled_from(("add", "remove", "embed", "return")))
+        if step == "add":
+            grow(data.draw, index, key)
+        elif step == "return" and away:
+            index.put(away.pop())
+        elif index.entries:
+            chosen = data.draw(st.sampled_from(sorted(index.entries)))
+            if step == "remove":
+                away.append(index.remove(chosen))
+            else:
+                index.embed(chosen, vector(chosen))
+        if data.draw(st.booleans()):
+            assert stock.follow(index)
+    assert stock.follow(index)
+    assert_agrees(Shelf(stock, index), index, vector(0))
+
+
+@given(index=spaces(), exact=st.booleans())
+@pytest.mark.parametrize("owner", [None, SPACE, "user:bob"])
+@pytest.mark.parametrize("lane", [*Lane, None])
+def test_each_lane_gives_its_own(index, exact, lane, owner):
+    """L1, L2: lanes are disjoint; without an owner the conversation's id alone counts."""
+    reading = shelved(index, exact=exact).read(ASKED, vector(0))
+    found = [one.key for one in reading.best(lane, (owner, "c1"), 100)]
+    chosen = in_lane(list(index.entries.values()), lane, owner)
+    assert sorted(found) == sorted(entry.key for entry in chosen)
+
+
+def in_lane(held: Sequence[Shelved], lane: Lane | None, owner: str | None) -> list[Shelved]:
+    def is_here(entry: Shelved) -> bool:
+        return entry.conversation == "c1" and owner in (None, entry.owner or SPACE)
+
+    records = [entry for entry in held if entry.kind is Kind.RECORD]
+    return {
+        Lane.LONG_TERM: [entry for entry in held if entry.kind is Kind.STATEMENT],
+        Lane.SHORT_TERM: [entry for entry in records if is_here(entry)],
+        Lane.EPISODIC: [entry for entry in records if not is_here(entry)],
+        None: list(held),
+    }[lane]
+
+
+@given(index=spaces(), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_asking_for_more_goes_on_behind_what_was_given(index, sizes):
+    """L3: whoever passes over some is given the next, none twice and none left out."""
+    reading = shelved(index).read(ASKED, vector(0))
+    counts = sorted(sizes)
+    pages = [[one.key for one in reading.best(None, None, count)] for count in counts]
+    for earlier, later in pairwise(pages):
+        assert later[: len(earlier)] == earlier
+    assert len(pages[-1]) == len(set(pages[-1])) == min(counts[-1], len(index.entries))

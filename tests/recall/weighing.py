@@ -1,0 +1,70 @@
+"""The formula of `ranking`, written out once more for one entry at a time: what a shelf must agree with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from afterturn.base.types import Kind, Shelved
+from afterturn.recall import ranking
+from afterturn.recall.asked import Asked, Weights
+
+
+@dataclass(frozen=True)
+class Plain:
+    """`cosines` by key, of those that have a vector; empty when the question has none."""
+
+    space: str
+    entries: Sequence[Shelved]
+    cosines: Mapping[int, float]
+
+    def scores(self, asked: Asked) -> dict[int, tuple[float, float]]:
+        """(score, share) by key."""
+        return {entry.key: self._score(entry, asked) for entry in self.entries}
+
+    def best(self, asked: Asked, chosen: Sequence[Shelved]) -> list[int]:
+        scores = self.scores(asked)
+        return sorted((entry.key for entry in chosen), key=lambda key: (-scores[key][0], -key))
+
+    def _score(self, entry: Shelved, asked: Asked) -> tuple[float, float]:
+        weights = asked.spaces[self.space]
+        before, after = self._neighbour(entry, -1), self._neighbour(entry, 1)
+        share = self._share(entry, [before, after], weights)
+        own = self._cosine(entry)
+        likeness = ranking.in_context(
+            own, own if before is None else self._cosine(before), own if after is None else self._cosine(after)
+        )
+        newer = sum(other.key > entry.key for other in self.entries)
+        standing = ranking.standing(
+            float(asked.names_speaker(entry.speaker)),
+            float(ranking.is_own(entry.kind, entry.origin)),
+            float(min(newer, ranking.RECENT)),
+        )
+        return ranking.score(ranking.evidence(share, weights.total, likeness), standing), share
+
+    def _share(self, entry: Shelved, beside: list[Shelved | None], weights: Weights) -> float:
+        beyond = [other and self._neighbour(other, step) for other, step in zip(beside, (-1, 1), strict=True)]
+        counts = {term: float(entry.terms.count(term)) for term in weights.by_term}
+        length = float(len(entry.terms))
+        for factor, around in zip(ranking.CONTEXT, (beside, beyond), strict=True):
+            for other in filter(None, around):
+                said = factor * ranking.said_shortly(float(len(other.terms)))
+                length += said * len(other.terms)
+                for term in counts:
+                    counts[term] += said * other.terms.count(term)
+        reached = sum(weight * ranking.saturated(counts[term], length) for term, weight in weights.by_term.items())
+        return reached / weights.total if weights.total else 0.0
+
+    def _cosine(self, entry: Shelved) -> float:
+        return self.cosines.get(entry.key, ranking.SIMILARITY_ASSUMED)
+
+    def _neighbour(self, entry: Shelved, step: int) -> Shelved | None:
+        if entry.kind is not Kind.RECORD or entry.conversation is None or entry.position is None:
+            return None
+        thread = {
+            other.position: other
+            for other in sorted(self.entries)
+            if other.kind is Kind.RECORD
+            and (other.owner or self.space, other.conversation) == (entry.owner or self.space, entry.conversation)
+            and other.position is not None
+        }
+        near = [position for position in thread if 0 < (position - entry.position) * step <= 2]
+        return thread[min(near, key=lambda position: abs(position - entry.position))] if near else None
