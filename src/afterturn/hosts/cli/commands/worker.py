@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -11,13 +14,15 @@ import click
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import note, progress
+from afterturn.hosts.cli.console import ProgressCallback, note, progress
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.hosts.cli.logs import show_warnings
 
 if TYPE_CHECKING:
     from afterturn import blocking
+
+LOOK_EVERY = 1.0
 
 
 @command(
@@ -54,10 +59,36 @@ def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) ->
 
 
 def _drain(memory: blocking.Memory, within: float) -> None:
-    with progress("Working") as told:
-        told(0, 0)
+    with progress("Working") as told, _watched(memory, told):
         if not memory.drain(within=within):
             raise DeadlineExceeded(f"Jobs are left after {within:g} seconds. Run it again, or give it more --within.")
+
+
+@contextmanager
+def _watched(memory: blocking.Memory, told: ProgressCallback) -> Iterator[None]:
+    """Tells now and then how many entries have got their vectors, whoever makes them. Nobody is told in a pipe."""
+    told(0, 0)
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(memory, told, done), name="afterturn-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(memory: blocking.Memory, told: ProgressCallback, done: threading.Event) -> None:
+    total = 0
+    while not done.is_set():
+        waiting = memory.stats()["vectors_waiting"] or 0
+        # More may come while others write.
+        total = max(total, waiting)
+        told(total - waiting, total)
+        done.wait(LOOK_EVERY)
 
 
 def _stop_signal() -> threading.Event:
