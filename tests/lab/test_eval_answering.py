@@ -26,11 +26,11 @@ QUESTIONS = (("Where did my sister Clara move to?", "Lisbon"), ("To whom did the
 
 
 class KnowingServer:
-    """Says the one name that stands in its prompt. `refusing`: it takes no call at all."""
+    """Says the one name that stands in its prompt. It takes no call in which `refused` stands."""
 
     def __init__(self) -> None:
         self.prompts: list[list[dict[str, str]]] = []
-        self.refusing = False
+        self.refused = "nothing of the kind"
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -65,7 +65,7 @@ class KnowingServer:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 message = {"role": "assistant", "content": server.reply(body["messages"])}
                 document = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
-                self.send_response(401 if server.refusing else 200)
+                self.send_response(401 if server.refused in str(body["messages"]) else 200)
                 self.send_header("content-length", str(len(document)))
                 self.end_headers()
                 self.wfile.write(document)
@@ -135,9 +135,19 @@ def test_a_history_that_does_not_fit_is_cut_and_the_report_says_so(
 def test_a_model_that_takes_no_call_ends_the_run_with_its_error(
     server: KnowingServer, data: Path, capsys: pytest.CaptureFixture[str]
 ):
-    server.refusing = True
+    server.refused = ""
     assert run(["eval", str(data), "--answer", "--model", server.url]) == 2
     assert "401" in capsys.readouterr().err
+
+
+def test_questions_that_got_no_reply_are_counted_apart(
+    server: KnowingServer, data: Path, capsys: pytest.CaptureFixture[str]
+):
+    server.refused = "## Relevant Memory"
+    assert run(["eval", str(data), "--answer", "--model", server.url]) == 0
+    shown = capsys.readouterr().out
+    assert "afterturn: the model gave no reply to 2 questions" in shown
+    assert "full_history: the model" not in shown
 
 
 def test_without_a_model_the_error_names_the_option(data: Path, capsys: pytest.CaptureFixture[str]):

@@ -65,6 +65,7 @@ class Answering:
     async def run(self, dataset: Dataset, asked: Callable[[], None], *, limit: int | None) -> dict[str, dict[str, Any]]:
         """Figures by system. ModelError when the model did not answer the first question in any form."""
         told: list[Told] = []
+        self._cut = 0
         for space, talk in spaces_of(dataset):
             examination = Examination(self._subject, space, answerable(talk))
             for question, answers in examination.answers(limit):

@@ -75,7 +75,7 @@ def _table(systems: Systems) -> list[list[str]]:
 
 def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list[str]]:
     return [
-        [title, str(found["n"]), system, *(_number(name, found[name]) for name in columns.values())]
+        [title, str(found["n"]), system, *(_number(name, found.get(name)) for name in columns.values())]
         for system, found in figures.items()
     ]
 
@@ -103,8 +103,11 @@ def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
         )
 
 
-def _number(name: str, value: float) -> str:
-    return f"{value:.0f}" if name == "block_tokens" or name == "prompt_tokens" else f"{value:.3f}"
+def _number(name: str, value: float | None) -> str:
+    """None where a system gave no reply to measure."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name.endswith("_tokens") else f"{value:.3f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -130,7 +133,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     """How sure the means are, and at what there was silence. `quoting` tells of some that were answered by a block."""
     told = [name for name, found in systems.items() if "replies" in found or name == OURS]
-    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
+    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if systems[name].get("intervals")]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
         lines.append(f"{OURS} above {name}: {_above(found)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
