@@ -344,6 +344,7 @@ class MemoryCore:
             try:
                 if await self._embedding.warm_up(self.config.index_bytes_max):
                     self._jobs.take_on(JobKind.EMBED, self._embedding.handle)
+                    self._supervisor.start(self._embedding.shelve(), "shelving")
                     return
                 pause = self._embedding.pause()
             except StoreError as error:

@@ -61,7 +61,7 @@ class Config:
     recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
     recall_entries_max: int = _key(8, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.16, "score 0 to 1", "How good a match must be to be worth the model's attention.", least=0
+        0.5, "score 0 to 1", "How good the best match must be to be worth the model's attention.", least=0
     )
     cues_max: int = _key(4, "cues", "How often a host may name a new focus in one turn.", least=0)
     refined: bool = _key(False, "", "A model chooses among what was found; one call of it for each user message.")

@@ -16,7 +16,8 @@ from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Batching, Clock, Closable, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, new_job
+from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
+from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
 from afterturn.recall.backlog import Backlog, BacklogParts, Last, Told
 from afterturn.recall.following import Following
 from afterturn.recall.question_vectors import QuestionVectors
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from afterturn.recall.vectors import VectorIndex
+    from afterturn.recall.shelves import Shelves
 
 logger = logging.getLogger("afterturn")
 
@@ -44,6 +45,7 @@ QUERY_WITHIN = 1.0
 # After which an embedder that failed is asked again; twice as long each time, up to the other.
 AGAIN_AFTER = 2.0
 AGAIN_AFTER_MAX = 300.0
+SHELVED_AFTER = 0.02
 # Between two events about one backlog.
 TOLD_EVERY = 2.0
 
@@ -75,7 +77,8 @@ class Embedding:
         self._again_after = AGAIN_AFTER
         self.tried = asyncio.Event()
         self.trouble = ""
-        self.index: VectorIndex | None = None
+        self.index: Shelves | None = None
+        self._asked = asyncio.Event()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
         self._followed: weakref.WeakSet[Following] = weakref.WeakSet()
 
@@ -112,10 +115,10 @@ class Embedding:
             self.tried.set()
             return False
         self._works()
-        from afterturn.recall.vectors import VectorIndex
+        from afterturn.recall.shelves import Shelves
 
         await self._store.write(self._adopt)
-        self.index = VectorIndex(self._embedder.identity, index_bytes_max)
+        self.index = Shelves(self._embedder.identity, index_bytes_max)
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
         return True
@@ -141,18 +144,40 @@ class Embedding:
         for tenant, space in unit.index.adopt(self._embedder.identity):
             unit.jobs.add(new_job(JobKind.EMBED, self._ids.new(), tenant, space, now), coalesce=True)
 
-    async def query_vector(self, text: str) -> NDArray[np.float32] | None:
-        """None while the embedder is not ready, fails or takes too long: recall then goes by words, and says so."""
+    async def query_vector(self, text: str, scope: Scope) -> NDArray[np.float32] | None:
+        """None while the embedder is not ready, fails or takes too long: recall then goes by words, and says so.
+
+        Of what is asked, not of whom: names of those who spoke in the scope are left out.
+        """
         if self.index is None:
             return None
+        self._asked.set()
         try:
             async with asyncio.timeout(QUERY_WITHIN):
-                return await self._questions.get(text)
+                speakers = await self._store.read(lambda unit: unit.index.speakers(scope, limit=SPEAKERS_MAX))
+                asked = without_names(text, named_in(text, speakers))
+                return await self._questions.get(asked)
         except EmbedderUnavailable as error:
             logger.warning("a question is recalled by words alone: %s", error)
         except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
         return None
+
+    async def shelve(self) -> None:
+        """Brings spaces that are asked for into memory, for as long as memory is open. To be supervised."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            # What was asked is answered first; the next question finds the space in memory.
+            await asyncio.sleep(SHELVED_AFTER)
+            while self.index is not None and self.index.is_wanted:
+                await self._build_shelf(self.index)
+
+    async def _build_shelf(self, shelves: Shelves) -> None:
+        try:
+            await shelves.build_wanted(self._store)
+        except Exception:  # the boundary: what can not be brought into memory is still found in the store
+            logger.exception("a space could not be brought into memory; recall goes on more slowly")
 
     def forget(self) -> None:
         """Something is being forgotten, which may have been asked for."""

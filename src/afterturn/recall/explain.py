@@ -15,7 +15,6 @@ from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow, Why
 from afterturn.base.types import (
     Entry,
-    Extent,
     Filter,
     Hit,
     Kind,
@@ -27,10 +26,12 @@ from afterturn.base.types import (
     Status,
     reference,
 )
-from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_space, weigh_terms
-from afterturn.recall.ranking import fuse
+from afterturn.recall.asked import Asked, read_question, weigh
+from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher
+from afterturn.recall.ranking import FOLLOWS
 from afterturn.recall.reasons import say
 from afterturn.recall.restated import collapse
+from afterturn.recall.threads import Threads
 from afterturn.recall.window import best_window
 
 # How many of the newest entries that are not recalled any more are looked through, and how many are told of.
@@ -79,7 +80,7 @@ class Explainer:
         self._key = key
         self._row = row
         self._scope = Scope(key.tenant, row.reads or (key.space,))
-        self._floor = float(row.settings.get("recall_score_min") or 0.0)
+        self._floor = FOLLOWS * float(row.settings.get("recall_score_min") or 0.0)
         self._excluded = frozenset() if row.settings.get("exhausted") else frozenset(row.excluded)
         self._visible = frozenset(row.visible)
 
@@ -165,9 +166,7 @@ class Explainer:
         yield from (entry for ref in sorted(self._excluded) if (entry := self._find(ref)) is not None)
         # As now: whether it was to be had when it was asked is judged one by one.
         query = LaneQuery(self._scope, now=self._row.asked_at, evidence=True)
-        for match in self._unit.index.matches(
-            query, self._lexical.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX
-        ):
+        for match in self._unit.index.matches(query, self._asked.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX):
             yield match.entry
         pages = self._unit.memories.page
         yield from pages(self._scope, Filter(statuses=_INACTIVE), limit=SCANNED_MAX)
@@ -177,7 +176,7 @@ class Explainer:
         """None when it was weighed, is of no relevance, or was not known yet."""
         if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at or entry.turn == self._row.turn:
             return None
-        if fuse(self._scored(entry).score, None) < self._floor:
+        if self._weighed(entry).score < self._floor:
             return None
         why = self._why(entry)
         return None if why in (Why.UNRELATED, Why.FLOOR, Why.UNFOUND) else self._placed(entry, why)
@@ -195,10 +194,10 @@ class Explainer:
             return Why.NOT_HANDED_OVER
         if self._lane(entry) in self._row.missing:
             return Why.MISSING
-        scored = self._scored(entry)
-        if not scored.terms:
+        weighed = self._weighed(entry)
+        if not weighed.terms:
             return Why.UNRELATED
-        if fuse(scored.score, None) < self._floor:
+        if weighed.score < self._floor:
             return Why.FLOOR
         return Why.RANK if self._is_crowded else Why.UNFOUND
 
@@ -232,7 +231,7 @@ class Explainer:
         return weighed is not None and len(self._row.candidates) >= int(weighed)
 
     def _placed(self, entry: Entry, why: Why) -> Explained:
-        scored = self._scored(entry)
+        weighed = self._weighed(entry)
         by = self._rests_on(entry) if why is Why.RESTATED else self._newer(entry) if why is Why.SUPERSEDED else ""
         return Explained(
             ref=entry.ref,
@@ -240,11 +239,11 @@ class Explainer:
             lane=self._lane(entry),
             why=why,
             reason=say(why, self._row, by=by),
-            score=fuse(scored.score, None),
-            lexical=scored.score,
-            terms=scored.terms,
+            score=weighed.score,
+            lexical=weighed.share,
+            terms=weighed.terms,
             by=by,
-            text=self._excerpt(entry, scored.terms),
+            text=self._excerpt(entry, weighed.terms),
         )
 
     def _elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
@@ -264,20 +263,16 @@ class Explainer:
     # Reading.
 
     @cached_property
-    def _lexical(self) -> Lexical:
-        asked = () if is_acknowledgement(self._row.question) else terms(self._row.question)
-        return weigh_terms(self._unit.index, self._scope, asked)
+    def _asked(self) -> Asked:
+        question = "" if is_acknowledgement(self._row.question) else self._row.question
+        return read_question(self._unit.index, self._scope, question)
 
-    def _scored(self, entry: Entry) -> Scored:
-        match, lexical = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._lexical
-        if entry.space not in self._extents:
+    def _weighed(self, entry: Entry) -> Weighed:
+        match, asked = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._asked
+        if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
-            lexical = Lexical(lexical.terms, {entry.space: weigh_space(lexical.terms, {}, 1, len(match.terms))}, ())
-        return lexical.score(match)
-
-    @cached_property
-    def _extents(self) -> dict[str, Extent]:
-        return {name: extent for name, extent in self._unit.index.extents(self._scope).items() if extent.documents}
+            asked = replace(asked, spaces={entry.space: weigh(asked.terms, {}, 1)})
+        return Weigher(asked, {}, {}).weigh(match, Threads())
 
     def _shared(self, entry: Entry) -> tuple[str, ...]:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))

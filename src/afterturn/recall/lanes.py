@@ -1,20 +1,26 @@
-"""One recall: every lane searched on its own, by words and, where there are vectors, by meaning (L1)."""
+"""One recall: every lane searched on its own, by words and, where there are vectors, by meaning (L1).
+
+A space that is in memory is ranked there as a whole; of any other one, the store finds candidates.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
-from afterturn.base.ports import Unit
+from afterturn.base.ports import Index, Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.lexical import Lexical, Scored, telling_terms, weigh_space, weigh_terms
-from afterturn.recall.ranking import SIMILARITY_MIN, fuse, in_order, without_repeats
+from afterturn.recall.asked import Asked, is_light, read_question, telling_terms, weigh
+from afterturn.recall.lexical import Weighed, Weigher
+from afterturn.recall.ranking import FOLLOWS, in_order, without_repeats
+from afterturn.recall.searching import Cosines, SpaceReading, StoreSearch, search_memory
+from afterturn.recall.threads import Threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,23 +29,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VECTORS = "vectors"
-_NEAREST_MAX = 64
 
 R = TypeVar("R")
 
 
-class Similarities(Protocol):
-    """One query compared with every vector of a scope; `complete` is False when some were left out."""
+class Shelf(Protocol):
+    """One space in memory. `complete` is False while many of its entries have no vector."""
 
-    complete: bool
+    @property
+    def complete(self) -> bool: ...
 
-    def of(self, keys: Sequence[int]) -> dict[int, float]: ...
-
-    def nearest(self, query: LaneQuery, *, limit: int, cosine_min: float) -> list[tuple[Match, float]]: ...
+    def read(self, asked: Asked, query_vector: NDArray[np.float32] | None) -> SpaceReading: ...
 
 
 class VectorSearch(Protocol):
-    def compare(self, unit: Unit, scope: Scope, query_vector: NDArray[np.float32]) -> Similarities: ...
+    """The spaces that are in memory, as far as they are. All of it is as new as the unit's snapshot."""
+
+    def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None: ...
+
+    def cosines(self, unit: Unit, tenant: str, space: str, query_vector: NDArray[np.float32]) -> Cosines | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +95,26 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
     Only DeadlineExceeded passes through: the caller has given up, and no lane is to blame for it.
     """
-    wanted = _query_terms(request)
-    if not wanted:
+    if not is_askable(request.text):
         return Recollection(request.text, (), correlation=request.correlation)
-    missing: list[str] = []
-    similarities = _compare(unit, request, vectors)
-    if similarities is None or not similarities.complete:
-        missing.append(VECTORS)
-    lexical = _attempt("its words", request, partial(weigh_terms, unit.index, request.scope, wanted))
+    asked = _attempt("its words", request, partial(read_question, unit.index, request.scope, request.text))
+    if asked is None:
+        return _recollection(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
+    parts = _parts(unit, request, asked, vectors)
+    missing = [] if parts.complete else [VECTORS]
     hits: list[Hit] = []
     for lane in request.searched_lanes:
-        search = _LaneSearch(unit, request, lane, similarities)
-        found = _attempt(lane.value, request, partial(search.hits, lexical)) if lexical else None
+        search = partial(parts.search, unit.index, request.lane_query(lane), asked, limit=request.limit)
+        found = _attempt(lane.value, request, search)
         if found is None:
             missing.append(lane.value)
-        hits.extend(found or ())
+        hits.extend(_hit(item, lane) for item in found or ())
     return _recollection(request, hits, missing)
 
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
-    """What was known at `at`, scored by the frequencies of that time. Goes through every entry, and by words alone."""
-    wanted = _query_terms(request)
-    if not wanted:
+    """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
+    if not is_askable(request.text):
         return Recollection(request.text, (), correlation=request.correlation)
     then = replace(request, now=at)
     missing = [VECTORS]
@@ -118,44 +124,54 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
         if found is None:
             missing.append(lane.value)
         known[lane] = found or []
-    lexical = _weigh_matches(wanted, [match for matches in known.values() for match in matches])
-    hits = [_hit(item, lane, None) for lane in known for item in lexical.scores(known[lane], unit.check)]
+    matches = [match for lane in known for match in known[lane]]
+    weigher = Weigher(_asked_then(terms(request.text), matches), {}, {})
+    threads = Threads(matches)
+    hits = [_hit(item, lane) for lane in known for item in weigher.weigh_all(known[lane], threads, unit.check)]
     return _recollection(request, [hit for hit in hits if hit.terms], missing)
 
 
+def is_askable(text: str) -> bool:
+    """Not stop words, acknowledgements and light words alone: they would only find what sounds like them (L5)."""
+    return not is_acknowledgement(text) and not is_light(terms(text))
+
+
 @dataclass(frozen=True, slots=True)
-class _LaneSearch:
-    unit: Unit
-    request: RecallRequest
-    lane: Lane
-    similarities: Similarities | None
+class _Parts:
+    """Where a question is asked: spaces that are in memory, and the others in the store."""
 
-    def hits(self, lexical: Lexical) -> list[Hit]:
-        query = self.request.lane_query(self.lane)
-        scored = {item.match.key: item for item in lexical.search(self.unit.index, query, self.unit.check)}
-        cosines: dict[int, float] = {}
-        if self.similarities is not None:
-            cosines = self.similarities.of(list(scored))
-            for match, cosine in self._nearest(query, self.similarities):
-                cosines[match.key] = cosine
-                scored.setdefault(match.key, lexical.score(match))
-        return [_hit(item, self.lane, cosines.get(key)) for key, item in scored.items()]
+    readings: Mapping[str, SpaceReading]
+    store: StoreSearch | None
+    complete: bool
 
-    def _nearest(self, query: LaneQuery, similarities: Similarities) -> list[tuple[Match, float]]:
-        limit = max(_NEAREST_MAX, self.request.limit)
-        return similarities.nearest(query, limit=limit, cosine_min=SIMILARITY_MIN)
+    def search(self, index: Index, query: LaneQuery, asked: Asked, *, limit: int) -> list[Weighed]:
+        found: list[Weighed] = []
+        for space, reading in self.readings.items():
+            narrowed = replace(query, scope=Scope(query.scope.tenant, (space,)))
+            found += search_memory(index, narrowed, asked, reading, limit=limit)
+        if self.store is not None:
+            found += self.store.search(replace(query, scope=self.store.scope))
+        return found
 
 
-def _query_terms(request: RecallRequest) -> tuple[str, ...]:
-    """None for stop words and acknowledgements: they would only find what sounds like them (L5)."""
-    return () if is_acknowledgement(request.text) else terms(request.text)
-
-
-def _compare(unit: Unit, request: RecallRequest, vectors: VectorSearch | None) -> Similarities | None:
-    query_vector = request.query_vector
-    if vectors is None or query_vector is None:
-        return None
-    return _attempt(VECTORS, request, partial(vectors.compare, unit, request.scope, query_vector))
+def _parts(unit: Unit, request: RecallRequest, asked: Asked, vectors: VectorSearch | None) -> _Parts:
+    tenant, query_vector = request.scope.tenant, request.query_vector
+    readings: dict[str, SpaceReading] = {}
+    compared: list[Cosines] = []
+    complete = vectors is not None and query_vector is not None
+    for space in asked.spaces if vectors is not None else ():
+        assert vectors is not None
+        shelf = _attempt(VECTORS, request, partial(vectors.find, unit, tenant, space))
+        if shelf is not None:
+            readings[space] = shelf.read(asked, query_vector)
+            complete = complete and shelf.complete
+        elif query_vector is not None:
+            cosines = _attempt(VECTORS, request, partial(vectors.cosines, unit, tenant, space, query_vector))
+            complete = complete and cosines is not None and cosines.complete
+            compared += [] if cosines is None else [cosines]
+    rest = tuple(space for space in asked.spaces if space not in readings)
+    store = StoreSearch(unit, Scope(tenant, rest), asked, compared) if rest else None
+    return _Parts(readings, store, complete)
 
 
 def _attempt(part: str, request: RecallRequest, search: Callable[[], R]) -> R | None:
@@ -168,25 +184,31 @@ def _attempt(part: str, request: RecallRequest, search: Callable[[], R]) -> R | 
         return None
 
 
-def _hit(scored: Scored, lane: Lane, similarity: float | None) -> Hit:
+def _hit(weighed: Weighed, lane: Lane) -> Hit:
     return Hit(
-        entry=scored.match.entry,
+        entry=weighed.match.entry,
         lane=lane,
-        score=fuse(scored.score, similarity),
-        lexical=scored.score,
-        similarity=similarity,
-        terms=scored.terms,
+        score=weighed.score,
+        lexical=weighed.share,
+        similarity=weighed.similarity,
+        terms=weighed.terms,
     )
 
 
 def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> Recollection:
-    ordered = in_order(hit for hit in hits if hit.score >= request.score_min)
     return Recollection(
         query=request.text,
-        hits=tuple(without_repeats(ordered)[: request.limit]),
+        hits=tuple(worth_telling(without_repeats(in_order(hits)), request.score_min)[: request.limit]),
         missing=tuple(missing),
         correlation=request.correlation,
     )
+
+
+def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:
+    """Nothing when even the best is below the floor; else what is not far below it (L5). `hits` are best first."""
+    if not hits or hits[0].score < score_min:
+        return []
+    return [hit for hit in hits if hit.score >= score_min * FOLLOWS]
 
 
 def _known_at(unit: Unit, query: LaneQuery, at: float) -> list[Match]:
@@ -197,15 +219,13 @@ def _known_at(unit: Unit, query: LaneQuery, at: float) -> list[Match]:
     return matches
 
 
-def _weigh_matches(wanted: tuple[str, ...], matches: Sequence[Match]) -> Lexical:
-    asked = frozenset(wanted)
+def _asked_then(wanted: tuple[str, ...], matches: Sequence[Match]) -> Asked:
+    distinct = frozenset(wanted)
     frequencies: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    sizes: defaultdict[str, list[int]] = defaultdict(list)
+    documents: Counter[str] = Counter()
     for match in matches:
-        frequencies[match.entry.space].update(asked.intersection(match.terms))
-        sizes[match.entry.space].append(len(match.terms))
+        frequencies[match.entry.space].update(distinct.intersection(match.terms))
+        documents[match.entry.space] += 1
     chosen = telling_terms(wanted, frequencies.values())
-    spaces = {
-        name: weigh_space(chosen, frequencies[name], len(lengths), sum(lengths)) for name, lengths in sizes.items()
-    }
-    return Lexical(chosen, spaces, ())
+    spaces = {space: weigh(chosen, frequencies[space], count) for space, count in documents.items()}
+    return Asked(chosen, frozenset(), spaces)

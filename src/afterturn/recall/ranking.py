@@ -23,6 +23,8 @@ CONTEXT = (0.8, 0.4)
 """What a term in the next message counts, and in the one behind it, before `said_shortly`."""
 LIGHT = 0.6
 """What a light word weighs of its rarity."""
+FOLLOWS = 0.8
+"""What comes beside a good answer may be weaker: of the floor, so much."""
 RECENT = 1000
 """Only so many of a space's newest entries are told apart by their recency."""
 SIMILARITY_ASSUMED = 0.2
@@ -61,7 +63,8 @@ def in_context(own: N, before: N, after: N) -> N:
 
 def evidence(share: N, weight_total: float, likeness: N) -> N:
     """`share` is how much of the query's weight an entry reaches. The same share of a longer query is worth more."""
-    return (_SHARE_WORTH + _WEIGHT_WORTH * weight_total) * share + likeness
+    speaks_for_it: N = (_SHARE_WORTH + _WEIGHT_WORTH * weight_total) * share + likeness
+    return speaks_for_it
 
 
 def standing(named: N, own: N, newer: N) -> N:

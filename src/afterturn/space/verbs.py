@@ -197,7 +197,7 @@ class SpaceCore:
         embedding = self._parts.embedding
         request = RecallRequest(
             text=text,
-            query_vector=await embedding.query_vector(text) if embedding and as_of is None else None,
+            query_vector=await embedding.query_vector(text, self._scope) if embedding and as_of is None else None,
             scope=self._scope,
             conversation=check_conversation(conversation),
             lanes=check_lanes(lanes),

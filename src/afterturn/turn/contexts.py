@@ -120,4 +120,4 @@ class Contexts:
 
     async def _asking(self, text: str) -> Asking:
         parts = self._parts
-        return await ask(parts.embedding, text, now=parts.clock.now(), correlation=parts.ids.new())
+        return await ask(parts.embedding, text, self._place, now=parts.clock.now(), correlation=parts.ids.new())

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from afterturn.base.config import Config
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
-from afterturn.base.terms import is_acknowledgement, terms
+from afterturn.base.terms import terms
 from afterturn.base.turns import BlockRow, Candidate, CarriedRow
 from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
 from afterturn.recall.budget import CHOICES_MAX, Budget, choose
-from afterturn.recall.lanes import RecallRequest, VectorSearch, recall
+from afterturn.recall.lanes import RecallRequest, VectorSearch, is_askable, recall, worth_telling
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
 from afterturn.turn.place import Place
@@ -163,7 +163,7 @@ def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
     """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6)."""
-    if not config.recall or config.recall_entries_max == 0 or not text.strip() or is_acknowledgement(text):
+    if not config.recall or config.recall_entries_max == 0 or not is_askable(text):
         return None
     return Question(text[:QUESTION_CHARS_MAX], place, ledger)
 
@@ -281,7 +281,7 @@ def weighed_max(config: Config) -> int:
 
 
 def _judged(found: Recollection, config: Config) -> Prepared:
-    hits, restated = collapse([hit for hit in found.hits if hit.score >= config.recall_score_min])
+    hits, restated = collapse(worth_telling(found.hits, config.recall_score_min))
     return Prepared(found, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
 
 

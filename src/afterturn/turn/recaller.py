@@ -10,13 +10,14 @@ from afterturn.base.config import Config
 from afterturn.base.events import Events
 from afterturn.base.ports import ChatModel, Clock, Store, Unit
 from afterturn.base.turns import Phase
-from afterturn.base.types import Hit
+from afterturn.base.types import Hit, Scope
 from afterturn.context.age import describe_age
 from afterturn.context.author import describe_author
 from afterturn.context.block import Block
 from afterturn.context.neutral import neutralise
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.selector import select
+from afterturn.turn.place import Place
 from afterturn.turn.preparing import Asking, Prepared, Question, aftermath, compose, prepare
 from afterturn.turn.state import TurnState
 
@@ -42,7 +43,7 @@ class Recaller:
         """The fast phase, and the block that it makes together with what waits to be handed over already."""
         config = self.config
         async with asyncio.timeout(config.recall_timeout):
-            asking = await ask(self.embedding, question.text, now=now, correlation=correlation)
+            asking = await ask(self.embedding, question.text, question.place, now=now, correlation=correlation)
 
             def work(unit: Unit) -> tuple[Prepared, Block | None]:
                 prepared = prepare(unit, question, asking, config)
@@ -80,8 +81,9 @@ class Recaller:
             self.embedding.end_turn(state)
 
 
-async def ask(embedding: Embedding | None, text: str, *, now: float, correlation: str) -> Asking:
+async def ask(embedding: Embedding | None, text: str, place: Place, *, now: float, correlation: str) -> Asking:
     """By words alone where there is no embedder, or it is not ready yet."""
     if embedding is None:
         return Asking(now, correlation)
-    return Asking(now, correlation, await embedding.query_vector(text), embedding.index)
+    vector = await embedding.query_vector(text, Scope(place.tenant, place.reads))
+    return Asking(now, correlation, vector, embedding.index)

@@ -11,8 +11,8 @@ import functools
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput
@@ -29,10 +29,6 @@ from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.restated import collapse
 from afterturn.turn.place import Place
 from afterturn.turn.proposals import Occasion, Proposals
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 logger = logging.getLogger("afterturn")
 C = TypeVar("C")
@@ -145,17 +141,18 @@ class MemoryTools:
         assert self._parts.store is not None
         async with asyncio.timeout(self._parts.config.recall_timeout):
             embedding = self._parts.embedding
-            request = self._request(query, scope, await embedding.query_vector(query) if embedding else None)
+            request = self._request(query, scope)
+            if embedding is not None:
+                request = replace(request, query_vector=await embedding.query_vector(query, request.scope))
             found, lines = await self._parts.store.read(functools.partial(self._look_up, request=request))
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
         return _answer(found, lines)
 
-    def _request(self, query: str, scope: str, query_vector: NDArray[np.float32] | None) -> RecallRequest:
+    def _request(self, query: str, scope: str) -> RecallRequest:
         place = self._occasion.place
         narrow = scope == _PROJECT
         return RecallRequest(
             text=query,
-            query_vector=query_vector,
             scope=Scope(place.tenant, _own_spaces(place) if narrow else place.reads),
             conversation=place.id,
             owner=place.owner,

@@ -16,7 +16,7 @@ from afterturn.base.config import Config
 from afterturn.base.types import Recollection, Scope
 from afterturn.embedders.static import StaticEmbedder
 from afterturn.recall.lanes import RecallRequest, recall
-from afterturn.recall.vectors import VectorIndex
+from afterturn.recall.shelves import Shelves
 from afterturn.stores.sqlite.engine import open_engine
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def asking(path: Path, *, index_bytes_max: int | None = None, exact: bool = Fals
         asker.engine.close()
 
 
-def make_index(embedder: StaticEmbedder, config: Config, *, exact: bool) -> VectorIndex:
-    """`exact` compares every vector of a space in full."""
-    return VectorIndex(embedder.identity, config.index_bytes_max)
+def make_index(embedder: StaticEmbedder, config: Config, *, exact: bool) -> Shelves:
+    """`exact` weighs every entry of a space in full."""
+    return Shelves(embedder.identity, config.index_bytes_max, exact=exact)
 
 
 def public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[float]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope, Shelved
 from afterturn.stores.sql.abandoned import Abandoned, identity_text
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, WIDTH, read_entries
+from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, WIDTH, read_entries, read_shelved
 from afterturn.stores.sql.session import Row, Value
 
 _BYTES_PER_DIMENSION = 2
@@ -16,6 +16,19 @@ _UNEMBEDDED = (
     "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
     "AND NOT EXISTS (SELECT 1 FROM embedding AS v "
     "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
+)
+
+_BESIDE = (
+    "e.space_key = c.space_key AND e.conversation = c.conversation AND coalesce(e.owner, '') = coalesce(c.owner, '') "
+    "AND e.position BETWEEN c.position - ? AND c.position + ?"
+)
+# From one name to the next in the index: a space of a hundred thousand messages has a handful of speakers.
+_SPEAKERS = (
+    "WITH RECURSIVE spoke (speaker) AS ("
+    "SELECT min(speaker) FROM entry WHERE space_key = ? AND status = 'active' AND speaker IS NOT NULL "
+    "UNION ALL SELECT (SELECT min(speaker) FROM entry "
+    "WHERE space_key = ? AND status = 'active' AND speaker > spoke.speaker) "
+    "FROM spoke WHERE spoke.speaker IS NOT NULL) SELECT speaker FROM spoke LIMIT ?"
 )
 
 
@@ -85,6 +98,54 @@ class SqlIndex:
         terms = self._entries.text.find([row[0] for row in rows])
         entries = read_entries(self._session, rows)
         return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
+
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Match]:
+        if not keys:
+            return []
+        where = Conditions(self._session, query.scope)
+        where.among("c.key", keys)
+        found = self._session.rows(
+            f"SELECT {SELECTED} FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON s.key = e.space_key "
+            f"WHERE e.status = 'active' AND e.kind = 'record' AND {where.sql}",
+            [reach, reach, *where.values],
+        )
+        rows = list({row[0]: row for row in found}.values())
+        terms = self._entries.text.find([row[0] for row in rows])
+        entries = read_entries(self._session, rows)
+        return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
+
+    def speakers(self, scope: Scope, *, limit: int) -> list[str]:
+        found: dict[str, None] = {}
+        for space_key in sorted(self._entries.spaces.named(scope)):
+            rows = self._session.rows(_SPEAKERS, (space_key, space_key, limit))
+            found.update((speaker, None) for (speaker,) in rows if speaker is not None)
+        return list(found)
+
+    def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
+        space_key = self._entries.spaces.find(tenant, space)
+        rows = self._session.rows(
+            "SELECT key FROM entry WHERE space_key = ? AND status = 'active' ORDER BY key DESC LIMIT ?",
+            (space_key, limit),
+        )
+        return [key for (key,) in rows]
+
+    def shelved(
+        self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
+    ) -> list[Shelved]:
+        self._entries.settle()
+        text, space_key = self._entries.text, self._entries.spaces.find(tenant, space)
+        if space_key is None:
+            return []
+        chosen: str = "key > ?"
+        value: Value = after
+        if keys is not None:
+            chosen, value = self._session.among("key", keys)
+        rows = self._session.rows(
+            f"SELECT {SHELVED}, {text.column} FROM {text.source} WHERE e.key IN (SELECT key FROM entry "
+            f"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key LIMIT ?) ORDER BY e.key",
+            (space_key, value, limit),
+        )
+        return [read_shelved(row, text.terms(row[-1])) for row in rows]
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.settle()

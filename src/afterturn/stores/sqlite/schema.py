@@ -264,7 +264,9 @@ _TURNS = (
         WHERE kind = 'statement' AND status = 'proposed'""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS)
+_RECALL = ("CREATE INDEX entry_speaker ON entry (space_key, speaker) WHERE status = 'active' AND speaker IS NOT NULL",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL)
 
 _BATCH = 1000
 

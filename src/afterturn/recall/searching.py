@@ -1,0 +1,111 @@
+"""One lane, searched in memory or in the store: entries that the query admits, weighed and best first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from afterturn.base.ports import Index, Unit
+from afterturn.base.types import Lane, LaneQuery, Match, Scope
+from afterturn.recall.asked import Asked
+from afterturn.recall.lexical import Weighed, Weigher, find_by_words, ranked, records_of
+from afterturn.recall.ranking import REACH, RECENT
+from afterturn.recall.threads import Threads
+
+# Of each space and lane: as many as the budget of any block can use, and as many again that turn out to be excluded.
+_NEAREST_MAX = 64
+# Of so many of the best records the store is asked what was said around them.
+_CONTEXT_MAX = 24
+_PAGE_MIN = 16
+_PAGE_GROWTH = 4
+# What is resolved comes with its text and its terms, and hundreds of long records take long to read.
+_PAGE_MAX = 256
+
+
+class Ranked(NamedTuple):
+    """An entry by key, as a shelf has ranked it. `share` is of the question's weight."""
+
+    key: int
+    score: float
+    share: float
+    similarity: float | None
+
+
+class SpaceReading(Protocol):
+    """One question asked of one space in memory."""
+
+    def best(self, lane: Lane | None, conversation: tuple[str | None, str] | None, count: int) -> Sequence[Ranked]:
+        """The best `count`, best first. Asked again for more, it does not start anew."""
+
+
+class Cosines(Protocol):
+    """One question compared with every vector of a space; `complete` is False while many have none."""
+
+    @property
+    def complete(self) -> bool: ...
+
+    def of(self, keys: Sequence[int]) -> dict[int, float]: ...
+
+    def nearest_keys(self, count: int) -> list[int]: ...
+
+
+def search_memory(index: Index, query: LaneQuery, asked: Asked, reading: SpaceReading, *, limit: int) -> list[Weighed]:
+    """The best `limit` that the query admits: what it excludes is passed over before the cut (L3)."""
+    conversation = None if query.conversation is None else (query.owner, query.conversation)
+    found: list[Weighed] = []
+    taken, size = 0, max(_PAGE_MIN, limit)
+    while len(found) < limit:
+        rows = reading.best(query.lane, conversation, taken + size)
+        page = {row.key: row for row in rows[taken:]}
+        if not page:
+            break
+        admitted = index.resolve(query, list(page))
+        found += ranked(_weighed(match, page[match.key], asked) for match in admitted)
+        if len(rows) < taken + size:
+            break
+        taken, size = len(rows), min(_PAGE_MAX, size * _PAGE_GROWTH)
+    return found[:limit]
+
+
+@dataclass(frozen=True)
+class StoreSearch:
+    """One question asked of spaces that are not in memory, lane by lane."""
+
+    unit: Unit
+    scope: Scope
+    asked: Asked
+    compared: Sequence[Cosines]
+
+    def search(self, query: LaneQuery) -> list[Weighed]:
+        """Candidates by words and by vectors, the best of them weighed with what is said around them."""
+        index = self.unit.index
+        found = {match.key: match for match in find_by_words(index, query, self.asked)}
+        nearest = [key for cosines in self.compared for key in cosines.nearest_keys(_NEAREST_MAX) if key not in found]
+        found.update((match.key, match) for match in index.resolve(query, nearest))
+        alone = self._weighed(found.values(), Threads())
+        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=2 * REACH)
+        if not context:
+            return alone
+        beside = [match.key for match in context if match.key not in found]
+        found.update((match.key, match) for match in index.resolve(query, beside))
+        return self._weighed(found.values(), Threads((*found.values(), *context)))
+
+    def _weighed(self, matches: Collection[Match], threads: Threads) -> list[Weighed]:
+        keys = [match.key for match in (*matches, *threads)]
+        cosines = {key: cosine for one in self.compared for key, cosine in one.of(keys).items()}
+        weigher = Weigher(self.asked, self._newer, cosines)
+        return ranked(weigher.weigh_all(matches, threads, self.unit.check))
+
+    @cached_property
+    def _newer(self) -> dict[int, int]:
+        newest = self.unit.index.newest
+        keys = (newest(self.scope.tenant, space, limit=RECENT) for space in self.scope.spaces)
+        return {key: place for of_space in keys for place, key in enumerate(of_space)}
+
+
+def _weighed(match: Match, row: Ranked, asked: Asked) -> Weighed:
+    held = asked.wanted.intersection(match.terms)
+    found = tuple(term for term in asked.terms if term in held)
+    return Weighed(match, row.score, row.share, row.similarity, found)

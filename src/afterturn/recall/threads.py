@@ -1,0 +1,56 @@
+"""Which of the messages at hand stand next to each other: what is said around an entry is part of what it says."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TypeAlias
+
+from afterturn.base.types import Kind, Match
+
+Place: TypeAlias = tuple[str, str, str]
+# A message that was deleted, or that nobody recalls, leaves a gap; over a wider one nobody goes on talking.
+GAP_MAX = 2
+
+
+class Threads:
+    """Of the records in `matches`, each of its own conversation. Others have no neighbours."""
+
+    def __init__(self, matches: Iterable[Match] = ()) -> None:
+        self._at: dict[Place, dict[int, Match]] = {}
+        for match in matches:
+            place = _place(match)
+            if place is not None and match.entry.position is not None:
+                self._at.setdefault(place, {})[match.entry.position] = match
+        self._positions = {place: sorted(records) for place, records in self._at.items()}
+
+    def __iter__(self) -> Iterator[Match]:
+        return chain.from_iterable(records.values() for records in self._at.values())
+
+    def around(self, match: Match) -> tuple[list[Match], list[Match]]:
+        """Those next to it, and those behind them."""
+        before, after = self.beside(match)
+        beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
+        return [one for one in (before, after) if one], [one for one in beyond if one]
+
+    def beside(self, match: Match) -> tuple[Match | None, Match | None]:
+        """The one before it, and the one after."""
+        place, position = _place(match), match.entry.position
+        if place is None or position is None or place not in self._at:
+            return None, None
+        positions = self._positions[place]
+        at = bisect_left(positions, position)
+        here = at < len(positions) and positions[at] == position
+        return self._near(place, position, at - 1), self._near(place, position, at + here)
+
+    def _near(self, place: Place, position: int, at: int) -> Match | None:
+        positions = self._positions[place]
+        if not 0 <= at < len(positions) or abs(positions[at] - position) > GAP_MAX:
+            return None
+        return self._at[place][positions[at]]
+
+
+def _place(match: Match) -> Place | None:
+    entry = match.entry
+    if entry.kind is not Kind.RECORD or entry.conversation is None:
+        return None
+    return entry.space, entry.owner or entry.space, entry.conversation
