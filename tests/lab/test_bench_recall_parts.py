@@ -29,7 +29,7 @@ from afterturn.lab.bench.recall_scale import QUICK
 from afterturn.lab.bench.recall_sizes import measure_small
 from afterturn.lab.bench.recall_stores import SPACE, Stores, crowd_name, texts_of
 from afterturn.lab.bench.recall_text import Corpus, drafts, load_corpus
-from afterturn.recall.vectors import VectorIndex
+from afterturn.recall.shelves import Shelves
 
 SPACES = 11
 EACH = 30
@@ -151,7 +151,7 @@ class Slow(Asker):
 def slowly(path: Path) -> Iterator[Asker]:
     asker = Slow(path)
     yield asker
-    asker.engine.close()
+    asker.close()
 
 
 def test_a_slow_recall_fails_its_target(stores: Stores):
@@ -163,7 +163,7 @@ def test_a_slow_recall_fails_its_target(stores: Stores):
 def test_a_recall_that_went_without_vectors_is_not_measured(stores: Stores):
     with asking(stores.single(100)) as asker:
         (question,) = asker.questions(["What about the bakery?"])
-        asker.index = VectorIndex(EmbedderIdentity("another", "1", question.vector.size), asker.config.index_bytes_max)
+        asker.index = Shelves(EmbedderIdentity("another", "1", question.vector.size), asker.config.index_bytes_max)
         with pytest.raises(AssertionError, match="went without vectors"):
             asker.timed(SPACE, question)
 

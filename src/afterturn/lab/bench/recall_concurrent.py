@@ -15,6 +15,7 @@ from time import perf_counter
 import afterturn
 from afterturn.base.errors import AfterturnError
 from afterturn.lab.bench.corpus import sentences
+from afterturn.lab.bench.recall_asking import shelved
 from afterturn.lab.bench.recall_report import Goal, Measured, Row
 from afterturn.lab.bench.recall_scale import Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
@@ -61,6 +62,7 @@ async def _rounds(
     many: list[Round] = []
     async with afterturn.open(path) as memory:
         await memory.ready(within=60.0)
+        await shelved(memory.space(SPACE), asked[0])
         host = _Host(memory.space(SPACE), asked, scale.concurrent_seconds)
         await host.run(1, writes=False)
         for at in range(scale.concurrent_rounds):

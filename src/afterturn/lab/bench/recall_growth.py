@@ -62,7 +62,7 @@ def _measure_size(stores: Stores, scale: Scale, size: int, told: Told) -> tuple[
     product: list[float] = []
     with asking(path, index_bytes_max=INDEX_BYTES_MAX) as asker:
         asked = asker.questions(stores.corpus.questions(most, texts_of(path, SPACE), seed=6))
-        asker.ask(SPACE, asked[0])
+        asker.shelve(SPACE, asked[0])
         started = perf_counter()
         # In rows, as where a host asks again soon: neither side finds its data driven out of the cache.
         for start in range(0, most, _BLOCK):

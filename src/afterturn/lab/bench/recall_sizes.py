@@ -34,6 +34,7 @@ def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     path = stores.beside(scale.large, scale.large_beside, scale.space_size)
     with asking(path) as asker:
         asked = _questions(asker, stores, path, scale.large_calls)
+        asker.shelve(SPACE, asked[0])
         excluded = _excluded(asker, path, asked, scale.exclusions)
         ours, limit = _beside_product(asker, asked, excluded, scale.large, told)
         found = _found(asker, path, asked, excluded, told)
@@ -73,7 +74,7 @@ def _small(stores: Stores, scale: Scale, size: int, told: Told, opened: Opened) 
     bare.close()
     with opened(path) as asker, tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
         asked = _questions(asker, stores, path, scale.small_calls)
-        asker.ask(SPACE, asked[0])
+        asker.shelve(SPACE, asked[0])
         reference = Reference(Path(folder) / "reference.db", texts, vectors)
         ours, limit = _beside_reference(asker, asked, reference)
         wide_reference = Reference(Path(folder) / "wide.db", texts, random_matrix(size, WIDTH))
@@ -158,6 +159,7 @@ def _found(asker: Asker, path: Path, asked: Sequence[Question], excluded: frozen
     """Of what the exact ranking gives, the share that ours gives too."""
     wanted = got = 0
     with asking(path, exact=True) as exact:
+        exact.shelve(SPACE, asked[0])
         for at, question in enumerate(asked):
             if at % 100 == 0:
                 told(f"exact top {LIMIT}: question {at} of {len(asked)}")

@@ -87,8 +87,8 @@ def _measured(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
             cold = sides.measure("cold spaces", cold_calls)
         with asking(path) as asker:
             calls = _asked(asker, stores, path, warm_calls)
-            for space, question in calls:
-                asker.ask(space, question)
+            for space, question in dict(calls).items():
+                asker.shelve(space, question)
             warm = _Calls(asker, bare, (other, other_bare), told).measure("warm spaces", calls)
     bare.close()
     other_bare.close()
@@ -104,7 +104,9 @@ def _measured(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
                 *_about(stores, path, scale),
             ),
         ),
-        _tail(f"{size}, warm space", warm, (f"among {len(warm_spaces)} spaces that were asked before",)),
+        _tail(
+            f"{size}, warm space", warm, (f"among {len(warm_spaces)} spaces that were asked before and are in memory",)
+        ),
         resident,
     ]
 
@@ -135,7 +137,7 @@ def _about(stores: Stores, path: Path, scale: Scale) -> tuple[str, ...]:
     size = path.stat().st_size / 1e9
     return (
         "limit: one bare FTS5 query for the same words in the same space, then its vectors, read as bytes; its p99 too",
-        "cold: not in the index; the system has the file's pages in its cache, for both sides",
+        "cold: not asked before by this process; the system has the file's pages in its cache, for both sides",
         f"{scale.spaces * scale.space_size:,} memories, {size:.1f} GB, made in {stores.seconds(path):.0f} s; most "
         "spaces are copies of eight that went in by the public verbs",
     )
@@ -151,7 +153,7 @@ def _resident(path: Path, scale: Scale, told: Told) -> Measured:
         for touched in range(1, scale.spaces + 1):
             if touched % 100 == 0:
                 told(f"bounded index: space {touched}")
-            asker.ask(crowd_name(touched - 1), question)
+            asker.shelve(crowd_name(touched - 1), question)
             each = max(each, asker.index.size_bytes // touched)
             highest = max(highest, resident_bytes())
             if touched * each > _TOUCHED_TIMES * bound:
