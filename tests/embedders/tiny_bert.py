@@ -1,8 +1,7 @@
-"""A BERT of a few random numbers: its tensors as a file, its reference in numpy, and the wheel that would bring it."""
+"""A BERT of a few random numbers: its tensors, as a file too, and the wheel that would bring it."""
 
 import hashlib
 import json
-import math
 import zipfile
 from pathlib import Path
 
@@ -44,46 +43,6 @@ def make_tensors(*, seed: int = 1, layers: int = 2, width: int = WIDTH, inner: i
         tensors |= dense(f"{name}.intermediate.dense", inner, width) | dense(f"{name}.output.dense", width, inner)
         tensors |= norm(f"{name}.output.LayerNorm")
     return tensors
-
-
-def reference(tensors: dict[str, NDArray], ids: list[int], *, heads: int = HEADS) -> NDArray:
-    """The unit vector of one text, as the papers and the published model have it, in double precision."""
-    weights = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
-    hidden = weights["embeddings.word_embeddings.weight"][ids]
-    hidden = hidden + weights["embeddings.position_embeddings.weight"][: len(ids)]
-    hidden = _norm(weights, hidden + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
-    layer = 0
-    while f"encoder.layer.{layer}.output.dense.weight" in weights:
-        hidden = _layer(weights, hidden, f"encoder.layer.{layer}", heads)
-        layer += 1
-    mean = hidden.mean(axis=0)
-    return mean / np.linalg.norm(mean)
-
-
-def _layer(weights: dict[str, NDArray], hidden: NDArray, name: str, heads: int) -> NDArray:
-    query, key, value = (
-        _dense(weights, hidden, f"{name}.attention.self.{part}").reshape(len(hidden), heads, -1).transpose(1, 0, 2)
-        for part in ("query", "key", "value")
-    )
-    scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares /= shares.sum(axis=-1, keepdims=True)
-    context = (shares @ value).transpose(1, 0, 2).reshape(len(hidden), -1)
-    attended = _dense(weights, context, f"{name}.attention.output.dense")
-    middle = _norm(weights, attended + hidden, f"{name}.attention.output.LayerNorm")
-    wide = _dense(weights, middle, f"{name}.intermediate.dense")
-    active = wide * (1 + np.vectorize(math.erf)(wide / math.sqrt(2))) / 2
-    return _norm(weights, _dense(weights, active, f"{name}.output.dense") + middle, f"{name}.output.LayerNorm")
-
-
-def _dense(weights: dict[str, NDArray], hidden: NDArray, name: str) -> NDArray:
-    return hidden @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-
-def _norm(weights: dict[str, NDArray], hidden: NDArray, name: str) -> NDArray:
-    centred = hidden - hidden.mean(axis=-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-    return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
 def encode_tensors(tensors: dict[str, NDArray]) -> bytes:

