@@ -269,6 +269,10 @@ class MemoryCore:
     ) -> None:
         """Replaces the store's content by a backup's. Every process sees it at its next recall."""
         await self._chosen().restore(Path(source), progress=progress or _no_progress)
+        # Its vectors may be another embedder's.
+        if self._embedding is not None and self._embedding.index is not None:
+            await self._embedding.adopt()
+            self._jobs.wake()
 
     async def stats(self) -> dict[str, Any]:
         jobs = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant))

@@ -1,5 +1,6 @@
 """Model files on disk: whole or not at all, and never believed unseen."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -95,6 +96,16 @@ def test_removing_takes_all_of_it_once(files: ModelFiles):
 
 def test_removing_from_no_folder_is_harmless(files: ModelFiles):
     assert remove_files(files) is False
+
+
+def test_what_a_killed_process_left_half_done_is_swept_away_later(files: ModelFiles):
+    """Not at once: it may be somebody's who is still at it."""
+    for name, age in ((".minilm-int8-1.old", 90_000), (".minilm-int8-1.new", 60)):
+        (files.folder / name).mkdir(parents=True)
+        then = (files.folder / name).stat().st_mtime - age
+        os.utime(files.folder / name, (then, then))
+    put_files(files, CONTENTS)
+    assert sorted(path.name for path in files.folder.iterdir()) == [".minilm-int8-1.new", "minilm-int8-1"]
 
 
 def test_two_that_put_at_once_leave_one_whole_model(files: ModelFiles):

@@ -143,6 +143,18 @@ async def test_an_embedder_that_is_not_the_stores_any_more_takes_nothing_away(pa
     assert vectors(path) == {"one": 6, "two": 5}
 
 
+async def test_a_backup_with_vectors_of_another_embedder_is_embedded_anew(path: Path, tmp_path: Path):
+    """M3: by whoever restores it, without being opened again."""
+    await filled(path, Named("one"))
+    async with opened(path, Named("one")) as memory:
+        await memory.backup(tmp_path / "backup.db")
+    async with opened(path, Named("two")) as memory:
+        assert await memory.drain(within=WITHIN)
+        await memory.restore(tmp_path / "backup.db")
+        assert await memory.drain(within=WITHIN)
+    assert vectors(path) == {"two": 5}
+
+
 async def test_how_many_entries_wait_is_told(path: Path):
     """M3: by `stats` and by `doctor`, before and after."""
     async with opened(path, Named()) as memory:

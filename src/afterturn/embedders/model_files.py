@@ -17,6 +17,8 @@ from afterturn.base.errors import EmbedderUnavailable
 
 MANIFEST = "manifest.json"
 _FOLDER_MODE = 0o755
+# Longer than any download takes.
+_LEFTOVER_SECONDS = 86_400.0
 _MANIFEST_BYTES_MAX = 65536
 # Somebody else's folder of the same name is there already, and not empty.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
@@ -63,6 +65,7 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
         raise _unwritable(files, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
+    _sweep(files.folder)
 
 
 def remove_files(files: ModelFiles) -> bool:
@@ -107,6 +110,19 @@ def _scratch(files: ModelFiles) -> Path:
         return Path(tempfile.mkdtemp(prefix=f".{files.path.name}.", dir=files.folder))
     except OSError as error:
         raise _unwritable(files, error) from error
+
+
+def _sweep(folder: Path) -> None:
+    """What processes that were killed have left half done, long ago."""
+    # Something was put there just now.
+    now = folder.stat().st_mtime
+    for path in folder.glob(".*"):
+        try:
+            if path.is_dir() and path.stat().st_mtime < now - _LEFTOVER_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+        except FileNotFoundError:
+            # Its owner was quicker.
+            continue
 
 
 def _checksums(files: ModelFiles) -> dict[str, Any]:

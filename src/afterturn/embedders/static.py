@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
 from afterturn.base.types import EmbedderIdentity
+from afterturn.embedders.tensors import map_tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,6 @@ _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _TENSOR = "embedding.weight"
 _DIMENSIONS = 256
-_HEADER_BYTES_MAX = 65536
 _TEXT_CHARS_MAX = 4000
 # The distinct rows of a batch stay in the processor's cache: those of 256 short texts are about 1.5 MB.
 _BATCH_TEXTS = 256
@@ -155,22 +154,15 @@ def _version() -> str:
 
 
 def _read_weights(path: Path) -> NDArray[np.float16]:
-    """Maps the one tensor of a safetensors file: 8 bytes of header length, a JSON header, then the rows."""
     import numpy as np
 
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _HEADER_BYTES_MAX:
-                raise ValueError(f"its header claims {length} bytes")
-            tensor = json.loads(file.read(length))[_TENSOR]
-        rows, columns = tensor["shape"]
-        if tensor["dtype"] != "F16" or columns != _DIMENSIONS:
-            raise ValueError(f"its tensor is {tensor['dtype']} {tensor['shape']}")
-        start = 8 + length + tensor["data_offsets"][0]
-        return np.memmap(path, dtype="<f2", mode="r", offset=start, shape=(rows, columns))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        tensor = map_tensors(path)[_TENSOR]
+        if tensor.dtype != np.float16 or tensor.ndim != 2 or tensor.shape[1] != _DIMENSIONS:
+            raise ValueError(f"its tensor is {tensor.dtype} {list(tensor.shape)}")
+    except (OSError, ValueError, KeyError) as error:
         raise _unavailable(f"{path.name} of `{_PACKAGE}` can not be read ({error})") from error
+    return tensor.astype(np.float16, copy=False)
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

@@ -117,7 +117,7 @@ class Embedding:
         self._works()
         from afterturn.recall.shelves import Shelves
 
-        await self._store.write(self._adopt)
+        await self.adopt()
         self.index = Shelves(self._embedder.identity, index_bytes_max)
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
@@ -138,6 +138,10 @@ class Embedding:
     def _works(self) -> None:
         self.trouble = ""
         self._again_after = AGAIN_AFTER
+
+    async def adopt(self) -> None:
+        """Makes it the store's; if another was before, every space gets a job."""
+        await self._store.write(self._adopt)
 
     def _adopt(self, unit: Unit) -> None:
         now = self._parts.clock.now()
