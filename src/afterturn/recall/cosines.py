@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
 from afterturn.base.types import EmbedderIdentity
-from afterturn.recall.sketches import Floats, read_vectors
+from afterturn.recall.sketches import Floats, read_vectors, widened
 from afterturn.recall.stock import Place
 
 # What a space takes before its first row, so that any number of spaces without vectors is bounded too.
@@ -84,7 +84,7 @@ class Matrix:
     def _read(self, index: Index, changed: Sequence[int] | None) -> None:
         found = index.vectors(self._place.tenant, self._place.space, self._embedder, changed)
         new_keys = np.array([key for key, _ in found], np.int64)
-        new = read_vectors([data for _, data in found], self._embedder.dimensions).astype(np.float32)
+        new = widened(read_vectors([data for _, data in found], self._embedder.dimensions))
         keys, vectors = self._held
         gone = np.isin(keys, np.array(changed or (), np.int64))
         if keys.size:

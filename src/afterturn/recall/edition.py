@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +18,11 @@ from afterturn.recall.threads import GAP_MAX
 
 NO_POSITION = np.iinfo(np.int64).min
 NOWHERE = -1
+_MISSING_MAX = 64
+# Half an occurrence counts more than half of one (`saturated`). With this, estimates find 0.995 of the best ten.
+_FIRST_OCCURRENCE = 1.6
+# Comparing with one after the other is faster than `isin` up to about here.
+_COMPARED_MAX = 16
 # Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
 _NAME_BYTES = 600
 
@@ -158,8 +163,8 @@ class Edition:
     facts: Facts
     is_alive: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
-    before: NDArray[np.int32]
-    after: NDArray[np.int32]
+    before: NDArray[np.intp]
+    after: NDArray[np.intp]
     spans: NDArray[np.float32]
     newer: NDArray[np.float32]
     plain: NDArray[np.float32]
@@ -171,6 +176,21 @@ class Edition:
         arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.plain)
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
         return sum(array.nbytes for array in arrays) + self.facts.size_bytes + self.postings.size_bytes + vectors_bytes
+
+    def with_context(self, reached: NDArray[np.float32]) -> NDArray[np.float32]:
+        """For every row, what it reaches and about what those around it add to that."""
+        said = reached * said_shortly(self.facts.lengths[: self.count])
+        rows = np.arange(self.count)
+        for towards in (self.before, self.after):
+            is_there = towards != rows
+            further = said.take(towards, mode="wrap")
+            further *= is_there
+            further *= np.float32(CONTEXT[1] * _FIRST_OCCURRENCE)
+            further += said * np.float32(CONTEXT[0] * _FIRST_OCCURRENCE)
+            beside = further.take(towards, mode="wrap")
+            beside *= is_there
+            reached = reached + beside
+        return reached
 
     @property
     def alive_count(self) -> int:
@@ -185,7 +205,7 @@ class Edition:
         """Whether nearly every entry has a vector."""
         return is_nearly_all(self.vectors_count, self.alive_count)
 
-    def around(self, rows: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def around(self, rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """(4, rows): those before and after, then those beyond them; and whether there is one."""
         before, after = self.before[rows], self.after[rows]
         further, later = self.before[before], self.after[after]
@@ -194,14 +214,11 @@ class Edition:
         there[2:] &= there[:2]
         return found, there
 
-    def said_around(self, found: NDArray[np.int32], there: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def said_around(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What a term in each of them counts."""
         factors = np.repeat(np.array(CONTEXT, np.float32), 2)[:, None]
         said: NDArray[np.float32] = factors * said_shortly(self.facts.lengths[found]) * there
         return said
-
-
-_MISSING_MAX = 64
 
 
 def is_nearly_all(present: int, documents: int) -> bool:
@@ -215,7 +232,7 @@ def link(edition: Edition, conversations: set[int] | None) -> None:
     facts, count = edition.facts, edition.count
     of = facts.conversations[:count]
     chosen = edition.is_alive & facts.is_record[:count] & (facts.positions[:count] != NO_POSITION)
-    chosen &= of >= 0 if conversations is None else _among(of, conversations - {NOWHERE})
+    chosen &= of >= 0 if conversations is None else among(of, conversations - {NOWHERE})
     rows = np.flatnonzero(chosen).astype(np.int32)
     if not rows.size:
         return
@@ -256,10 +273,13 @@ def _previous(facts: Facts, rows: NDArray[np.int32], *, step: int) -> NDArray[np
     return np.where(of_rows < 0, ordered, of_rows)[::step]
 
 
-def _among(codes: NDArray[np.int32], wanted: set[int]) -> NDArray[np.bool_]:
-    if len(wanted) == 1:
-        return np.equal(codes, next(iter(wanted)))
-    return np.isin(codes, np.fromiter(wanted, np.int32, len(wanted)))
+def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_]:
+    if len(wanted) > _COMPARED_MAX:
+        return np.isin(codes, np.fromiter(wanted, np.int32, len(wanted)))
+    found = np.zeros(codes.shape, np.bool_)
+    for code in wanted:
+        found |= codes == code
+    return found
 
 
 def _position(entry: Shelved) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
 from afterturn.recall.asked import Asked, Weights
-from afterturn.recall.edition import Edition
+from afterturn.recall.edition import Edition, among
 from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
 from afterturn.recall.searching import Ranked
 from afterturn.recall.sketches import read_vectors, widened_product
@@ -21,11 +21,11 @@ Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float32]
 
 # An estimate may be wrong by some places: so many more rows than are wanted are weighed exactly.
-_SPARE = 96
+_SPARE = 128
 # Below this many rows, weighing all of them takes no longer than choosing.
 _WEIGHED_ROWS_MAX = 1024
 _BLOCK = 64
-_NO_WEIGHTS = Weights({}, {})
+_NO_WEIGHTS = Weights({}, {}, 0.0, 0.0)
 _OUT = np.float32(-1e9)
 
 
@@ -55,8 +55,8 @@ class Shelf:
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
         weights = asked.spaces.get(self._stock.place.space, _NO_WEIGHTS)
-        named = self._stock.codes.find_speakers(asked.names)
-        question = Question(weights, query_vector, frozenset(named))
+        named = frozenset(self._stock.codes.find_speakers(asked.names))
+        question = Question(weights, query_vector, named)
         return Reading(self._stock, self._index, self.edition, question, exact=self._exact)
 
 
@@ -96,17 +96,11 @@ class Reading:
             given += [one for one in ranked if one.key not in known][: count - len(given)]
         return given[:count]
 
-    def _codes(self, conversation: tuple[str | None, str] | None) -> list[int]:
-        return [] if conversation is None else self._stock.codes.find_conversations(*conversation)
+    def _codes(self, conversation: tuple[str | None, str] | None) -> frozenset[int]:
+        return frozenset(() if conversation is None else self._stock.codes.find_conversations(*conversation))
 
     def _candidates(self, part: _LanePart, count: int) -> Rows:
-        if self._weighed is not None:
-            return _top(part.only(self._values), count)
-        chosen = _top(part.only(self._values), count + _SPARE)
-        # What is said around a message may be what makes it an answer, and estimates leave that out.
-        beside, _ = self._edition.around(chosen)
-        rows: Rows = np.unique(np.concatenate([chosen, beside.ravel()]))
-        return rows[part.holds(rows)]
+        return _top(part.only(self._values), count if self._weighed is not None else count + _SPARE)
 
     def _ranked(self, rows: Rows) -> list[Ranked]:
         if not rows.size:
@@ -133,13 +127,12 @@ class Reading:
         shares = self._shares_estimated()
         if total:
             shares /= np.float32(total)
-        known = evidence(shares, total, self._likeness_estimated())
+        known = evidence(shares, question.weights.worth, self._likeness_estimated())
         values = score(known, self._standing(slice(0, edition.count)) if question.named else edition.plain)
         values += ~edition.is_alive * _OUT
         return values
 
     def _shares_estimated(self) -> Floats:
-        """Of each row alone."""
         edition = self._edition
         reached = np.zeros(edition.count, np.float32)
         for term, weight in self._question.weights.by_term.items():
@@ -147,7 +140,7 @@ class Reading:
                 worth = saturated(counts.astype(np.float32), edition.spans.take(rows, mode="clip"))
                 worth *= np.float32(weight)
                 np.add.at(reached, rows, worth)
-        return reached
+        return edition.with_context(reached)
 
     def _likeness_estimated(self) -> Floats:
         edition, vector = self._edition, self._question.vector
@@ -158,7 +151,7 @@ class Reading:
         else:
             cosines = edition.vectors.cosines(vector, slice(0, edition.count))
         cosines[~edition.has_vector] = SIMILARITY_ASSUMED
-        return in_context(cosines, cosines.take(edition.before, mode="clip"), cosines.take(edition.after, mode="clip"))
+        return in_context(cosines, cosines.take(edition.before, mode="wrap"), cosines.take(edition.after, mode="wrap"))
 
     def _weigh(self, rows: Rows | None) -> Weighed:
         """Exactly; None is all of them."""
@@ -184,12 +177,12 @@ class Reading:
         cosines = self._cosines(needed)
         own = cosines[at]
         likeness = in_context(own, cosines[beside[0]], cosines[beside[1]])
-        scores = score(evidence(shares, total, likeness), self._standing(chosen))
+        scores = score(evidence(shares, question.weights.worth, likeness), self._standing(chosen))
         return Weighed(scores, shares, own)
 
     def _standing(self, rows: Rows | slice) -> Floats:
         edition, named = self._edition, self._question.named
-        is_named = np.isin(edition.facts.speakers[rows], list(named)).astype(np.float32)
+        is_named = among(edition.facts.speakers[rows], named).astype(np.float32)
         return standing(is_named, edition.facts.is_own[rows], edition.newer[rows])
 
     def _counts(self, term: str, rows: Rows) -> Floats | None:
@@ -243,14 +236,11 @@ class _LanePart:
 
     edition: Edition
     lane: Lane | None
-    conversations: list[int]
+    conversations: frozenset[int]
 
     def only(self, values: Floats) -> Floats:
         """A copy, in which what is not in the lane is worth nothing."""
         return np.asarray(values + ~self._held(slice(0, self.edition.count)) * _OUT, np.float32)
-
-    def holds(self, rows: Rows) -> NDArray[np.bool_]:
-        return self._held(rows) & self.edition.is_alive[rows]
 
     def _held(self, rows: Rows | slice) -> NDArray[np.bool_]:
         facts, lane = self.edition.facts, self.lane
@@ -259,7 +249,7 @@ class _LanePart:
             return np.ones_like(records)
         if lane is Lane.LONG_TERM:
             return ~records
-        here = np.isin(facts.conversations[rows], self.conversations)
+        here = among(facts.conversations[rows], self.conversations)
         return records & here if lane is Lane.SHORT_TERM else records & ~here
 
 
