@@ -17,6 +17,7 @@ from afterturn.testing.conformance.proposals import TestProposals
 from afterturn.testing.conformance.reach import TestReach
 from afterturn.testing.conformance.recalls import TestRecalls
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
+from afterturn.testing.conformance.shelving import TestShelved
 from afterturn.testing.conformance.sight import TestConversationState, TestSight
 from afterturn.testing.conformance.store import TestStore
 from afterturn.testing.conformance.tombstones import TestTombstones
@@ -44,6 +45,7 @@ __all__ = [
     "TestScopes",
     "TestSearch",
     "TestSeenSince",
+    "TestShelved",
     "TestSight",
     "TestStanding",
     "TestStates",

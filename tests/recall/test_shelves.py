@@ -1,0 +1,321 @@
+"""Which spaces are in memory, on a real store: within bounds, level with it, and safe to share."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from afterturn.base.types import Lane, Scope, Selector
+from afterturn.recall import shelves as shelves_module
+from afterturn.recall import stock as stock_module
+from afterturn.recall.asked import read_question
+from afterturn.recall.shelves import Shelves
+from afterturn.testing.hashing import HashingEmbedder
+
+ADA = "user:ada"
+EMBEDDER = HashingEmbedder()
+MEGABYTE = 1 << 20
+
+
+class Reading:
+    """The store as a builder sees it."""
+
+    def __init__(self, library) -> None:
+        self._library = library
+
+    async def read(self, work):
+        return self._library.read(work)
+
+
+def build(library, shelves: Shelves) -> bool:
+    return asyncio.run(shelves.build_wanted(Reading(library)))
+
+
+def find(library, shelves: Shelves, space: str = ADA) -> bool:
+    return library.read(lambda unit: shelves.find(unit, "default", space)) is not None
+
+
+def shelve(library, shelves: Shelves, space: str = ADA) -> None:
+    """As two questions and the builder behind them bring a space to memory."""
+    while not find(library, shelves, space):
+        build(library, shelves)
+
+
+def ask(library, shelves: Shelves, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
+    def work(unit):
+        shelf = shelves.find(unit, "default", space)
+        assert shelf is not None
+        reading = shelf.read(read_question(unit.index, Scope("default", (space,)), text), EMBEDDER.embed([text])[0])
+        keys = [ranked.key for ranked in reading.best(lane, None, 100)]
+        texts = {entry.key: entry.terms for entry in unit.index.shelved("default", space, keys=keys, limit=len(keys))}
+        return [" ".join(texts[key]) for key in keys if key in texts]
+
+    return library.read(work)
+
+
+@pytest.fixture
+def shelves() -> Shelves:
+    return Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+
+
+def test_a_space_asked_twice_is_put_on_a_shelf(library, shelves):
+    """§13: one question to each of many spaces fills no memory."""
+    library.add_all(["red apple pie", "blue sea"])
+    found = [find(library, shelves)]
+    found.append(build(library, shelves))
+    found.append(find(library, shelves))
+    found.append(build(library, shelves))
+    found.append(find(library, shelves))
+    assert found == [False, False, False, True, True]
+    assert not build(library, shelves)
+
+
+def test_what_was_committed_is_on_the_shelf_for_the_next_question(library, shelves):
+    """M2, M3: the difference is applied inside the reader's own snapshot."""
+    library.add("blue sea")
+    shelve(library, shelves)
+    pie = library.add("red apple pie")
+    library.embed(EMBEDDER)
+    assert ask(library, shelves, "red apple")[0] == "red appl pie"
+    library.delete(pie)
+    assert ask(library, shelves, "red apple") == ["blue sea"]
+
+
+def test_vectors_arrive_by_changes_too(library, shelves):
+    """M3: a shelf without vectors gets them as they are made."""
+    library.add_all(["red apple pie", "blue sea"])
+    shelve(library, shelves)
+
+    def is_complete() -> bool:
+        return library.read(lambda unit: shelves.find(unit, "default", ADA).complete)
+
+    before = is_complete()
+    library.embed(EMBEDDER)
+    assert (before, is_complete()) == (False, True)
+
+
+def test_what_was_forgotten_leaves_memory(library, shelves):
+    """M2: its vector, its terms, its speaker and its conversation are blank before the next answer."""
+    library.add("blue sea")
+    secret = library.add("red apple pie", conversation="secret talk", position=0, speaker="Eve")
+    library.embed(EMBEDDER)
+    shelve(library, shelves)
+    [stock] = shelves._held.values()
+    terms = sum(stock.edition.postings.occurrences())
+    library.write(lambda unit: unit.operations.forget("default", ADA, Selector(memory=secret.id), at=500.0))
+    find(library, shelves)
+    edition = stock.edition
+    assert np.count_nonzero(edition.vectors.matrix.any(axis=1)) == 1
+    assert (terms, sum(edition.postings.occurrences())) == (5, 2)
+    assert edition.facts.lengths.tolist()[:2] == [2.0, 0.0]
+    assert not stock.codes.find_conversations(None, "secret talk")
+    assert not stock.codes.find_speakers(frozenset({"eve"}))
+
+
+def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(library, shelves, monkeypatch):
+    """§13: after an import, recall goes on without the shelf until that has caught up."""
+    monkeypatch.setattr(stock_module, "FOLLOWED_MAX", 3)
+    monkeypatch.setattr(stock_module.Stock.follow, "__kwdefaults__", {"changed_max": 3})
+    library.add("blue sea")
+    shelve(library, shelves)
+    library.add_all([f"red apple {number}" for number in range(8)])
+    assert not find(library, shelves)
+    assert build(library, shelves)
+    assert len(ask(library, shelves, "red apple")) == 9
+
+
+def test_a_space_that_was_emptied_is_let_go(library, shelves):
+    """M2: neither its shelf nor its name stays."""
+    library.add("red apple pie")
+    library.embed(EMBEDDER)
+    shelve(library, shelves)
+    library.write(lambda unit: unit.operations.forget("default", ADA, Selector(everything=True), at=500.0))
+    library.read(lambda unit: shelves.cosines(unit, "default", ADA, EMBEDDER.embed(["apple"])[0]))
+    assert (len(shelves._held), shelves.size_bytes) == (0, 0)
+
+
+def test_two_embedders_never_meet(library, shelves):
+    """M3: vectors of another identity are not compared."""
+    library.add("red apple pie")
+    library.embed(HashingEmbedder(32))
+    shelve(library, shelves)
+    assert not library.read(lambda unit: shelves.find(unit, "default", ADA).complete)
+
+
+def test_memory_is_bounded_over_all_spaces(library):
+    """§13: the space that was unused for longest goes first, and comes back when it is asked for."""
+    spaces = [f"user:u{number}" for number in range(6)]
+    for space in spaces:
+        library.add_all([f"red apple {word}" for word in ("one", "two", "three")], space=space)
+        library.embed(EMBEDDER, space=space)
+    shelves = Shelves(EMBEDDER.identity, 60_000)
+    for space in [*spaces, spaces[0]]:
+        shelve(library, shelves, space)
+        assert len(ask(library, shelves, "red apple", space=space)) == 3
+        assert 0 < shelves.size_bytes <= 60_000
+    assert len(shelves._held) < len(spaces)
+
+
+def test_a_space_that_does_not_fit_keeps_sketches_alone(library):
+    """§13: vectors of the few that are worth it are read from the store."""
+    library.add_all([f"red apple {number} of {number * 7}" for number in range(600)])
+    library.embed(EMBEDDER)
+    whole = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    shelve(library, whole)
+    small = Shelves(EMBEDDER.identity, whole.size_bytes // 2)
+    shelve(library, small)
+    assert small.size_bytes <= whole.size_bytes // 2
+    assert ask(library, small, "red apple 39")[:10] == ask(library, whole, "red apple 39")[:10]
+
+
+def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(library):
+    """§13: no time is spent on what can not be."""
+    entries = library.add_all([f"red apple {number}" for number in range(40)])
+    shelves = Shelves(EMBEDDER.identity, 4_000)
+    for _ in range(2):
+        find(library, shelves)
+    tried = [build(library, shelves)]
+    for _ in range(3):
+        find(library, shelves)
+    tried.append(build(library, shelves))
+    for entry in entries[:39]:
+        library.delete(entry)
+    library.read(lambda unit: shelves.cosines(unit, "default", ADA, EMBEDDER.embed(["apple"])[0]))
+    find(library, shelves)
+    tried.append(build(library, shelves))
+    assert tried == [True, False, True]
+
+
+def test_a_restored_store_is_shelved_anew(library, shelves, tmp_path):
+    """M4: another generation means another content, whatever the sequence numbers say."""
+    library.add("red apple pie")
+    library.backup(tmp_path / "copy.db")
+    library.add("red apple tart")
+    shelve(library, shelves)
+    assert len(ask(library, shelves, "red apple")) == 2
+    library.restore(tmp_path / "copy.db")
+    library.add("deep blue sea")
+    assert not find(library, shelves)
+    shelve(library, shelves)
+    assert ask(library, shelves, "red apple") == ["red appl pie", "deep blue sea"]
+
+
+def test_an_older_snapshot_meets_a_newer_shelf(library, shelves):
+    """§13: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
+    library.add("red apple pie")
+    shelve(library, shelves)
+
+    def older(unit):
+        unit.index.extents(Scope("default", (ADA,)))
+        library.add("red apple tart")
+        assert len(ask(library, shelves, "red apple")) == 2
+        shelf = shelves.find(unit, "default", ADA)
+        keys = [
+            one.key
+            for one in shelf.read(read_question(unit.index, Scope("default", (ADA,)), "apple"), None).best(
+                None, None, 9
+            )
+        ]
+        return len(unit.index.shelved("default", ADA, keys=keys, limit=9))
+
+    assert library.read(older) == 1
+    assert len(ask(library, shelves, "red apple")) == 2
+
+
+def test_threads_share_a_shelf(library, shelves):
+    """§13: every thread ranks whole rows, whatever the others add and remove meanwhile."""
+    entries = library.add_all([f"red apple {number}" for number in range(60)], conversation="c1")
+    library.embed(EMBEDDER)
+    shelve(library, shelves)
+    wrong: list[object] = []
+
+    def look() -> None:
+        for _ in range(30):
+            found = ask(library, shelves, "red apple", lane=Lane.EPISODIC)
+            if not 30 <= len(found) <= 90 or any("appl" not in text for text in found):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number, entry in enumerate(entries[:30]):
+        library.delete(entry)
+        library.add(f"green apple {number}", conversation="c1", position=number)
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_worn_shelf_is_built_anew(library, shelves, monkeypatch):
+    """§13: rows that are dead or came late do not pile up."""
+    monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
+    entries = library.add_all([f"red apple {number}" for number in range(12)])
+    shelve(library, shelves)
+    for entry in entries[:6]:
+        library.delete(entry)
+    assert find(library, shelves)
+    [worn] = shelves._held.values()
+    assert build(library, shelves)
+    [fresh] = shelves._held.values()
+    assert (worn.edition.count, fresh.edition.count) == (12, 6)
+
+
+def test_without_an_embedder_words_decide(library):
+    """L6: a shelf needs no vectors."""
+    shelves = Shelves(None, MEGABYTE)
+    library.add_all(["red apple pie", "blue sea"])
+    shelve(library, shelves)
+    assert ask(library, shelves, "blue sea")[0] == "blue sea"
+
+
+class TestCosines:
+    """For questions that come before the shelf."""
+
+    def compare(self, library, shelves: Shelves, text: str, space: str = ADA):
+        return library.read(lambda unit: shelves.cosines(unit, "default", space, EMBEDDER.embed([text])[0]))
+
+    def test_the_nearest_come_first(self, library, shelves):
+        """L6: exact cosines over a space."""
+        library.add_all(["blue sea", "red apple pie", "red car"])
+        library.embed(EMBEDDER)
+        found = self.compare(library, shelves, "red apple")
+        assert found.nearest_keys(2) == [2, 3]
+        assert sorted(found.of([1, 2, 3, 9])) == [1, 2, 3]
+
+    def test_what_was_committed_is_compared_by_the_next(self, library, shelves):
+        """M2: the difference is applied inside the reader's own snapshot, and what went is blank."""
+        pie = library.add("red apple pie")
+        library.embed(EMBEDDER)
+        self.compare(library, shelves, "red apple")
+        [matrix] = shelves._held.values()
+        _, before = matrix._held
+        library.add("red car")
+        library.embed(EMBEDDER)
+        library.write(lambda unit: unit.operations.forget("default", ADA, Selector(memory=pie.id), at=500.0))
+        assert self.compare(library, shelves, "red apple").nearest_keys(9) == [2]
+        assert not before.any()
+
+    def test_many_entries_without_a_vector_make_it_incomplete(self, library, shelves):
+        """L1: an answer says that some are missing, but not because of the last message."""
+        library.add_all(["red apple pie", "blue sea"])
+        before = self.compare(library, shelves, "red apple").complete
+        library.embed(EMBEDDER)
+        library.add("red car")
+        assert (before, self.compare(library, shelves, "red apple").complete) == (False, True)
+
+    def test_a_large_space_is_wanted_on_a_shelf_at_once(self, library, shelves, monkeypatch):
+        """§13: reading thousands of vectors takes longer than a turn waits."""
+        monkeypatch.setattr(shelves_module, "COMPARED_ROWS_MAX", 2)
+        library.add_all(["red apple pie", "red apple tart", "blue sea"])
+        assert self.compare(library, shelves, "red apple") is None
+        assert build(library, shelves)
+        assert find(library, shelves)
+
+    def test_spaces_without_vectors_count_too(self, library):
+        """§13: however many spaces wait for their vectors, memory is bounded."""
+        shelves = Shelves(EMBEDDER.identity, 8_000)
+        for number in range(20):
+            library.add("red apple pie", space=f"user:u{number}")
+            self.compare(library, shelves, "red apple", f"user:u{number}")
+            assert 0 < shelves.size_bytes <= 8_000
