@@ -15,7 +15,8 @@ from afterturn.recall.asked import Asked, Weights
 from afterturn.recall.shelf import Shelf
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
-ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {})})
+WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75)
+ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
 
 
 @st.composite

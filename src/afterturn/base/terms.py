@@ -49,6 +49,11 @@ _ACKNOWLEDGEMENTS = frozenset(
     sure right alright got hi hello hey bye goodbye lol haha hmm ah oh wow please welcome np well done
     """.split()
 )
+# Said together: what is asked about a night, or a meeting, is no acknowledgement.
+_PLEASANTRY = re.compile(
+    r"\b(?:good (?:morning|afternoon|evening|night|day|luck|point)|nice (?:to meet|meeting) you|take care|no worries"
+    r"|happy birthday|see you (?:later|soon|tomorrow)|have a (?:good|great|nice) (?:day|evening|night|one|weekend))\b"
+)
 _ACKNOWLEDGEMENT_WORDS_MAX = 6
 _ACKNOWLEDGEMENT_CHARS_MAX = 200
 
@@ -82,8 +87,10 @@ def is_acknowledgement(text: str) -> bool:
     found = words(text[:_ACKNOWLEDGEMENT_CHARS_MAX])
     if len(found) > _ACKNOWLEDGEMENT_WORDS_MAX or len(text) > _ACKNOWLEDGEMENT_CHARS_MAX:
         return False
-    return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in found) and any(
-        word in _ACKNOWLEDGEMENTS for word in found
+    plain, pleasantries = _PLEASANTRY.subn(" ", " ".join(found))
+    rest = plain.split()
+    return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in rest) and (
+        pleasantries > 0 or any(word in _ACKNOWLEDGEMENTS for word in rest)
     )
 
 

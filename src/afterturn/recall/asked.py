@@ -9,31 +9,36 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from afterturn.base.ports import Index
-from afterturn.base.terms import terms, words
+from afterturn.base.terms import is_acknowledgement, terms, words
 from afterturn.base.types import Scope
-from afterturn.recall.light import LIGHT_TERMS
-from afterturn.recall.ranking import LIGHT
+from afterturn.recall.light import LIGHT_TERMS, asks_about_oneself
+from afterturn.recall.ranking import LIGHT, worth
 
 # A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
 QUERY_TERMS_MAX = 48
 WEIGHED_TERMS_MAX = 256
 SPEAKERS_MAX = 64
-# In a space of three memories every word looks rare or everywhere; as many unseen ones make the weights moderate.
-_UNSEEN_DOCUMENTS = 10
+# In a space of three memories every word looks common; with as many unseen ones, what is rare elsewhere is here too.
+_UNSEEN_DOCUMENTS = 100
 _NAME_CHARS_MIN = 2
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each of the question's terms weighs in one space, and in how many of its entries it occurs."""
+    """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
+
+    `total` is of all of them, `telling` without the light words.
+    """
 
     by_term: Mapping[str, float]
     documents: Mapping[str, int]
+    total: float
+    telling: float
 
     @property
-    def total(self) -> float:
-        return sum(self.by_term.values())
+    def worth(self) -> float:
+        return worth(self.total, self.telling)
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,10 @@ def read_question(index: Index, scope: Scope, text: str) -> Asked:
     """Reads the speakers and frequencies of all spaces once, for all lanes."""
     names = named_in(text, index.speakers(scope, limit=SPEAKERS_MAX))
     named = frozenset(terms(" ".join(names)))
-    distinct = tuple(term for term in dict.fromkeys(terms(text)) if term not in named)[:WEIGHED_TERMS_MAX]
+    said = dict.fromkeys(terms(text))
+    distinct = tuple(term for term in said if term not in named)[:WEIGHED_TERMS_MAX]
     # A question of nothing but a name asks for who is mentioned.
-    asked = distinct or tuple(named)
+    asked = distinct or tuple(said)
     frequencies = index.frequencies(scope, asked) if asked else {}
     chosen = telling_terms(asked, frequencies.values())
     spaces = {
@@ -98,14 +104,21 @@ def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> 
 
 
 def weigh(chosen: Sequence[str], frequencies: Mapping[str, int], documents: int) -> Weights:
-    return Weights({term: _weight(term, frequencies.get(term, 0), documents) for term in chosen}, frequencies)
+    """Where all words are light, none is."""
+    light = frozenset() if LIGHT_TERMS.issuperset(chosen) else LIGHT_TERMS
+    rarities = {term: _rarity(frequencies.get(term, 0), documents) for term in chosen}
+    weights = {term: rarity * (LIGHT if term in light else 1.0) for term, rarity in rarities.items()}
+    telling = sum(weight for term, weight in weights.items() if term not in light)
+    return Weights(weights, frequencies, sum(weights.values()), telling)
 
 
-def is_light(asked: Iterable[str]) -> bool:
-    """Whether nothing is said that could be remembered by: "that sounds right", "will do"."""
-    return all(term in LIGHT_TERMS for term in asked)
+def is_askable(text: str) -> bool:
+    """Not stop words, acknowledgements and remarks of light words alone: they find what sounds like them (L5)."""
+    if is_acknowledgement(text):
+        return False
+    asked = terms(text)
+    return bool(asked) and (not LIGHT_TERMS.issuperset(asked) or asks_about_oneself(text))
 
 
-def _weight(term: str, frequency: int, documents: int) -> float:
-    rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
-    return rarity * (LIGHT if term in LIGHT_TERMS else 1.0)
+def _rarity(frequency: int, documents: int) -> float:
+    return math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))

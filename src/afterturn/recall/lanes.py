@@ -5,20 +5,21 @@ A space that is in memory is ranked there as a whole; of any other one, the stor
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Index, Unit
-from afterturn.base.terms import is_acknowledgement, terms
+from afterturn.base.terms import terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.asked import Asked, is_light, read_question, telling_terms, weigh
+from afterturn.recall.asked import Asked, is_askable, read_question, telling_terms, weigh
 from afterturn.recall.lexical import Weighed, Weigher
-from afterturn.recall.ranking import FOLLOWS, in_order, without_repeats
+from afterturn.recall.ranking import FOLLOWS, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, SpaceReading, StoreSearch, search_memory
 from afterturn.recall.threads import Threads
 
@@ -119,21 +120,17 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     then = replace(request, now=at)
     missing = [VECTORS]
     known: dict[Lane, list[Match]] = {}
+    keys = itertools.count(0, -1)
     for lane in request.searched_lanes:
-        found = _attempt(lane.value, request, partial(_known_at, unit, then.lane_query(lane), at))
+        found = _attempt(lane.value, request, partial(_known_at, unit, then.lane_query(lane), at, keys))
         if found is None:
             missing.append(lane.value)
         known[lane] = found or []
     matches = [match for lane in known for match in known[lane]]
-    weigher = Weigher(_asked_then(terms(request.text), matches), {}, {})
+    weigher = Weigher(_asked_then(terms(request.text), matches), _newer_then(matches), {})
     threads = Threads(matches)
     hits = [_hit(item, lane) for lane in known for item in weigher.weigh_all(known[lane], threads, unit.check)]
-    return _recollection(request, [hit for hit in hits if hit.terms], missing)
-
-
-def is_askable(text: str) -> bool:
-    """Not stop words, acknowledgements and light words alone: they would only find what sounds like them (L5)."""
-    return not is_acknowledgement(text) and not is_light(terms(text))
+    return _recollection(request, [hit for hit in hits if hit.lexical], missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +159,9 @@ def _parts(unit: Unit, request: RecallRequest, asked: Asked, vectors: VectorSear
     for space in asked.spaces if vectors is not None else ():
         assert vectors is not None
         shelf = _attempt(VECTORS, request, partial(vectors.find, unit, tenant, space))
-        if shelf is not None:
-            readings[space] = shelf.read(asked, query_vector)
+        reading = shelf and _attempt(VECTORS, request, partial(shelf.read, asked, query_vector))
+        if shelf is not None and reading is not None:
+            readings[space] = reading
             complete = complete and shelf.complete
         elif query_vector is not None:
             cosines = _attempt(VECTORS, request, partial(vectors.cosines, unit, tenant, space, query_vector))
@@ -211,12 +209,21 @@ def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:
     return [hit for hit in hits if hit.score >= score_min * FOLLOWS]
 
 
-def _known_at(unit: Unit, query: LaneQuery, at: float) -> list[Match]:
+def _known_at(unit: Unit, query: LaneQuery, at: float, keys: Iterator[int]) -> list[Match]:
     matches = []
-    for key, entry in enumerate(unit.memories.known_at(query, at)):
+    for entry in unit.memories.known_at(query, at):
         unit.check()
-        matches.append(Match(key, entry, terms(entry.text)))
+        matches.append(Match(next(keys), entry, terms(entry.text)))
     return matches
+
+
+def _newer_then(matches: Iterable[Match]) -> dict[int, int]:
+    newer: dict[int, int] = {}
+    passed: Counter[str] = Counter()
+    for match in sorted(matches, key=lambda match: (match.entry.recorded_at, match.entry.id), reverse=True):
+        newer[match.key] = min(RECENT, passed[match.entry.space])
+        passed[match.entry.space] += 1
+    return newer
 
 
 def _asked_then(wanted: tuple[str, ...], matches: Sequence[Match]) -> Asked:

@@ -71,7 +71,7 @@ class Weigher:
         share = self._share(match, counts, threads, weights) if weights else 0.0
         named = float(self.asked.names_speaker(match.entry.speaker))
         own = float(is_own(match.entry.kind, match.entry.origin))
-        known = evidence(share, weights.total if weights else 0.0, self._likeness(match, threads))
+        known = evidence(share, weights.worth if weights else 0.0, self._likeness(match, threads))
         weight = score(known, standing(named, own, float(self.newer.get(match.key, RECENT))))
         return Weighed(match, weight, share, self.cosines.get(match.key), found)
 

@@ -27,20 +27,21 @@ FOLLOWS = 0.8
 """What comes beside a good answer may be weaker: of the floor, so much."""
 RECENT = 1000
 """Only so many of a space's newest entries are told apart by their recency."""
-SIMILARITY_ASSUMED = 0.2
+SIMILARITY_ASSUMED = 0.3
 """Of an entry, or of all, without a vector: what an ordinary match has."""
 # A message of so many terms says half as much of its neighbours as a very short one.
 _SHORT_TERMS = 30
 # A term in an entry of no length is half saturated at a seventh of an occurrence, at a hundred terms at nearly one.
 _LENGTH_FREE = 20
 _LENGTH_PIVOT = 140
-_SHARE_WORTH = 1.0
+_SHARE_WORTH = 1.3
+_TELLING_HALF = 8
 _WEIGHT_WORTH = 0.05
 _NEIGHBOUR_LIKENESS = 0.3
 _GROUND = 0.3
 _NAMED, _OWN, _RECENT = 0.24, 0.28, 0.4
 _RECENT_HALF = 200
-_EVEN = 1.5
+_EVEN = 1.55
 
 
 def said_shortly(length: N) -> N:
@@ -61,10 +62,16 @@ def in_context(own: N, before: N, after: N) -> N:
     return likeness
 
 
-def evidence(share: N, weight_total: float, likeness: N) -> N:
-    """`share` is how much of the query's weight an entry reaches. The same share of a longer query is worth more."""
-    speaks_for_it: N = (_SHARE_WORTH + _WEIGHT_WORTH * weight_total) * share + likeness
-    return speaks_for_it
+def worth(total: float, telling: float) -> float:
+    """What the whole of a query's words is worth beside its meaning: the more, the more it says. `telling` is the
+    weight of what is not light."""
+    return _SHARE_WORTH * telling / (telling + _TELLING_HALF) + _WEIGHT_WORTH * total
+
+
+def evidence(share: N, worth: float, likeness: N) -> N:
+    """`share` is how much of the query's weight an entry reaches."""
+    found: N = worth * share + likeness
+    return found
 
 
 def standing(named: N, own: N, newer: N) -> N:
