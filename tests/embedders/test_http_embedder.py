@@ -5,11 +5,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from embedding_server import Answer, Answering, EmbeddingServer, embeddings, in_turn, refusal, unit, vector
+from embedding_server import (
+    Answer,
+    Answering,
+    EmbeddingServer,
+    embeddings,
+    in_turn,
+    make_certificate,
+    refusal,
+    unit,
+    vector,
+)
 
 from afterturn.base.errors import ConfigError, EmbedderUnavailable
 from afterturn.base.ports import Embedder
@@ -19,6 +31,7 @@ from afterturn.embedders.http import HttpEmbedder
 Serve = Callable[..., EmbeddingServer]
 KEY = "sk-very-secret-0123456789"
 WITHIN = 20.0
+MADE: list[HttpEmbedder] = []
 
 
 @pytest.fixture
@@ -31,13 +44,25 @@ def serve() -> Iterator[Serve]:
         yield start
 
 
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    yield
+    while MADE:
+        MADE.pop().close()
+
+
+def made(url: str, model: str, **settings: Any) -> HttpEmbedder:
+    MADE.append(HttpEmbedder(url, model, **settings))
+    return MADE[-1]
+
+
 def answered(*rows: Any) -> Answer:
     return Answer({"data": [{"index": at, "embedding": row} for at, row in enumerate(rows)]})
 
 
 def warmed(server: EmbeddingServer, **settings: Any) -> HttpEmbedder:
     """As memory begins: one short text, from which it learns what the server gives."""
-    embedder = HttpEmbedder(server.url, "small", **settings)
+    embedder = made(server.url, "small", **settings)
     embedder.embed(["warm"])
     server.received.clear()
     server.reached.clear()
@@ -47,7 +72,7 @@ def warmed(server: EmbeddingServer, **settings: Any) -> HttpEmbedder:
 def test_vectors_come_back_with_unit_length_in_the_order_of_the_texts(serve: Serve):
     """M3: whatever order and length the server gives them."""
     server = serve()
-    embedder: Embedder = HttpEmbedder(server.url, "small", key=KEY)
+    embedder: Embedder = made(server.url, "small", key=KEY)
     found = embedder.embed(["tea", "a cat", "the train"])
     assert np.allclose(found, [unit("tea"), unit("a cat"), unit("the train")], atol=1e-6)
     (request,) = server.received
@@ -58,7 +83,7 @@ def test_vectors_come_back_with_unit_length_in_the_order_of_the_texts(serve: Ser
 def test_the_identity_names_model_and_server_and_is_known_by_the_first_answer(serve: Serve):
     """M3: what two servers call by one name may be two models."""
     server = serve()
-    embedder = HttpEmbedder(server.url, "small")
+    embedder = made(server.url, "small")
     with pytest.raises(EmbedderUnavailable, match="has not answered yet"):
         _ = embedder.identity
     embedder.embed([""])
@@ -68,7 +93,7 @@ def test_the_identity_names_model_and_server_and_is_known_by_the_first_answer(se
 
 def test_shorter_vectors_are_asked_for(serve: Serve):
     server = serve()
-    embedder = HttpEmbedder(server.url, "small", dimensions=3)
+    embedder = made(server.url, "small", dimensions=3)
     assert (embedder.embed(["tea"]).shape, embedder.identity.dimensions) == ((1, 3), 3)
     assert server.received[0].body["dimensions"] == 3
 
@@ -77,13 +102,13 @@ def test_a_server_that_gives_another_length_than_asked_for_is_refused(serve: Ser
     """M3: a wrong dimension is a clear error."""
     server = serve(lambda request: answered([1.0, 2.0]))
     with pytest.raises(EmbedderUnavailable, match=r"answers with 2 numbers .* embedder_dimensions is 3.*set it to 2"):
-        HttpEmbedder(server.url, "small", dimensions=3).embed(["tea"])
+        made(server.url, "small", dimensions=3).embed(["tea"])
 
 
 def test_a_model_that_changes_behind_its_name_is_noticed_by_its_length(serve: Serve):
     """M3: two spaces of vectors never mix."""
     server = serve(in_turn(embeddings, lambda request: embeddings(request, 5)))
-    embedder = HttpEmbedder(server.url, "small")
+    embedder = made(server.url, "small")
     embedder.embed(["tea"])
     with pytest.raises(EmbedderUnavailable, match=r"5 numbers a text, 8 before.*Open memory again"):
         embedder.embed(["tea"])
@@ -124,7 +149,7 @@ def test_a_server_that_knows_no_base64_is_asked_without_from_then_on(serve: Serv
     server = serve(
         lambda request: refusal(status, "unknown field") if "encoding_format" in request else embeddings(request)
     )
-    embedder = HttpEmbedder(server.url, "small")
+    embedder = made(server.url, "small")
     found = [embedder.embed([text])[0] for text in ("tea", "cat")]
     assert np.allclose(found, [unit("tea"), unit("cat")], atol=1e-6)
     assert ["encoding_format" in request.body for request in server.received] == [True, False, False]
@@ -133,7 +158,7 @@ def test_a_server_that_knows_no_base64_is_asked_without_from_then_on(serve: Serv
 def test_an_answer_without_places_is_taken_in_its_order(serve: Serve):
     rows = [vector("tea").tolist(), vector("cat").tolist()]
     server = serve(lambda request: Answer({"data": [{"embedding": row} for row in rows]}))
-    found = HttpEmbedder(server.url, "small").embed(["tea", "cat"])
+    found = made(server.url, "small").embed(["tea", "cat"])
     assert np.allclose(found, [unit("tea"), unit("cat")], atol=1e-6)
 
 
@@ -159,32 +184,32 @@ def test_an_answer_that_is_none_is_refused(serve: Serve, body: Any, complaint: s
     """M3: nothing is stored that is no vector of this model."""
     server = serve(lambda request: Answer(body))
     with pytest.raises(EmbedderUnavailable, match=rf"{complaint}.*Check embedder_url and embedder_model"):
-        HttpEmbedder(server.url, "small").embed(["tea"])
+        made(server.url, "small").embed(["tea"])
 
 
 def test_vectors_of_different_lengths_in_one_answer_are_refused(serve: Serve):
     server = serve(lambda request: answered([1.0, 2.0], [1.0]))
     with pytest.raises(EmbedderUnavailable, match=r"different sizes: \[1, 2\]"):
-        HttpEmbedder(server.url, "small").embed(["tea", "cat"])
+        made(server.url, "small").embed(["tea", "cat"])
 
 
 def test_a_reply_without_end_is_not_read_to_its_end(serve: Serve):
     server = serve(lambda request: Answer(b" " * (5 << 20)))
     with pytest.raises(EmbedderUnavailable, match="more than 4194304 bytes"):
-        HttpEmbedder(server.url, "small").embed(["tea"])
+        made(server.url, "small").embed(["tea"])
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_in_trouble_is_asked_again(serve: Serve, status: int):
     server = serve(in_turn(refusal(status, "later", retry_after="0"), embeddings))
-    assert np.allclose(HttpEmbedder(server.url, "small").embed(["tea"]), [unit("tea")], atol=1e-6)
+    assert np.allclose(made(server.url, "small").embed(["tea"]), [unit("tea")], atol=1e-6)
     assert len(server.received) == 2
 
 
 def test_a_server_that_stays_in_trouble_is_given_up(serve: Serve):
     server = serve(lambda request: refusal(503, "no room", retry_after="0"))
     with pytest.raises(EmbedderUnavailable, match=r"status 503: 'no room'.*recall goes by words"):
-        HttpEmbedder(server.url, "small", retries=2).embed(["tea"])
+        made(server.url, "small", retries=2).embed(["tea"])
     assert len(server.received) == 3
 
 
@@ -197,7 +222,7 @@ def test_a_refusal_is_final_and_says_what_to_do(serve: Serve, status: int, remed
     elsewhere = serve()
     server = serve(lambda request: refusal(status, "not like this", location=f"{elsewhere.url}/embeddings"))
     with pytest.raises(EmbedderUnavailable, match=remedy):
-        HttpEmbedder(server.url, "small", key=KEY).embed(["tea"])
+        made(server.url, "small", key=KEY).embed(["tea"])
     assert (len(server.received), elsewhere.received) == (1, [])
 
 
@@ -213,7 +238,7 @@ def test_nobody_listening_is_said(serve: Serve):
     with EmbeddingServer() as server:
         url = server.url
     with pytest.raises(EmbedderUnavailable, match=r"can not be reached.*check embedder_url"):
-        HttpEmbedder(url, "small", retries=0).embed(["tea"])
+        made(url, "small", retries=0).embed(["tea"])
 
 
 def test_one_text_that_is_too_long_does_not_keep_out_the_others(serve: Serve):
@@ -262,8 +287,72 @@ def test_neither_texts_nor_the_key_are_in_an_error(serve: Serve, caplog: pytest.
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host/v1", "http://", "http://me:secret@host/v1"])
 def test_an_address_that_is_none_names_the_setting(url: str):
     with pytest.raises(ConfigError, match="embedder_url") as caught:
-        HttpEmbedder(url, "small")
+        made(url, "small")
     assert "secret" not in str(caught.value)
+
+
+def test_a_connection_by_https_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A question does not pay for the keys to be agreed upon anew; a server that hung up is connected to again."""
+    certificate = make_certificate(tmp_path / "server.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    hanging_up = threading.Event()
+    with EmbeddingServer(
+        lambda request: replace(embeddings(request), hangs_up=hanging_up.is_set()), certificate=certificate
+    ) as server:
+        embedder = warmed(server)
+        found = [embedder.embed([text])[0] for text in ("tea", "cat")]
+        one = server.connections
+        hanging_up.set()
+        found += [embedder.embed([text])[0] for text in ("train", "rain")]
+        embedder.close()
+    assert np.allclose(found, [unit(text) for text in ("tea", "cat", "train", "rain")], atol=1e-6)
+    assert (one, server.connections) == (1, 2)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path):
+    with (
+        EmbeddingServer(certificate=make_certificate(tmp_path / "server.pem")) as server,
+        pytest.raises(EmbedderUnavailable, match=r"can not be reached.*certificate"),
+    ):
+        made(server.url, "small", retries=0).embed(["tea"])
+    assert server.received == []
+
+
+def test_a_connection_in_the_open_is_made_anew_for_each_question(serve: Serve):
+    """To a server that sends head and body apart, one that is kept would wait 40 ms each time."""
+    server = serve()
+    embedder = warmed(server)
+    for number in range(3):
+        embedder.embed([f"question {number}"])
+    assert server.connections == 4
+
+
+def test_threads_may_share_it(serve: Serve):
+    """M3: each gets its own answer, though the requests are under way at the same time."""
+    server = serve()
+    embedder = warmed(server)
+    together = threading.Barrier(6)
+    found: dict[int, bool] = {}
+
+    def ask(number: int) -> None:
+        together.wait(WITHIN)
+        texts = [f"{number} and {other}" for other in range(40)]
+        found[number] = np.allclose(embedder.embed(texts), [unit(text) for text in texts], atol=1e-6)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WITHIN)
+    assert found == dict.fromkeys(range(6), True)
+
+
+def test_closing_ends_its_thread(serve: Serve):
+    embedder = HttpEmbedder(serve().url, "small")
+    embedder.embed(["tea"])
+    embedder.close()
+    embedder.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "afterturn-http"] == []
 
 
 def test_closing_ends_a_call_that_is_under_way(serve: Serve):

@@ -6,12 +6,14 @@ import asyncio
 import functools
 import json
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from afterturn.base.asking import Asker
-from afterturn.base.errors import EmbedderUnavailable, ModelError, ModelRefused
+from afterturn.base.errors import EmbedderUnavailable, ForkedProcess, MemoryClosed, ModelError, ModelRefused
+from afterturn.base.loop import PrivateLoop
 from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.vector_replies import EMBEDDINGS, read_vectors
 
@@ -32,6 +34,7 @@ _TEXT_CHARS_MAX = 8192
 _SHORTER_CHARS = (2048, 512)
 # How servers answer that find a request too large, or do not know a field of it.
 _REFUSED = (400, 413, 422)
+_END_WITHIN = 2.0
 _PROBE = "warm"
 _ADVICE = "`afterturn doctor` asks it again and shows what it says."
 
@@ -41,8 +44,8 @@ class HttpEmbedder:
 
     Its identity has the server's address in it: what another server calls by the same name may be another model, and a
     model that changes behind its name and address can not be told from itself. How long its vectors are is learned
-    from the first answer. ConfigError for a `url` or `key` that can not be used. Safe to share between threads, but
-    not to be called on a thread with a running event loop.
+    from the first answer. ConfigError for a `url` or `key` that can not be used. Safe to share between threads. Its
+    connections are kept, on a thread of its own that starts with the first call and ends with `close`.
     """
 
     # As a port asks: a request costs its way, however little is in it.
@@ -58,13 +61,14 @@ class HttpEmbedder:
         timeout: float = 30.0,
         retries: int = 2,
     ) -> None:
-        self._asker = Asker(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries)
+        self._asker = Asker(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries, keeps=True)
         self._model = model
         self._wanted = dimensions
         self._dimensions: int | None = None
         self._takes_base64 = True
+        self._lock = threading.Lock()
+        self._loop: PrivateLoop | None = None
         self._closed = False
-        self._calls: set[tuple[asyncio.AbstractEventLoop, asyncio.Task[Rows]]] = set()
 
     def __repr__(self) -> str:
         return f"HttpEmbedder({self._asker.endpoint.shown!r}, {self._model!r})"
@@ -79,37 +83,39 @@ class HttpEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Rows:
         try:
-            return asyncio.run(self._called(texts))
+            return self._running().wait(self._embedded(texts))
         except ModelError as error:
             if self._dimensions is None or list(texts) == [_PROBE]:
                 raise EmbedderUnavailable(f"{error} Until then recall goes by words alone.") from error
             # What a server says may quote what it was sent, which is somebody's memory.
             raise EmbedderUnavailable(f"{self!r} gave no vectors: {error.reason}. {_ADVICE}") from None
-        except asyncio.CancelledError:
-            raise EmbedderUnavailable(f"{self!r} is closed. Open memory again.") from None
+        except (MemoryClosed, ForkedProcess) as error:
+            raise EmbedderUnavailable(f"{self!r} is closed. Open memory again.") from error
 
     def close(self) -> None:
         """Ends the calls that are under way, from whatever thread this is. None can begin afterwards."""
-        self._closed = True
-        for loop, task in list(self._calls):
-            try:
-                loop.call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                # It ended meanwhile.
-                continue
+        with self._lock:
+            self._closed = True
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.end(self._end)
+            loop.wait_ended(within=_END_WITHIN)
 
-    async def _called(self, texts: Sequence[str]) -> Rows:
-        task = asyncio.current_task()
-        assert task is not None
-        call = (asyncio.get_running_loop(), task)
-        self._calls.add(call)
-        try:
-            # After it is listed: whoever closes before is seen here, and whoever closes later sees the call.
+    def _running(self) -> PrivateLoop:
+        with self._lock:
             if self._closed:
-                raise asyncio.CancelledError
-            return await self._embedded(texts)
-        finally:
-            self._calls.discard(call)
+                raise MemoryClosed("It is closed.")
+            if self._loop is None:
+                self._loop = PrivateLoop("afterturn-http")
+                self._loop.start()
+            return self._loop
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._asker.aclose()
 
     async def _embedded(self, texts: Sequence[str]) -> Rows:
         import numpy as np
