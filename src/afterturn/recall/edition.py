@@ -178,20 +178,18 @@ class Edition:
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
         return sum(array.nbytes for array in arrays) + self.facts.size_bytes + self.postings.size_bytes + vectors_bytes
 
-    def with_context(self, reached: NDArray[np.float32]) -> NDArray[np.float32]:
-        """For every row, what it reaches and about what those around it add to that."""
-        said = reached * said_shortly(self.facts.lengths[: self.count])
-        rows = np.arange(self.count)
+    def add_context(self, reached: NDArray[np.float32]) -> None:
+        """Adds, to what every row reaches, about what those around it do."""
+        rows = (reached != 0).nonzero()[0]
+        said = reached[rows] * said_shortly(self.facts.lengths[rows]) * np.float32(_FIRST_OCCURRENCE)
         for towards in (self.before, self.after):
-            is_there = towards != rows
-            further = said.take(towards, mode="wrap")
-            further *= is_there
-            further *= np.float32(CONTEXT[1] * _FIRST_OCCURRENCE)
-            further += said * np.float32(CONTEXT[0] * _FIRST_OCCURRENCE)
-            beside = further.take(towards, mode="wrap")
-            beside *= is_there
-            reached = reached + beside
-        return reached
+            there = rows
+            for factor in CONTEXT:
+                further = towards[there]
+                # At the end of a conversation a row is beside itself.
+                said = said * (further != there)
+                np.add.at(reached, further, said * np.float32(factor))
+                there = further
 
     @property
     def alive_count(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 _GROWTH = 3
 # Beyond this many postings making one of two would be felt by the recall that waits for it; a rebuild does it.
 _MERGED_MAX = 200_000
+
+
+Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
+"""Rows, and how often each holds a term."""
 
 
 def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
@@ -33,12 +38,16 @@ class Part:
     def size_bytes(self) -> int:
         return self.terms.nbytes + self.starts.nbytes + self.rows.nbytes + self.counts.nbytes
 
-    def find(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]] | None:
-        at = int(self.terms.searchsorted(term))
-        if at == self.terms.size or self.terms[at] != term:
-            return None
-        start, end = self.starts[at], self.starts[at + 1]
-        return self.rows[start:end], self.counts[start:end]
+    def find(self, terms: NDArray[np.int64]) -> list[Places | None]:
+        if not self.terms.size:
+            return [None] * terms.size
+        at = self.terms.searchsorted(terms)
+        is_there = self.terms.take(at, mode="clip") == terms
+        starts, ends = self.starts.take(at, mode="clip").tolist(), self.starts.take(at + 1, mode="clip").tolist()
+        return [
+            (self.rows[start:end], self.counts[start:end]) if found else None
+            for found, start, end in zip(is_there.tolist(), starts, ends, strict=True)
+        ]
 
 
 def make_part(terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Part:
@@ -60,10 +69,11 @@ class Postings:
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in self._parts)
 
-    def find(self, term: str) -> list[tuple[NDArray[np.int32], NDArray[np.uint16]]]:
-        """(rows, counts) wherever the term is; rows are in ascending order and none is there twice."""
-        number = hash(term)
-        return [found for part in self._parts if (found := part.find(number)) is not None]
+    def find(self, terms: Sequence[str]) -> list[list[Places]]:
+        """For each term wherever it is; rows are in ascending order and none is there twice."""
+        numbers = hashed([terms])
+        found = [part.find(numbers) for part in self._parts]
+        return [[places for places in of_term if places is not None] for of_term in zip(*found, strict=True)]
 
     def with_part(self, added: Part) -> Postings:
         """`added` holds rows that come after all others."""
