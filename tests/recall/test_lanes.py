@@ -1,141 +1,171 @@
-"""A whole recall on a real store."""
+"""A whole recall on a real store: lanes, the floor, and what is missing."""
 
 import logging
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asking import (
+    BYTES_MAX,
+    SCORE_MIN,
+    STATIC,
+    by_words,
+    embedded,
+    from_shelf,
+    query_vector,
+    request,
+    shelved,
+    texts,
+    with_vectors,
+)
 
-from afterturn.base.config import Config
 from afterturn.base.errors import DeadlineExceeded, StoreError
 from afterturn.base.types import Lane, Scope
-from afterturn.embedders.static import StaticEmbedder
-from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.recall.vectors import VectorIndex
-
-ADA = Scope("default", ("user:ada",))
-STATIC = StaticEmbedder()
-SCORE_MIN = Config().recall_score_min
-
-
-def request(text: str, **fields) -> RecallRequest:
-    return RecallRequest(text=text, **{"scope": ADA, "now": 1000.0, "limit": 8, "score_min": SCORE_MIN, **fields})
-
-
-def by_words(library, text: str, **fields):
-    return library.read(lambda unit: recall(unit, request(text, **fields)))
-
-
-def hybrid(library, text: str, **fields):
-    library.embed(STATIC)
-    asked = request(text, query_vector=STATIC.embed([text])[0], **fields)
-    index = VectorIndex(STATIC.identity, 1 << 22)
-    return library.read(lambda unit: recall(unit, asked, index))
-
-
-def texts(found) -> list[str]:
-    return [hit.entry.text for hit in found.hits]
-
+from afterturn.recall.lanes import recall, recall_as_of, worth_telling
+from afterturn.recall.ranking import FOLLOWS
+from afterturn.recall.shelves import Shelves
+from afterturn.testing.entries import hit
 
 FACTS = ["My cat is called Miso", "I am allergic to peanuts", "The deploy script lives in tools/ship", "I prefer tea"]
+WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
 
 
-@pytest.mark.parametrize("ask", [by_words, hybrid])
+@WAYS
 def test_a_question_finds_its_answer(library, ask):
-    """L6: with vectors and without."""
+    """L6: by words, with vectors, and in memory."""
     library.add_all(FACTS)
     assert texts(ask(library, "what's my cat called?")) == ["My cat is called Miso"]
 
 
-@pytest.mark.parametrize("ask", [by_words, hybrid])
-@pytest.mark.parametrize(
-    "small_talk", ["How is the weather today?", "Tell me a joke, please", "ok thanks", "What is 2+2?", "Good morning!"]
-)
-def test_small_talk_finds_nothing(library, ask, small_talk):
-    """L5: recalling nothing is a good answer."""
-    library.add_all(FACTS)
-    assert ask(library, small_talk).hits == ()
-
-
-def test_an_acknowledgement_matches_not_even_itself(library):
-    """L5: "ok" was said a hundred times and means nothing."""
-    library.add("ok", conversation="old")
-    assert by_words(library, "ok").hits == ()
-
-
-def test_meaning_finds_what_shares_no_word(library):
+@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
+def test_meaning_finds_what_shares_no_word(library, ask):
     """L6: vectors bring in what the words alone would miss."""
     library.add_all([*FACTS, "She is a lawyer"])
-    question = "Who works as an attorney?"
+    question, like = "Who might be an advocate?", STATIC.embed(["She is a lawyer"])[0]
     assert by_words(library, question).hits == ()
-    assert texts(hybrid(library, question)) == ["She is a lawyer"]
+    library.embed(STATIC)
+    index = shelved(library, request("").scope) if ask is from_shelf else Shelves(STATIC.identity, BYTES_MAX)
+    found = library.read(lambda unit: recall(unit, request(question, query_vector=like), index))
+    assert texts(found) == ["She is a lawyer"]
 
 
 def test_a_recall_without_vectors_says_so(library):
     """L1: degraded is not empty."""
     library.add_all(FACTS)
-    assert by_words(library, "my cat").missing == ("vectors",)
-    assert hybrid(library, "my cat").missing == ()
+    asked = [ask(library, "my cat").missing for ask in (by_words, with_vectors, from_shelf)]
+    assert asked == [("vectors",), (), ()]
 
 
-def test_a_recall_before_the_last_entry_has_its_vector_says_so(library):
-    """L1: what was just added can be found by its words alone, and the answer tells."""
-    library.add_all(FACTS)
+@pytest.mark.parametrize("is_shelved", [False, True])
+def test_a_recall_before_most_entries_have_their_vectors_says_so(library, is_shelved):
+    """L1: what has none can be found by its words alone, and the answer tells."""
+    library.add("The deploy script lives in tools/ship")
     library.embed(STATIC)
-    library.add("my cat sleeps all day")
-    asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
-    index = VectorIndex(STATIC.identity, 1 << 22)
+    library.add_all(["my cat sleeps all day", "my cat is called Miso"])
+    asked = request("my cat", query_vector=query_vector(library, "my cat", request("").scope))
+    index = shelved(library, asked.scope) if is_shelved else Shelves(STATIC.identity, BYTES_MAX)
     found = library.read(lambda unit: recall(unit, asked, index))
     assert (len(found.hits), found.missing) == (2, ("vectors",))
 
 
-def test_hits_tell_why_they_were_found(library):
+@pytest.mark.parametrize("is_shelved", [False, True])
+def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_shelved):
+    """L1: the newest few always wait for their vectors; that alone is no degraded answer."""
+    library.add_all(FACTS)
+    library.embed(STATIC)
+    asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
+    index = shelved(library, asked.scope) if is_shelved else Shelves(STATIC.identity, BYTES_MAX)
+    library.add("my cat sleeps all day")
+    found = library.read(lambda unit: recall(unit, asked, index))
+    assert sorted(texts(found)) == ["My cat is called Miso", "my cat sleeps all day"]
+    assert found.missing == ()
+
+
+@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
+def test_hits_tell_why_they_were_found(library, ask):
     """L6: words, likeness and the score that came of them."""
     library.add_all(FACTS)
-    [hit] = hybrid(library, "what's my cat called?").hits
-    assert hit.terms == ("cat", "call")
-    assert hit.similarity == pytest.approx(0.66, abs=0.02)
-    assert hit.score > hit.lexical > 0
+    [found] = ask(library, "what's my cat called?").hits
+    assert found.terms == ("cat", "call")
+    assert found.similarity == pytest.approx(0.66, abs=0.02)
+    assert 0 < found.lexical < 1
+    assert SCORE_MIN < found.score < 1
 
 
-def test_lanes_are_disjoint_and_named(library):
+@WAYS
+def test_lanes_are_disjoint_and_named(library, ask):
     """L1: statements, this conversation's records, other conversations' records."""
     library.add("miso is my cat")
     library.add("my cat miso is ill", conversation="now")
     library.add("miso the cat was bought in May", conversation="then")
-    found = by_words(library, "cat miso", conversation="now")
-    assert {hit.lane: hit.entry.text for hit in found.hits} == {
+    found = ask(library, "cat miso", conversation="now")
+    assert {one.lane: one.entry.text for one in found.hits} == {
         Lane.LONG_TERM: "miso is my cat",
         Lane.SHORT_TERM: "my cat miso is ill",
         Lane.EPISODIC: "miso the cat was bought in May",
     }
 
 
-def test_without_a_conversation_every_record_is_episodic(library):
+@WAYS
+def test_without_a_conversation_every_record_is_episodic(library, ask):
     """L1: a direct search is in no conversation."""
     library.add("my cat miso is ill", conversation="now")
-    assert [hit.lane for hit in by_words(library, "cat miso").hits] == [Lane.EPISODIC]
+    assert [one.lane for one in ask(library, "cat miso").hits] == [Lane.EPISODIC]
+
+
+@WAYS
+def test_only_the_lanes_that_were_asked_for_are_searched(library, ask):
+    """L1: a host that wants statements alone gets no record."""
+    library.add("miso is my cat")
+    library.add("my cat miso is ill", conversation="now")
+    assert texts(ask(library, "cat miso", lanes=(Lane.LONG_TERM,))) == ["miso is my cat"]
+
+
+@WAYS
+def test_every_space_of_the_scope_is_searched_and_no_other(library, ask):
+    """L2: whether it is in memory or not."""
+    library.add("my cat is called Miso")
+    library.add("our office cat is called Mochi", space="team:a")
+    library.add("his cat is called Tofu", space="user:bob")
+    found = ask(library, "what is the cat called?", scope=Scope("default", ("user:ada", "team:a", "user:nobody")))
+    assert sorted(texts(found)) == ["my cat is called Miso", "our office cat is called Mochi"]
+
+
+def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library):
+    """L2, L6: scores are of one scale, wherever they come from."""
+    both = Scope("default", ("user:ada", "team:a"))
+    library.add("my cat is called Miso")
+    library.add("our office cat is called Mochi", space="team:a")
+    asked = embedded(library, "what is the cat called?", scope=both)
+    part = shelved(library, Scope("default", ("team:a",)))
+    found = library.read(lambda unit: recall(unit, asked, part))
+    whole = from_shelf(library, "what is the cat called?", scope=both)
+    assert (texts(found), found.missing) == (texts(whole), ())
+    assert [one.score for one in found.hits] == pytest.approx([one.score for one in whole.hits], abs=1e-5)
+    assert {one.entry.space for one in found.hits} == {"user:ada", "team:a"}
 
 
 class BrokenIndex:
-    """The real index, one lane of which fails."""
+    """The real index, of which one lane fails, or one verb."""
 
-    def __init__(self, index, lane: Lane, error: Exception) -> None:
+    def __init__(self, index, broken: Lane | str, error: Exception) -> None:
         self._index = index
-        self._lane = lane
+        self._broken = broken
         self._error = error
 
     def __getattr__(self, name: str):
+        if name == self._broken:
+            raise self._error
         return getattr(self._index, name)
 
     def matches(self, query, wanted, **bounds):
-        if query.lane is self._lane:
+        if query.lane is self._broken:
             raise self._error
         return self._index.matches(query, wanted, **bounds)
 
 
-def broken_unit(unit, lane: Lane, error: Exception) -> Any:
-    return SimpleNamespace(index=BrokenIndex(unit.index, lane, error), check=unit.check)
+def broken_unit(unit, broken: Lane | str, error: Exception) -> Any:
+    return SimpleNamespace(index=BrokenIndex(unit.index, broken, error), check=unit.check)
 
 
 def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
@@ -147,6 +177,16 @@ def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
         found = library.read(lambda unit: recall(broken_unit(unit, Lane.EPISODIC, broken), request("cat miso")))
     assert texts(found) == ["miso is my cat"]
     assert found.missing == ("vectors", "episodic")
+    assert "the disk failed" in caplog.text
+
+
+def test_a_question_that_can_not_be_read_leaves_every_part_missing(library, caplog):
+    """L1: without the space's figures nothing can be weighed, and nothing is claimed."""
+    library.add("miso is my cat")
+    broken = StoreError("the disk failed")
+    asked = request("cat miso", conversation="now")
+    found = library.read(lambda unit: recall(broken_unit(unit, "extents", broken), asked))
+    assert (found.hits, found.missing) == ((), ("vectors", "short_term", "long_term", "episodic"))
     assert "the disk failed" in caplog.text
 
 
@@ -188,52 +228,75 @@ def test_reading_the_past_stops_when_its_caller_has_given_up(library):
         library.read(lambda unit: recall_as_of(Impatient(unit, 4), request("tea"), 900.0))
 
 
-def test_broken_vectors_leave_the_words(library, caplog):
-    """L1: vectors are a part like any other."""
+class Broken:
+    """Spaces in memory, of which one verb fails: finding a shelf, reading it, or comparing vectors by the way."""
 
-    class Broken:
-        def compare(self, unit, scope, query_vector):
+    complete = True
+
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+
+    def find(self, unit, tenant, space):
+        return self._fail("find") if self._verb != "cosines" else None
+
+    def cosines(self, unit, tenant, space, query_vector):
+        return self._fail("cosines") if self._verb == "cosines" else None
+
+    def read(self, asked, query_vector):
+        raise OSError("no memory left")
+
+    def _fail(self, verb):
+        if self._verb == verb:
             raise OSError("no memory left")
+        return self
 
+
+@pytest.mark.parametrize("verb", ["find", "read", "cosines"])
+def test_broken_vectors_leave_the_words(library, caplog, verb):
+    """L1: vectors are a part like any other."""
     library.add("miso is my cat")
     asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
-    found = library.read(lambda unit: recall(unit, asked, Broken()))
+    found = library.read(lambda unit: recall(unit, asked, Broken(verb)))
     assert (texts(found), found.missing) == (["miso is my cat"], ("vectors",))
     assert "no memory left" in caplog.text
 
 
-def test_three_turns_show_everything_once(library):
+@WAYS
+def test_three_turns_show_everything_once(library, ask):
     """L3: A B C, then D E F, then G H."""
     library.add_all([f"tea of kind {letter * 4}" for letter in "abcdefgh"])
     shown: list[str] = []
     sizes = []
     for _ in range(3):
-        found = hybrid(library, "which tea", limit=3, excluded_refs=frozenset(shown))
-        shown.extend(hit.entry.ref for hit in found.hits)
+        found = ask(library, "which tea", limit=3, excluded_refs=frozenset(shown))
+        shown.extend(one.entry.ref for one in found.hits)
         sizes.append(len(found.hits))
     assert (sizes, len(set(shown))) == ([3, 3, 2], 8)
 
 
-def test_messages_in_view_are_not_recalled(library):
+@WAYS
+def test_messages_in_view_are_not_recalled(library, ask):
     """L9: memory does not echo the conversation."""
-    seen = library.add("my cat miso is ill", conversation="now")
-    library.add("my cat miso is well again", conversation="now")
-    found = by_words(library, "cat miso", conversation="now", visible_hashes=frozenset([seen.content_hash]))
+    seen = library.add("my cat miso is ill", conversation="now", position=0)
+    library.add("my cat miso is well again", conversation="now", position=1)
+    found = ask(library, "cat miso", conversation="now", visible_hashes=frozenset([seen.content_hash]))
     assert texts(found) == ["my cat miso is well again"]
 
 
-def test_a_statement_stands_in_for_the_records_it_rests_on(library):
+@WAYS
+def test_a_statement_stands_in_for_the_records_it_rests_on(library, ask):
     """L10: a block states a fact once."""
     said = library.add("By the way, my cat is called Miso, did I tell you?", conversation="then")
     library.add("The cat is called Miso", sources=(said.id,))
-    assert texts(by_words(library, "what is my cat called")) == ["The cat is called Miso"]
+    assert texts(ask(library, "what is my cat called")) == ["The cat is called Miso"]
 
 
-def test_what_is_gone_is_not_recalled(library):
+@WAYS
+def test_what_is_gone_is_not_recalled(library, ask):
     """L7: deleted and expired entries stay out, by words and by meaning."""
     library.delete(library.add("my cat is called Miso"))
     library.add("my cat is called Mochi", expires_at=900.0)
-    assert hybrid(library, "what is my cat called").hits == ()
+    assert ask(library, "what is my cat called").hits == ()
 
 
 def test_as_of_answers_from_what_was_known_then(library):
@@ -247,7 +310,30 @@ def test_as_of_answers_from_what_was_known_then(library):
     assert texts(library.read(lambda unit: recall_as_of(unit, ask, 350.0))) == ["my cat is called Mochi"]
 
 
-def test_the_same_question_gets_the_same_answer(library):
+def test_as_of_now_weighs_as_a_recall_by_words_does(library):
+    """L7: what is known now is asked for like the past, and found as well."""
+    library.add_all(FACTS)
+    for position, said in enumerate(["Did you feed the cat?", "Miso had tuna", "The script is slow"]):
+        library.add(said, conversation="then", position=position)
+    ask = request("what is my cat called", score_min=0.0)
+    then = library.read(lambda unit: recall_as_of(unit, ask, 900.0))
+    now = {one.entry.id: one.score for one in by_words(library, ask.text, score_min=0.0).hits}
+    weighed = {one.entry.id: one.score for one in then.hits}
+    assert weighed == pytest.approx({entry_id: now[entry_id] for entry_id in weighed})
+    assert texts(then)[0] == "My cat is called Miso"
+
+
+@WAYS
+def test_the_same_question_gets_the_same_answer(library, ask):
     """L6: same input, same parts ready, same output."""
     library.add_all([f"note {number} on tea and cats" for number in range(30)])
-    assert hybrid(library, "tea and cats") == hybrid(library, "tea and cats")
+    assert ask(library, "tea and cats") == ask(library, "tea and cats")
+
+
+def test_the_floor_is_for_the_best_and_the_rest_may_be_a_little_weaker():
+    """L5: what stands beside a good answer helps; alone it would not have been worth saying."""
+    best, next_best = hit("a", id="a", score=0.5), hit("b", id="b", score=0.5 * FOLLOWS)
+    weaker = hit("c", id="c", score=0.5 * FOLLOWS - 0.01)
+    assert worth_telling([best, next_best, weaker], 0.5) == [best, next_best]
+    assert worth_telling([next_best, weaker], 0.5) == []
+    assert worth_telling([], 0.5) == []

@@ -159,7 +159,7 @@ def _parts(unit: Unit, request: RecallRequest, asked: Asked, vectors: VectorSear
     for space in asked.spaces if vectors is not None else ():
         assert vectors is not None
         shelf = _attempt(VECTORS, request, partial(vectors.find, unit, tenant, space))
-        reading = shelf and _attempt(VECTORS, request, partial(shelf.read, asked, query_vector))
+        reading = None if shelf is None else _attempt(VECTORS, request, partial(shelf.read, asked, query_vector))
         if shelf is not None and reading is not None:
             readings[space] = reading
             complete = complete and shelf.complete

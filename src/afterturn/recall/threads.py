@@ -17,7 +17,8 @@ class Threads:
 
     def __init__(self, matches: Iterable[Match] = ()) -> None:
         self._at: dict[Place, dict[int, Match]] = {}
-        for match in matches:
+        # Of two in one position the newer stands for both.
+        for match in sorted(matches, key=lambda match: match.key):
             place = _place(match)
             if place is not None and match.entry.position is not None:
                 self._at.setdefault(place, {})[match.entry.position] = match

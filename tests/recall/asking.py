@@ -1,0 +1,82 @@
+"""The ways in which a question is answered: by words alone, with vectors beside them, and from a space in memory."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from afterturn.base.config import Config
+from afterturn.base.ports import Embedder, Unit
+from afterturn.base.types import Recollection, Scope
+from afterturn.embedders.static import StaticEmbedder
+from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
+from afterturn.recall.lanes import RecallRequest, recall
+from afterturn.recall.shelves import Shelves
+
+R = TypeVar("R")
+
+ADA = Scope("default", ("user:ada",))
+STATIC = StaticEmbedder()
+SCORE_MIN = Config().recall_score_min
+BYTES_MAX = 1 << 24
+
+
+def request(text: str, **fields: Any) -> RecallRequest:
+    return RecallRequest(text=text, **{"scope": ADA, "now": 1000.0, "limit": 8, "score_min": SCORE_MIN, **fields})
+
+
+def by_words(library: Any, text: str, **fields: Any) -> Recollection:
+    return library.read(lambda unit: recall(unit, request(text, **fields)))
+
+
+def with_vectors(library: Any, text: str, **fields: Any) -> Recollection:
+    """As a space is asked for the first time: candidates of the store, compared by the way."""
+    asked = embedded(library, text, **fields)
+    shelves = Shelves(STATIC.identity, BYTES_MAX)
+    return library.read(lambda unit: recall(unit, asked, shelves))
+
+
+def from_shelf(library: Any, text: str, **fields: Any) -> Recollection:
+    """As it is asked later: every space is in memory."""
+    asked = embedded(library, text, **fields)
+    shelves = shelved(library, asked.scope)
+    return library.read(lambda unit: recall(unit, asked, shelves))
+
+
+def embedded(library: Any, text: str, **fields: Any) -> RecallRequest:
+    """All that is stored has its vector, and so does the question."""
+    asked = request(text, **fields)
+    for space in asked.scope.spaces:
+        library.embed(STATIC, space=space)
+    return request(text, query_vector=query_vector(library, text, asked.scope), **fields)
+
+
+def query_vector(library: Any, text: str, scope: Scope, embedder: Embedder = STATIC) -> np.ndarray:
+    speakers = library.read(lambda unit: unit.index.speakers(scope, limit=SPEAKERS_MAX))
+    return embedder.embed([without_names(text, named_in(text, speakers))])[0]
+
+
+def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> Shelves:
+    """With every space of the scope that has something in it."""
+    shelves = Shelves(embedder.identity, BYTES_MAX)
+    for space in scope.spaces:
+        for _ in range(2):
+            library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
+    while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
+        pass
+    return shelves
+
+
+class Behind:
+    """A library as the store that shelves are built from."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    async def read(self, work: Callable[[Unit], R]) -> R:
+        return self._library.read(work)
+
+
+def texts(found: Recollection) -> list[str]:
+    return [hit.entry.text for hit in found.hits]

@@ -1,0 +1,102 @@
+"""Who stands next to whom."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.types import Kind, Match
+from afterturn.recall.threads import GAP_MAX, Threads
+from afterturn.testing.entries import entry
+
+
+def record(key: int, position: int | None, conversation: str | None = "c", **fields) -> Match:
+    place = {"conversation": conversation, "position": position}
+    return Match(key, entry(f"message {key}", id=f"r{key}", kind=Kind.RECORD, **place, **fields), ())
+
+
+def keys(*matches: Match | None) -> list[int | None]:
+    return [match and match.key for match in matches]
+
+
+def test_a_message_stands_between_the_one_before_and_the_one_after():
+    """L6: in its conversation, in whatever order the messages are given."""
+    first, second, third = record(1, 0), record(2, 1), record(3, 2)
+    threads = Threads([third, first, second])
+    assert keys(*threads.beside(second)) == [1, 3]
+    assert keys(*threads.beside(first)) == [None, 2]
+    assert keys(*threads.beside(third)) == [2, None]
+
+
+def test_beyond_those_next_to_it_there_are_two_more():
+    """L6: what is further away is no context."""
+    said = [record(number, number) for number in range(7)]
+    near, far = Threads(said).around(said[3])
+    assert (keys(*near), keys(*far)) == ([2, 4], [1, 5])
+
+
+def test_a_message_that_is_gone_leaves_a_gap_and_a_wider_one_parts():
+    """L6: a deleted message does not end a conversation, a long silence of memory does."""
+    first, second, third = record(1, 0), record(2, GAP_MAX), record(3, 2 * GAP_MAX + 1)
+    threads = Threads([first, second, third])
+    assert keys(*threads.beside(second)) == [1, None]
+    assert keys(*threads.beside(third)) == [None, None]
+
+
+def test_conversations_and_owners_do_not_mix():
+    """L2: the same id under another owner, or in another space, is another conversation."""
+    mine = record(1, 0)
+    others = [
+        record(2, 1, "other"),
+        record(3, 1, owner="user:bob"),
+        record(4, 1, space="team:a"),
+        record(5, 1, space="team:a", owner="user:ada"),
+    ]
+    assert keys(*Threads([mine, *others]).beside(mine)) == [None, None]
+
+
+def test_the_space_itself_is_an_owner_by_name_or_not():
+    """L2: no owner means the space that it is stored in."""
+    mine, answer = record(1, 0), record(2, 1, owner="user:ada")
+    assert keys(*Threads([mine, answer]).beside(mine)) == [None, 2]
+
+
+def test_statements_and_messages_without_a_place_have_no_neighbours():
+    """L6: context is what was said around something."""
+    said = record(1, 1)
+    statement = Match(2, entry("a statement", id="s2", conversation="c", position=2), ())
+    lost, alone = record(3, None), record(4, 2, None)
+    threads = Threads([said, statement, lost, alone])
+    assert keys(*threads.beside(said)) == [None, None]
+    for other in (statement, lost, alone):
+        assert threads.beside(other) == (None, None)
+        assert threads.around(other) == ([], [])
+
+
+def test_without_messages_nothing_is_beside_anything():
+    """L6: an entry weighed alone."""
+    assert Threads().beside(record(1, 1)) == (None, None)
+    assert list(Threads()) == []
+
+
+def test_of_two_messages_in_one_place_the_newer_stands_for_both():
+    """L6: whichever was given first, so that the same memories always weigh the same."""
+    first, older, newer = record(1, 0), record(2, 1), record(3, 1)
+    for given_ in ([first, older, newer], [newer, older, first]):
+        assert keys(*Threads(given_).beside(first)) == [None, 3]
+
+
+def test_a_message_that_is_not_among_them_has_its_place_all_the_same():
+    """L6: what is asked about need not be part of the context."""
+    threads = Threads([record(1, 0), record(3, 2)])
+    assert keys(*threads.beside(record(2, 1))) == [1, 3]
+
+
+@given(st.dictionaries(st.integers(0, 40), st.sampled_from(["c", "d"]), max_size=25))
+def test_neighbours_are_each_others(places):
+    """L6: whoever is after one has it before, and nobody is next to itself."""
+    said = [record(position, position, conversation) for position, conversation in places.items()]
+    threads = Threads(said)
+    for one in said:
+        before, after = threads.beside(one)
+        assert before is None or (threads.beside(before)[1] == one and before.entry.position < one.entry.position)
+        assert after is None or (threads.beside(after)[0] == one and after.entry.position > one.entry.position)
+    assert sorted(match.key for match in threads) == sorted(places)
