@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
@@ -180,6 +180,8 @@ class Embedding:
     async def _build_shelf(self, shelves: Shelves) -> None:
         try:
             await shelves.build_wanted(self._store)
+        except StoreError as error:
+            logger.warning("a space is not brought into memory yet, the store can not be read: %s", error)
         except Exception:  # the boundary: what can not be brought into memory is still found in the store
             logger.exception("a space could not be brought into memory; recall goes on more slowly")
 
