@@ -59,7 +59,7 @@ class Config:
     # recall
     grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
     recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
-    recall_entries_max: int = _key(8, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
+    recall_entries_max: int = _key(16, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
         0.5, "score 0 to 1", "How good the best match must be to be worth the model's attention.", least=0
     )

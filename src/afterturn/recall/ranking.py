@@ -8,6 +8,7 @@ each there is a wide plateau, and `afterturn eval` shows what changing one does.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.base.types import Hit, Kind, Origin
@@ -23,7 +24,7 @@ CONTEXT = (0.8, 0.4)
 """What a term in the next message counts, and in the one behind it, before `said_shortly`."""
 LIGHT = 0.6
 """What a light word weighs of its rarity."""
-FOLLOWS = 0.8
+FOLLOWS = 0.9
 """What comes beside a good answer may be weaker: of the floor, so much."""
 RECENT = 1000
 """Only so many of a space's newest entries are told apart by their recency."""
@@ -97,9 +98,10 @@ def in_order(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
-    """A statement stands in for the records it rests on, at the place of the best of them (L10).
+    """A statement stands in for the records it rests on, at the place and with the score of the best of them (L10).
 
-    Only for those that are trusted no more than it is: naming a record as its source must not silence it.
+    Only for those that are trusted no more than it is: naming a record as its source must not silence it. `hits` are
+    best first, and so is what is left of them.
     """
     ordered = list(hits)
     statements: dict[str, list[Hit]] = {}
@@ -117,4 +119,5 @@ def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
 def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
     # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
     least = min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust)
-    return next((hit for hit in statements if hit.entry.trust >= least), record)
+    chosen = next((hit for hit in statements if hit.entry.trust >= least), record)
+    return chosen if chosen.score >= record.score else replace(chosen, score=record.score)
