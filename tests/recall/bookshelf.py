@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from afterturn.base.types import Changes, EmbedderIdentity, Shelved
-from afterturn.recall.edition import Codes
+from afterturn.recall.codes import Codes
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.stock import PAGE_ROWS, Page, Place, Plan, Stock, read_page
 

@@ -9,91 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.base.terms import words
 from afterturn.base.types import Kind, Shelved
+from afterturn.recall.codes import NOWHERE, Codes
 from afterturn.recall.postings import Postings
 from afterturn.recall.ranking import CONTEXT, RECENT, is_own, said_shortly, standing
-from afterturn.recall.sketches import Vectors
+from afterturn.recall.sketches import Floats, Vectors
 from afterturn.recall.threads import GAP_MAX
 
 NO_POSITION = np.iinfo(np.int64).min
-NOWHERE = -1
 _MISSING_MAX = 64
 # Half an occurrence counts more than half of one (`saturated`). With this, estimates find 0.995 of the best ten.
 _FIRST_OCCURRENCE = 1.6
 # Comparing with one after the other is faster than `isin` up to about here.
 _COMPARED_MAX = 16
-# Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
-_NAME_BYTES = 450
-
-
-class Codes:
-    """Numbers for conversations and speakers. Grows with rows that come; `drop` takes out what nothing is left of."""
-
-    def __init__(self, space: str) -> None:
-        self._space = space
-        self._conversations: dict[tuple[str, str], int] = {}
-        self._speakers: dict[str, int] = {}
-        self._by_id: dict[str, set[int]] = {}
-        self._by_word: dict[str, set[int]] = {}
-        self._next = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return (len(self._conversations) + len(self._speakers)) * _NAME_BYTES
-
-    def conversation(self, owner: str | None, name: str | None) -> int:
-        if name is None:
-            return NOWHERE
-        place = (owner or self._space, name)
-        code = self._conversations.get(place)
-        if code is None:
-            code = self._conversations[place] = self._new()
-            self._by_id.setdefault(name, set()).add(code)
-        return code
-
-    def speaker(self, name: str | None) -> int:
-        if not name:
-            return NOWHERE
-        code = self._speakers.get(name)
-        if code is None:
-            code = self._speakers[name] = self._new()
-            for word in words(name):
-                self._by_word.setdefault(word, set()).add(code)
-        return code
-
-    def find_conversations(self, owner: str | None, name: str) -> list[int]:
-        """Without an owner, those of every owner."""
-        if owner is None:
-            return sorted(self._by_id.get(name, ()))
-        code = self._conversations.get((owner, name))
-        return [] if code is None else [code]
-
-    def find_speakers(self, names: frozenset[str]) -> list[int]:
-        """Whose name has one of these words."""
-        return sorted({code for name in names for code in self._by_word.get(name, ())})
-
-    def drop(self, codes: set[int]) -> None:
-        for place in [place for place, code in self._conversations.items() if code in codes]:
-            code = self._conversations.pop(place)
-            _discard(self._by_id, place[1], code)
-        for name in [name for name, code in self._speakers.items() if code in codes]:
-            code = self._speakers.pop(name)
-            for word in words(name):
-                _discard(self._by_word, word, code)
-
-    def _new(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-
-def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:
-    # Another set, not a smaller one: a reader may be going through the old one.
-    left = sets.get(name, set()) - {code}
-    if left:
-        sets[name] = left
-    else:
-        sets.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +106,17 @@ class Edition:
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
         return sum(array.nbytes for array in arrays) + self.facts.size_bytes + self.postings.size_bytes + vectors_bytes
 
-    def add_context(self, reached: NDArray[np.float32]) -> None:
+    def add_context(self, reached: Floats) -> None:
         """Adds, to what every row reaches, about what those around it do."""
         rows = (reached != 0).nonzero()[0]
-        said = reached[rows] * said_shortly(self.facts.lengths[rows]) * np.float32(_FIRST_OCCURRENCE)
+        is_most = rows.size > self.count // 3
+        if is_most:
+            rows = np.arange(self.count)
+        said = reached.take(rows, mode="wrap")
+        said *= said_shortly(self.facts.lengths.take(rows, mode="wrap"))
+        said *= np.float32(_FIRST_OCCURRENCE)
         for towards in (self.before, self.after):
-            there = rows
-            for factor in CONTEXT:
-                further = towards[there]
-                # At the end of a conversation a row is beside itself.
-                said = said * (further != there)
-                np.add.at(reached, further, said * np.float32(factor))
-                there = further
+            (_hear if is_most else _tell)(reached, said, rows, towards)
 
     @property
     def alive_count(self) -> int:
@@ -254,6 +181,29 @@ def stand(edition: Edition) -> None:
     edition.newer[newest] = np.arange(newest.size - 1, -1, -1)
     own = edition.facts.is_own[: edition.count]
     edition.plain[:] = standing(np.zeros(1, np.float32), own, edition.newer)
+
+
+def _tell(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+    """Adds what each of `rows` says to the rows on one side of it."""
+    for factor in CONTEXT:
+        further = towards.take(rows, mode="wrap")
+        # At the end of a conversation a row is beside itself.
+        said = said * (further != rows)
+        np.add.at(reached, further, said * np.float32(factor))
+        rows = further
+
+
+def _hear(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+    """The same from the other end, which is faster where most rows have something to say."""
+    is_there = towards != rows
+    nearest, furthest = CONTEXT
+    heard = said.take(towards, mode="wrap")
+    heard *= is_there
+    heard *= np.float32(furthest)
+    heard += said * np.float32(nearest)
+    heard = heard.take(towards, mode="wrap")
+    heard *= is_there
+    reached += heard
 
 
 def _previous(facts: Facts, rows: NDArray[np.int32], *, step: int) -> NDArray[np.int32]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
+from afterturn.recall.codes import Codes
 from afterturn.recall.cosines import Cosines, Matrix
-from afterturn.recall.edition import Codes, is_nearly_all
+from afterturn.recall.edition import is_nearly_all
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.sketches import Floats, vector_bytes
 from afterturn.recall.stock import FOLLOWED_MAX, PAGE_ROWS, Page, Place, Plan, Stock, read_page, room_for

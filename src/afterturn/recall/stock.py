@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Shelved
-from afterturn.recall.edition import Codes, Edition, Facts, grown, joined_facts, link, read_facts, stand
+from afterturn.recall.codes import Codes
+from afterturn.recall.edition import Edition, Facts, grown, joined_facts, link, read_facts, stand
 from afterturn.recall.postings import Postings, hashed, make_part
 from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
 

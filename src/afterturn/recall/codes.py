@@ -1,0 +1,76 @@
+"""Numbers for the conversations and speakers of a shelf, and how they are found again by id and by name."""
+
+from afterturn.base.terms import words
+
+NOWHERE = -1
+# Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
+_NAME_BYTES = 450
+
+
+class Codes:
+    """Numbers for conversations and speakers. Grows with rows that come; `drop` takes out what nothing is left of."""
+
+    def __init__(self, space: str) -> None:
+        self._space = space
+        self._conversations: dict[tuple[str, str], int] = {}
+        self._speakers: dict[str, int] = {}
+        self._by_id: dict[str, set[int]] = {}
+        self._by_word: dict[str, set[int]] = {}
+        self._next = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return (len(self._conversations) + len(self._speakers)) * _NAME_BYTES
+
+    def conversation(self, owner: str | None, name: str | None) -> int:
+        if name is None:
+            return NOWHERE
+        place = (owner or self._space, name)
+        code = self._conversations.get(place)
+        if code is None:
+            code = self._conversations[place] = self._new()
+            self._by_id.setdefault(name, set()).add(code)
+        return code
+
+    def speaker(self, name: str | None) -> int:
+        if not name:
+            return NOWHERE
+        code = self._speakers.get(name)
+        if code is None:
+            code = self._speakers[name] = self._new()
+            for word in words(name):
+                self._by_word.setdefault(word, set()).add(code)
+        return code
+
+    def find_conversations(self, owner: str | None, name: str) -> list[int]:
+        """Without an owner, those of every owner."""
+        if owner is None:
+            return sorted(self._by_id.get(name, ()))
+        code = self._conversations.get((owner, name))
+        return [] if code is None else [code]
+
+    def find_speakers(self, names: frozenset[str]) -> list[int]:
+        """Whose name has one of these words."""
+        return sorted({code for name in names for code in self._by_word.get(name, ())})
+
+    def drop(self, codes: set[int]) -> None:
+        for place in [place for place, code in self._conversations.items() if code in codes]:
+            code = self._conversations.pop(place)
+            _discard(self._by_id, place[1], code)
+        for name in [name for name, code in self._speakers.items() if code in codes]:
+            code = self._speakers.pop(name)
+            for word in words(name):
+                _discard(self._by_word, word, code)
+
+    def _new(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:
+    # Another set, not a smaller one: a reader may be going through the old one.
+    left = sets.get(name, set()) - {code}
+    if left:
+        sets[name] = left
+    else:
+        sets.pop(name, None)
