@@ -68,7 +68,9 @@ async def test_a_turn_tells_what_came_when_and_where(memory: afterturn.Memory, c
     assert (block.point, block.injected_at, block.carried_from) == ("user_message", clock.now(), ())
     assert block.tokens is not None
     assert (shown.ref, shown.why, shown.lane, shown.terms) == (known, "shown", "long_term", ("call", "cat"))
-    assert (shown.text, shown.score > shown.lexical > 0) == ("just now, user: Ada's cat is called Miso", True)
+    assert (shown.text, 0 < shown.lexical < 1, 0 < shown.score < 1) == (
+        *("just now, user: Ada's cat is called Miso", True, True),
+    )
 
 
 async def test_what_was_carried_is_told_in_both_turns(stage: Stage) -> None:
@@ -303,8 +305,9 @@ async def test_no_word_in_common(memory: afterturn.Memory) -> None:
 async def test_more_was_found_than_is_weighed(stage: Stage) -> None:
     """L3: only the best are weighed at all."""
     async with stage.open() as memory:
-        await learn(memory, stage.clock, [f"Ada's cat is called Miso{number}" for number in range(40)])
-        await spoken(memory, [])
+        said = "sleeps on the red velvet sofa in the kitchen"
+        await learn(memory, stage.clock, [f"Cat number {number} {said}" for number in range(40)])
+        await spoken(memory, [], f"Which cat {said}?")
         left_out = _only((await looked_at(memory)).recalls).left_out
     assert {one.why for one in left_out} == {"budget", "rank"}
     assert sum(one.why is Why.RANK for one in left_out) == 8

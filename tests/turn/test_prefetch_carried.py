@@ -297,7 +297,7 @@ async def test_what_was_carried_but_cut_from_its_block_comes_later(stage: Stage)
         await learn_herbs(memory, stage.clock)
         messages: list[Message] = []
         await _late(stage, memory, messages)
-        shown = [letters(await _next(memory, messages, f"{ASKED} {word}")) for word in ("More", "And", "Else")]
+        shown = [letters(await _next(memory, messages, f"{ASKED} {word}")) for word in ("More", "And", "Again")]
     assert "".join(shown) == LETTERS
 
 

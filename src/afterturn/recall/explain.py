@@ -5,6 +5,7 @@ By words alone: what only its meaning would find is not looked for again. It rea
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ from afterturn.base.types import (
 )
 from afterturn.recall.asked import Asked, read_question, weigh
 from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher
-from afterturn.recall.ranking import FOLLOWS
+from afterturn.recall.ranking import FOLLOWS, RECENT
 from afterturn.recall.reasons import say
 from afterturn.recall.restated import collapse
 from afterturn.recall.threads import Threads
@@ -272,7 +273,25 @@ class Explainer:
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
             asked = replace(asked, spaces={entry.space: weigh(asked.terms, {}, 1)})
-        return Weigher(asked, {}, {}).weigh(match, Threads())
+        return Weigher(asked, {match.key: self._newer_then(entry)}, {}).weigh(match, Threads())
+
+    def _newer_then(self, entry: Entry) -> int:
+        """How many entries of the space were newer when it was asked."""
+        recorded = self._recorded.get(entry.space, [])
+        return len(recorded) - bisect_right(recorded, entry.recorded_at)
+
+    @cached_property
+    def _recorded(self) -> dict[str, list[float]]:
+        """When the newest entries of each space that were there were recorded, in ascending order."""
+        pages = {
+            space: self._unit.memories.page(Scope(self._key.tenant, (space,)), Filter(), limit=RECENT)
+            for space in self._scope.spaces
+        }
+        asked_at = self._row.asked_at
+        return {
+            space: sorted(entry.recorded_at for entry in page if entry.recorded_at <= asked_at)
+            for space, page in pages.items()
+        }
 
     def _shared(self, entry: Entry) -> tuple[str, ...]:
         return tuple(sorted(frozenset(self._row.terms).intersection(terms(entry.text))))

@@ -19,8 +19,8 @@ from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
-from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.asked import is_askable
+from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall, worth_telling
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger

@@ -14,6 +14,7 @@ from afterturn.base.ports import Unit
 from afterturn.base.turns import BlockRow, ConversationKey, Outcome, Phase, RecallRow, Why
 from afterturn.base.types import Hit, Scalar
 from afterturn.context.block import Block
+from afterturn.recall.lanes import worth_telling
 from afterturn.recall.ranking import in_order
 from afterturn.recall.restated import collapse
 from afterturn.turn.explaining import find_turns
@@ -148,8 +149,8 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, floor: Scalar) -> li
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(hits_of(unit, place, row.terms, offered))
     assert isinstance(floor, int | float)
-    found = [one for one in row.candidates if one.decision not in (Why.VISIBLE, Why.STALE) and one.score >= floor]
-    return collapse(in_order(hits_of(unit, place, row.terms, found)))[0]
+    found = [one for one in row.candidates if one.decision not in (Why.VISIBLE, Why.STALE)]
+    return collapse(worth_telling(in_order(hits_of(unit, place, row.terms, found)), floor))[0]
 
 
 def _why_other(block: BlockRow | None, again: Block | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from afterturn.base.config import SHAPING, Config
 from afterturn.base.turns import BlockRow, Candidate, Outcome, Phase, RecallRow, Why
 from afterturn.base.types import Hit, Scalar
+from afterturn.recall.lanes import worth_telling
 from afterturn.turn.handover import Offer
 from afterturn.turn.prefetch import PhaseRun
 from afterturn.turn.preparing import weighed_max
@@ -112,7 +113,7 @@ def _left_out(run: PhaseRun, hit: Hit, config: Config) -> Why:
     prepared = run.prefetch.prepared
     if prepared is not None and hit.entry.ref in prepared.restated:
         return Why.RESTATED
-    if hit.score < config.recall_score_min:
+    if prepared is not None and hit not in worth_telling(prepared.found.hits, config.recall_score_min):
         return Why.FLOOR
     return STALE
 
