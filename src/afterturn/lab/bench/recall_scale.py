@@ -38,7 +38,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Sizes are memories in a space. `bounded_bytes` is the `index_bytes_max` under which residence is watched."""
+    """Sizes are memories in a space. `bounded_bytes` is the `index_bytes_max` under which residence is watched.
+
+    `compared` are the questions that are asked exactly too, which takes long.
+    """
 
     spaces: int
     space_size: int
@@ -48,6 +51,7 @@ class Scale:
     large_beside: int
     large_calls: int
     exclusions: int
+    compared: int
     small: tuple[int, ...]
     small_calls: int
     growth: tuple[int, ...]
@@ -68,6 +72,7 @@ FULL = Scale(
     large_beside=900,
     large_calls=400,
     exclusions=200,
+    compared=150,
     small=(1_000, 10_000),
     small_calls=1_000,
     growth=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
@@ -87,6 +92,7 @@ QUICK = Scale(
     large_beside=4,
     large_calls=10,
     exclusions=20,
+    compared=10,
     small=(100, 600),
     small_calls=10,
     growth=(100, 300, 600),

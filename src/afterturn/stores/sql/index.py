@@ -141,7 +141,7 @@ class SqlIndex:
         if keys is not None:
             chosen, value = self._session.among("key", keys)
         rows = self._session.rows(
-            f"SELECT {SHELVED}, {text.column} FROM {text.source} WHERE e.key IN (SELECT key FROM entry "
+            f"SELECT {SHELVED}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
             f"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key LIMIT ?) ORDER BY e.key",
             (space_key, value, limit),
         )

@@ -16,6 +16,10 @@ class TextIndex(Protocol):
         """Where `source` has the stored terms, for `terms` to read."""
 
     @property
+    def key(self) -> str:
+        """Where `source` has the entry's key, to look rows up by: a condition on `e.key` may not reach the index."""
+
+    @property
     def newest(self) -> str:
         """An ORDER BY term that walks `source` from the newest entry on."""
 

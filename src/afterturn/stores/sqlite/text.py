@@ -19,6 +19,7 @@ class FtsText:
 
     source = "entry_terms AS t CROSS JOIN entry AS e ON e.key = t.rowid"
     column = "t.terms"
+    key = "t.rowid"
     newest = "t.rowid DESC"
 
     def __init__(self, session: Session) -> None:
