@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
 
 from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
@@ -21,6 +23,7 @@ SPEAKERS_MAX = 64
 # In a space of three memories every word looks common; with as many unseen ones, what is rare elsewhere is here too.
 _UNSEEN_DOCUMENTS = 100
 _NAME_CHARS_MIN = 2
+NOTHING: Mapping[str, Figures] = MappingProxyType({})
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
@@ -73,21 +76,40 @@ def without_names(text: str, names: Collection[str]) -> str:
     return " ".join(kept) or text
 
 
-def read_question(index: Index, scope: Scope, text: str) -> Asked:
+class Figures(Protocol):
+    """What a space in memory knows of itself, so that the store need not be asked."""
+
+    @property
+    def documents(self) -> int: ...
+
+    def speakers(self) -> Iterable[str]: ...
+
+    def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]: ...
+
+
+def read_question(index: Index, scope: Scope, text: str, in_memory: Mapping[str, Figures] = NOTHING) -> Asked:
     """Reads the speakers and frequencies of all spaces once, for all lanes."""
-    names = named_in(text, index.speakers(scope, limit=SPEAKERS_MAX))
-    named = frozenset(terms(" ".join(names)))
-    said = dict.fromkeys(terms(text))
-    distinct = tuple(term for term in said if term not in named)[:WEIGHED_TERMS_MAX]
-    # A question of nothing but a name asks for who is mentioned.
-    asked = distinct or tuple(said)
-    frequencies = index.frequencies(scope, asked) if asked else {}
+    rest = tuple(space for space in scope.spaces if space not in in_memory)
+    stored = Scope(scope.tenant, rest) if rest else None
+    speakers = [name for space in in_memory.values() for name in space.speakers()]
+    speakers += index.speakers(stored, limit=SPEAKERS_MAX) if stored else []
+    names = named_in(text, speakers)
+    asked = _wanted_terms(text, names)
+    documents = {space: figures.documents for space, figures in in_memory.items()}
+    frequencies = {space: figures.frequencies(asked) for space, figures in in_memory.items()}
+    if stored is not None:
+        documents |= {space: extent.documents for space, extent in index.extents(stored).items()}
+        frequencies |= index.frequencies(stored, asked) if asked else {}
     chosen = telling_terms(asked, frequencies.values())
-    spaces = {
-        name: weigh(chosen, frequencies.get(name, {}), extent.documents)
-        for name, extent in index.extents(scope).items()
-    }
+    spaces = {space: weigh(chosen, frequencies.get(space, {}), count) for space, count in documents.items()}
     return Asked(chosen, names, spaces)
+
+
+def _wanted_terms(text: str, names: frozenset[str]) -> tuple[str, ...]:
+    named = frozenset(terms(" ".join(names))) if names else names
+    distinct = tuple(term for term in dict.fromkeys(terms(text)) if term not in named)[:WEIGHED_TERMS_MAX]
+    # A question of nothing but a name asks for who is mentioned.
+    return distinct or tuple(named)
 
 
 def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ class Codes:
         code = self._conversations.get((owner, name))
         return [] if code is None else [code]
 
+    def speakers(self) -> list[str]:
+        return list(self._speakers)
+
     def find_speakers(self, names: frozenset[str]) -> list[int]:
         """Whose name has one of these words."""
         return sorted({code for name in names for code in self._by_word.get(name, ())})

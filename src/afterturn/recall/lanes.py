@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
-from afterturn.base.ports import Index, Unit
+from afterturn.base.ports import Unit
 from afterturn.base.terms import terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.asked import Asked, is_askable, read_question, telling_terms, weigh
@@ -39,6 +39,13 @@ class Shelf(Protocol):
 
     @property
     def complete(self) -> bool: ...
+
+    @property
+    def documents(self) -> int: ...
+
+    def speakers(self) -> Iterable[str]: ...
+
+    def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]: ...
 
     def read(self, asked: Asked, query_vector: NDArray[np.float32] | None) -> SpaceReading: ...
 
@@ -73,7 +80,7 @@ class RecallRequest:
     filter: Filter = Filter()
     correlation: str = ""
 
-    def lane_query(self, lane: Lane) -> LaneQuery:
+    def lane_query(self, lane: Lane | None) -> LaneQuery:
         return LaneQuery(
             scope=self.scope,
             now=self.now,
@@ -98,19 +105,15 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
     """
     if not is_askable(request.text):
         return Recollection(request.text, (), correlation=request.correlation)
-    asked = _attempt("its words", request, partial(read_question, unit.index, request.scope, request.text))
+    shelves = _find_shelves(unit, request, vectors)
+    read = partial(read_question, unit.index, request.scope, request.text, shelves)
+    asked = _attempt("its words", request, read)
     if asked is None:
         return _recollection(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
-    parts = _parts(unit, request, asked, vectors)
-    missing = [] if parts.complete else [VECTORS]
-    hits: list[Hit] = []
-    for lane in request.searched_lanes:
-        search = partial(parts.search, unit.index, request.lane_query(lane), asked, limit=request.limit)
-        found = _attempt(lane.value, request, search)
-        if found is None:
-            missing.append(lane.value)
-        hits.extend(_hit(item, lane) for item in found or ())
-    return _recollection(request, hits, missing)
+    search = _Search(unit, request, asked)
+    missing = [] if search.prepare(shelves, vectors) else [VECTORS]
+    hits, broken = search.hits()
+    return _recollection(request, hits, [*missing, *broken])
 
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
@@ -133,43 +136,74 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     return _recollection(request, [hit for hit in hits if hit.lexical], missing)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Where a question is asked: spaces that are in memory, and the others in the store."""
-
-    readings: Mapping[str, SpaceReading]
-    store: StoreSearch | None
-    complete: bool
-
-    def search(self, index: Index, query: LaneQuery, asked: Asked, *, limit: int) -> list[Weighed]:
-        found: list[Weighed] = []
-        for space, reading in self.readings.items():
-            narrowed = replace(query, scope=Scope(query.scope.tenant, (space,)))
-            found += search_memory(index, narrowed, asked, reading, limit=limit)
-        if self.store is not None:
-            found += self.store.search(replace(query, scope=self.store.scope))
-        return found
-
-
-def _parts(unit: Unit, request: RecallRequest, asked: Asked, vectors: VectorSearch | None) -> _Parts:
-    tenant, query_vector = request.scope.tenant, request.query_vector
-    readings: dict[str, SpaceReading] = {}
-    compared: list[Cosines] = []
-    complete = vectors is not None and query_vector is not None
-    for space in asked.spaces if vectors is not None else ():
+def _find_shelves(unit: Unit, request: RecallRequest, vectors: VectorSearch | None) -> dict[str, Shelf]:
+    found: dict[str, Shelf] = {}
+    for space in dict.fromkeys(request.scope.spaces) if vectors is not None else ():
         assert vectors is not None
-        shelf = _attempt(VECTORS, request, partial(vectors.find, unit, tenant, space))
-        reading = None if shelf is None else _attempt(VECTORS, request, partial(shelf.read, asked, query_vector))
-        if shelf is not None and reading is not None:
-            readings[space] = reading
-            complete = complete and shelf.complete
-        elif query_vector is not None:
-            cosines = _attempt(VECTORS, request, partial(vectors.cosines, unit, tenant, space, query_vector))
-            complete = complete and cosines is not None and cosines.complete
-            compared += [] if cosines is None else [cosines]
-    rest = tuple(space for space in asked.spaces if space not in readings)
-    store = StoreSearch(unit, Scope(tenant, rest), asked, compared) if rest else None
-    return _Parts(readings, store, complete)
+        shelf = _attempt(VECTORS, request, partial(vectors.find, unit, request.scope.tenant, space))
+        if shelf is not None:
+            found[space] = shelf
+    return found
+
+
+class _Search:
+    """One question asked where each space is: in memory, or in the store."""
+
+    def __init__(self, unit: Unit, request: RecallRequest, asked: Asked) -> None:
+        self._unit = unit
+        self._request = request
+        self._asked = asked
+        self._readings: dict[str, SpaceReading] = {}
+        self._store: StoreSearch | None = None
+
+    def prepare(self, shelves: Mapping[str, Shelf], vectors: VectorSearch | None) -> bool:
+        """Whether nearly every entry has a vector that the question is compared with."""
+        request, tenant = self._request, self._request.scope.tenant
+        query_vector = request.query_vector
+        compared: list[Cosines] = []
+        complete = vectors is not None and query_vector is not None
+        for space in self._asked.spaces:
+            if space in shelves:
+                self._readings[space] = shelves[space].read(self._asked, query_vector)
+                complete = complete and shelves[space].complete
+            elif vectors is not None and query_vector is not None:
+                cosines = _attempt(VECTORS, request, partial(vectors.cosines, self._unit, tenant, space, query_vector))
+                complete = complete and cosines is not None and cosines.complete
+                compared += [] if cosines is None else [cosines]
+        rest = tuple(space for space in self._asked.spaces if space not in self._readings)
+        if rest:
+            self._store = StoreSearch(self._unit, Scope(tenant, rest), self._asked, compared)
+        return complete
+
+    def hits(self) -> tuple[list[Hit], list[str]]:
+        """And the lanes that could not be searched (L1). Spaces in memory are looked up for all lanes at once; where
+        that fails, lane by lane."""
+        lanes = self._request.searched_lanes
+        at_once = _attempt("all lanes at once", self._request, partial(self._in_memory, lanes, None))
+        hits = at_once or []
+        broken = []
+        for lane in lanes:
+            search = partial(self._in_lane, lane, in_memory=at_once is None)
+            found = _attempt(lane.value, self._request, search)
+            if found is None:
+                broken.append(lane.value)
+            hits += found or ()
+        return hits, broken
+
+    def _in_lane(self, lane: Lane, *, in_memory: bool) -> list[Hit]:
+        hits = self._in_memory((lane,), lane) if in_memory else []
+        if self._store is not None:
+            query = replace(self._request.lane_query(lane), scope=self._store.scope)
+            hits += [_hit(item, lane) for item in self._store.search(query)]
+        return hits
+
+    def _in_memory(self, lanes: tuple[Lane, ...], lane: Lane | None) -> list[Hit]:
+        hits: list[Hit] = []
+        for space, reading in self._readings.items():
+            query = replace(self._request.lane_query(lane), scope=Scope(self._request.scope.tenant, (space,)))
+            found = search_memory(self._unit.index, query, self._asked, reading, lanes, limit=self._request.limit)
+            hits += [_hit(item, of_lane) for of_lane, item in found]
+        return hits
 
 
 def _attempt(part: str, request: RecallRequest, search: Callable[[], R]) -> R | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from afterturn.base.ports import Index, Unit
@@ -14,11 +15,12 @@ from afterturn.recall.lexical import Weighed, Weigher, find_by_words, ranked, re
 from afterturn.recall.ranking import REACH, RECENT
 from afterturn.recall.threads import Threads
 
-# Of each space and lane: as many as the budget of any block can use, and as many again that turn out to be excluded.
-_NEAREST_MAX = 64
+# Of each space so many of the nearest are looked up, and more only where the query admits fewer than a block can use:
+# of what a conversation can show, or of the other lanes, there are hundreds at the most.
+_NEAREST_PAGES = (64, 256, 256)
+_ADMITTED_MIN = 32
 # Of so many of the best records the store is asked what was said around them.
 _CONTEXT_MAX = 24
-_PAGE_MIN = 16
 _PAGE_GROWTH = 4
 # What is resolved comes with its text and its terms, and hundreds of long records take long to read.
 _PAGE_MAX = 256
@@ -51,21 +53,25 @@ class Cosines(Protocol):
     def nearest_keys(self, count: int) -> list[int]: ...
 
 
-def search_memory(index: Index, query: LaneQuery, asked: Asked, reading: SpaceReading, *, limit: int) -> list[Weighed]:
-    """The best `limit` that the query admits: what it excludes is passed over before the cut (L3)."""
+def search_memory(
+    index: Index, query: LaneQuery, asked: Asked, reading: SpaceReading, lanes: Sequence[Lane], *, limit: int
+) -> list[tuple[Lane, Weighed]]:
+    """The best `limit` of all these lanes that the query admits: what it excludes is passed over before the cut (L3).
+
+    They are disjoint, so that one look into the store does for all of them.
+    """
     conversation = None if query.conversation is None else (query.owner, query.conversation)
-    found: list[Weighed] = []
-    taken, size = 0, max(_PAGE_MIN, limit)
+    found: list[tuple[Lane, Weighed]] = []
+    taken, size = 0, limit
     while len(found) < limit:
-        rows = reading.best(query.lane, conversation, taken + size)
-        page = {row.key: row for row in rows[taken:]}
+        best = [(lane, row) for lane in lanes for row in reading.best(lane, conversation, taken + size)]
+        best.sort(key=lambda item: (-item[1].score, -item[1].key))
+        page = {row.key: (lane, row) for lane, row in best[taken : taken + size]}
         if not page:
             break
-        admitted = index.resolve(query, list(page))
-        found += ranked(_weighed(match, page[match.key], asked) for match in admitted)
-        if len(rows) < taken + size:
-            break
-        taken, size = len(rows), min(_PAGE_MAX, size * _PAGE_GROWTH)
+        admitted = {match.key: match for match in index.resolve(query, list(page))}
+        found += [(lane, _weighed(admitted[key], row, asked)) for key, (lane, row) in page.items() if key in admitted]
+        taken, size = taken + size, min(_PAGE_MAX, size * _PAGE_GROWTH)
     return found[:limit]
 
 
@@ -82,8 +88,8 @@ class StoreSearch:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
         index = self.unit.index
         found = {match.key: match for match in find_by_words(index, query, self.asked)}
-        nearest = [key for cosines in self.compared for key in cosines.nearest_keys(_NEAREST_MAX) if key not in found]
-        found.update((match.key, match) for match in index.resolve(query, nearest))
+        for cosines in self.compared:
+            found.update((match.key, match) for match in self._nearest(query, cosines, found))
         alone = self._weighed(found.values(), Threads())
         context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=2 * REACH)
         if not context:
@@ -91,6 +97,16 @@ class StoreSearch:
         beside = [match.key for match in context if match.key not in found]
         found.update((match.key, match) for match in index.resolve(query, beside))
         return self._weighed(found.values(), Threads((*found.values(), *context)))
+
+    def _nearest(self, query: LaneQuery, cosines: Cosines, known: Collection[int]) -> list[Match]:
+        keys = iter([key for key in cosines.nearest_keys(sum(_NEAREST_PAGES)) if key not in known])
+        admitted: list[Match] = []
+        for size in _NEAREST_PAGES:
+            page = list(islice(keys, size))
+            admitted += self.unit.index.resolve(query, page)
+            if len(admitted) >= _ADMITTED_MIN or len(page) < size:
+                break
+        return admitted
 
     def _weighed(self, matches: Collection[Match], threads: Threads) -> list[Weighed]:
         keys = [match.key for match in (*matches, *threads)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,19 @@ class Shelf:
     def complete(self) -> bool:
         """False while many of its entries have no vector."""
         return self._edition.is_complete
+
+    @property
+    def documents(self) -> int:
+        return self._edition.alive_count
+
+    def speakers(self) -> list[str]:
+        return self._stock.codes.speakers()
+
+    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        """In how many entries each of the terms is; absent when in none."""
+        found = zip(terms, self._edition.postings.find(terms), strict=True)
+        counts = ((term, sum(int(np.count_nonzero(held)) for _, held in places)) for term, places in found)
+        return {term: count for term, count in counts if count}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
         weights = asked.spaces.get(self._stock.place.space, _NO_WEIGHTS)
