@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from afterturn.base.embedder_ports import Aside, Separable
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.ports import Aside, Separable
 from afterturn.embedders import aside as module
 from afterturn.embedders.aside import ChildEmbedder, start_child
 from afterturn.embedders.static import StaticEmbedder

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from afterturn.base.embedder_ports import Aside
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.ports import Aside, Embedder, Store, Unit
+from afterturn.base.ports import Embedder, Store, Unit
 from afterturn.base.types import EmbedderIdentity, Job
 from afterturn.recall.following import LONG, embed_aside, start_aside
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from afterturn.base.embedder_ports import Batching, Closable
 from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
-from afterturn.base.ports import Batching, Clock, Closable, Embedder, Ids, Store, Unit, Worker
+from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
 from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from afterturn.base.embedder_ports import Aside, Separable
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.ports import Aside, Embedder, Separable, Unit
+from afterturn.base.ports import Embedder, Unit
 from afterturn.base.slot import is_set
 
 logger = logging.getLogger("afterturn")
