@@ -232,23 +232,34 @@ class Broken:
     """Spaces in memory, of which one verb fails: finding a shelf, reading it, or comparing vectors by the way."""
 
     complete = True
+    documents = 1
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
 
     def find(self, unit, tenant, space):
-        return self._fail("find") if self._verb != "cosines" else None
+        self._fail("find")
+        return self if self._verb in ("read", "best") else None
 
     def cosines(self, unit, tenant, space, query_vector):
-        return self._fail("cosines") if self._verb == "cosines" else None
+        self._fail("cosines")
+
+    def speakers(self):
+        return ()
+
+    def frequencies(self, wanted):
+        return dict.fromkeys(wanted, 1)
 
     def read(self, asked, query_vector):
-        raise OSError("no memory left")
+        self._fail("read")
+        return self
+
+    def best(self, lane, conversation, count):
+        self._fail("best")
 
     def _fail(self, verb):
         if self._verb == verb:
             raise OSError("no memory left")
-        return self
 
 
 @pytest.mark.parametrize("verb", ["find", "read", "cosines"])
@@ -259,6 +270,23 @@ def test_broken_vectors_leave_the_words(library, caplog, verb):
     found = library.read(lambda unit: recall(unit, asked, Broken(verb)))
     assert (texts(found), found.missing) == (["miso is my cat"], ("vectors",))
     assert "no memory left" in caplog.text
+
+
+def test_a_shelf_that_breaks_while_it_is_read_leaves_its_lanes_missing(library, caplog):
+    """L1: nothing is claimed of what could not be searched."""
+    library.add("miso is my cat")
+    asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
+    found = library.read(lambda unit: recall(unit, asked, Broken("best")))
+    assert (found.hits, found.missing) == ((), ("long_term", "episodic"))
+    assert "no memory left" in caplog.text
+
+
+def test_a_space_that_is_too_large_to_compare_by_the_way_says_so(library):
+    """L1: until it is in memory it is found by its words, and the answer tells."""
+    library.add("miso is my cat")
+    asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
+    found = library.read(lambda unit: recall(unit, asked, Broken("nothing: it is not there")))
+    assert (texts(found), found.missing) == (["miso is my cat"], ("vectors",))
 
 
 @WAYS

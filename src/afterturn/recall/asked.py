@@ -107,9 +107,9 @@ def read_question(index: Index, scope: Scope, text: str, in_memory: Mapping[str,
 
 def _wanted_terms(text: str, names: frozenset[str]) -> tuple[str, ...]:
     named = frozenset(terms(" ".join(names))) if names else names
-    distinct = tuple(term for term in dict.fromkeys(terms(text)) if term not in named)[:WEIGHED_TERMS_MAX]
+    said = dict.fromkeys(terms(text))
     # A question of nothing but a name asks for who is mentioned.
-    return distinct or tuple(named)
+    return (tuple(term for term in said if term not in named) or tuple(said))[:WEIGHED_TERMS_MAX]
 
 
 def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> tuple[str, ...]:

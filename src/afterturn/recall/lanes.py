@@ -163,9 +163,13 @@ class _Search:
         compared: list[Cosines] = []
         complete = vectors is not None and query_vector is not None
         for space in self._asked.spaces:
-            if space in shelves:
-                self._readings[space] = shelves[space].read(self._asked, query_vector)
-                complete = complete and shelves[space].complete
+            shelf = shelves.get(space)
+            reading: SpaceReading | None = None
+            if shelf is not None:
+                reading = _attempt(VECTORS, request, partial(shelf.read, self._asked, query_vector))
+            if shelf is not None and reading is not None:
+                self._readings[space] = reading
+                complete = complete and shelf.complete
             elif vectors is not None and query_vector is not None:
                 cosines = _attempt(VECTORS, request, partial(vectors.cosines, self._unit, tenant, space, query_vector))
                 complete = complete and cosines is not None and cosines.complete

@@ -1,0 +1,211 @@
+"""One lane: what is said around an entry, who is asked about, and what is passed over."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved, texts, with_vectors
+
+from afterturn.base.types import Lane, LaneQuery, Match, Origin
+from afterturn.recall.lanes import recall
+from afterturn.recall.searching import Ranked, StoreSearch, search_memory
+from afterturn.recall.shelves import Shelves
+from afterturn.testing.entries import entry
+
+LANES = tuple(Lane)
+WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
+
+
+def say(library, *said: str, conversation: str = "then", **draft) -> None:
+    """One message after the other, the user's and the agent's by turns."""
+    for position, text in enumerate(said):
+        origin = Origin.AGENT if position % 2 else Origin.USER
+        library.add(text, conversation=conversation, position=position, **{"origin": origin, **draft})
+
+
+@WAYS
+def test_an_answer_is_found_beside_the_question_that_it_answers(library, ask):
+    """L6: "the blue one" says nothing by itself."""
+    say(library, "Which bicycle should Carol buy for the mountain race?", "The blue one")
+    library.add_all(["Tofu is a food", "The train leaves at nine"], conversation="other")
+    found = ask(library, "Which bicycle for Carol's mountain race?")
+    assert texts(found) == ["Which bicycle should Carol buy for the mountain race?", "The blue one"]
+    assert found.hits[1].terms == ()
+
+
+@WAYS
+def test_what_was_said_elsewhere_is_no_context(library, ask):
+    """L6: the same words without the question before them are not found."""
+    say(library, "Which bicycle should Carol buy for the mountain race?")
+    library.add("The blue one", conversation="other", position=1)
+    assert texts(ask(library, "Which bicycle for Carol's mountain race?")) == [
+        "Which bicycle should Carol buy for the mountain race?"
+    ]
+
+
+@WAYS
+def test_context_counts_less_the_further_away_it_is(library, ask):
+    """L6: the message itself, then the next one, then the one behind it."""
+    say(
+        library,
+        "The zebra crossing needs paint",
+        "Noted then",
+        "Somebody wrote",
+        "Unrelated entirely",
+        origin=Origin.USER,
+    )
+    scores = {one.entry.text: one.lexical for one in ask(library, "zebra crossing paint", score_min=0.0).hits}
+    itself, beside, behind = (
+        scores[text] for text in ("The zebra crossing needs paint", "Noted then", "Somebody wrote")
+    )
+    assert itself > beside > behind > 0
+    assert scores.get("Unrelated entirely", 0.0) == 0.0
+
+
+@WAYS
+def test_a_long_answer_says_little_about_its_neighbours(library, ask):
+    """L6: an answer of pages is about itself."""
+    page = " ".join(f"subject{number}" for number in range(400))
+    say(library, "Tell me", f"zebra {page}", conversation="long")
+    say(library, "Tell me", "zebra", conversation="short")
+    hits = ask(library, "zebra", score_min=0.0).hits
+    beside = {one.entry.conversation: one.lexical for one in hits if one.entry.text == "Tell me"}
+    assert beside["long"] < beside["short"] / 2
+
+
+@WAYS
+def test_whoever_is_named_is_heard_first(library, ask):
+    """L6: two said the same; the question asks for one of them, whose words do not hold the name."""
+    said = "I went hiking in the mountains"
+    library.add(said, conversation="a", position=0, speaker="Bob Miller", origin=Origin.AGENT)
+    library.add(f"{said}!", conversation="b", position=0, speaker="Carol", origin=Origin.AGENT)
+    for name, first in (("Bob", "Bob Miller"), ("carol", "Carol")):
+        hits = ask(library, f"Where did {name} go hiking?", score_min=0.0).hits
+        assert (len(hits), hits[0].entry.speaker) == (2, first)
+
+
+@WAYS
+def test_a_name_is_a_hint_and_no_filter(library, ask):
+    """L6: what answers is found though somebody else said it."""
+    library.add("Carol is training for the mountain marathon", conversation="a", position=0, speaker="Bob")
+    library.add("I am hungry", conversation="a", position=1, speaker="Carol")
+    found = ask(library, "Which mountain marathon does Carol train for?")
+    assert "Carol is training for the mountain marathon" in texts(found)
+
+
+def test_names_of_speakers_are_left_out_of_the_vector(library):
+    """L6: in a conversation of two, a name resembles everything that the other one said."""
+    library.add("I went hiking", conversation="a", position=0, speaker="Bob")
+    asked = embedded(library, "Where did Bob go hiking?")
+    assert np.array_equal(asked.query_vector, STATIC.embed(["Where did go hiking?"])[0])
+
+
+@WAYS
+def test_the_users_own_words_come_before_the_agents(library, ask):
+    """L6: of the same words, in whatever order they were said."""
+    library.add("The blue bicycle is too small", conversation="a", position=0, origin=Origin.USER)
+    library.add("The blue bicycle is too small.", conversation="b", position=0, origin=Origin.AGENT)
+    library.add("The blue bicycle is too small!", conversation="c", position=0, origin=Origin.USER)
+    found = ask(library, "blue bicycle too small", score_min=0.0)
+    assert [one.entry.origin for one in found.hits] == ["user", "user", "agent"]
+
+
+@WAYS
+def test_of_equal_matches_the_newest_comes_first(library, ask):
+    """L6: what was said last is what holds."""
+    for number in range(5):
+        library.add("The blue bicycle is too small", conversation=f"c{number}", position=0)
+    found = ask(library, "blue bicycle too small")
+    assert [one.entry.conversation for one in found.hits] == ["c4", "c3", "c2", "c1", "c0"]
+
+
+@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
+def test_what_is_excluded_still_is_context(library, ask):
+    """L3, L6: the model has seen the question, and the answer to it is still missing."""
+    say(library, "Which bicycle should Carol buy for the mountain race?", "The blue one")
+    shown = [one.entry.ref for one in ask(library, "Which bicycle for Carol's mountain race?").hits][:1]
+    found = ask(library, "Which bicycle for Carol's mountain race?", excluded_refs=frozenset(shown), score_min=0.0)
+    assert texts(found)[:1] == ["The blue one"]
+    assert found.hits[0].lexical > 0
+
+
+@WAYS
+def test_what_is_not_admitted_does_not_come_in_as_context(library, ask):
+    """L1, L7, L9, C6: neighbours of a match are given only where the query admits them."""
+    say(library, "The zebra crossing needs paint", "Gone by now", conversation="now", expires_at=900.0)
+    library.add("The zebra crossing in May", conversation="then", position=0)
+    library.add("tool output", conversation="then", position=1, origin=Origin.TOOL)
+    seen = library.add("in sight", conversation="then", position=2)
+    found = ask(library, "zebra crossing", score_min=0.0, visible_hashes=frozenset([seen.content_hash]))
+    assert texts(found) == ["The zebra crossing in May"]
+    statements = ask(library, "zebra crossing", score_min=0.0, lanes=(Lane.LONG_TERM,))
+    assert statements.hits == ()
+
+
+@pytest.mark.parametrize("is_shelved", [False, True])
+def test_by_meaning_alone_everything_is_shown_once(library, is_shelved):
+    """L3: A B C, then D E F, then G H, though no word is shared."""
+    library.add_all([f"red apple {letter * 3}" for letter in "abcdefgh"])
+    library.embed(STATIC)
+    shelves = shelved(library, ADA) if is_shelved else Shelves(STATIC.identity, 1 << 22)
+    vector = STATIC.embed(["red apple"])[0]
+    shown: list[str] = []
+    sizes = []
+    for _ in range(3):
+        asked = request("pomme rouge", query_vector=vector, limit=3, excluded_refs=frozenset(shown), score_min=0.01)
+        found = library.read(lambda unit, asked=asked: recall(unit, asked, shelves))
+        shown.extend(one.entry.ref for one in found.hits)
+        sizes.append(len(found.hits))
+    assert (sizes, len(set(shown))) == ([3, 3, 2], 8)
+
+
+@pytest.mark.parametrize("is_shelved", [False, True])
+def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library, is_shelved):
+    """L1, L3: hundreds of nearer messages do not hide the one statement."""
+    library.add_all([f"red apple {'!' * number}" for number in range(150)], conversation="c1")
+    library.add("red apple tree by the river")
+    library.embed(STATIC)
+    shelves = shelved(library, ADA) if is_shelved else Shelves(STATIC.identity, 1 << 24)
+    asked = request("pomme", query_vector=STATIC.embed(["red apple"])[0], lanes=(Lane.LONG_TERM,), score_min=0.01)
+    found = library.read(lambda unit: recall(unit, asked, shelves))
+    assert texts(found) == ["red apple tree by the river"]
+
+
+class Row:
+    """A shelf's reading that gives rows in its own order, and an index that does not admit all of them."""
+
+    def __init__(self, count: int, refused: set[int]) -> None:
+        rows = [Ranked(key, 1.0 - key / 1000, 0.5, None) for key in range(count)]
+        self.rows = {lane: rows[place::3] for place, lane in enumerate(LANES)}
+        self.refused = refused
+        self.asked: list[int] = []
+
+    def best(self, lane, conversation, count):
+        return self.rows[lane][:count]
+
+    def resolve(self, query, keys):
+        self.asked += keys
+        return [
+            Match(key, entry("x", id=f"e{key}"), ("tea", "red")) for key in reversed(keys) if key not in self.refused
+        ]
+
+
+@pytest.mark.parametrize("refused", [set(), set(range(0, 40, 2)), set(range(300)), set(range(500))])
+def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
+    """L3: page after page of the best, each row looked up once, until enough are admitted or none is left."""
+    shelf = Row(500, refused)
+    asked = SimpleNamespace(wanted=frozenset({"tea"}), terms=("green", "tea"))
+    found = search_memory(shelf, LaneQuery(ADA, 0.0), asked, shelf, tuple(Lane), limit=20)  # type: ignore[arg-type]
+    expected = [key for key in range(500) if key not in refused][:20]
+    assert [item.match.key for _, item in found] == expected
+    assert [lane for lane, _ in found] == [LANES[key % 3] for key in expected]
+    assert len(shelf.asked) == len(set(shelf.asked))
+    assert all(item.terms == ("tea",) for _, item in found)
+
+
+def test_a_question_that_no_space_can_answer_finds_nothing(library):
+    """L5: neither by words nor by context."""
+    say(library, "The zebra crossing needs paint", "Noted then")
+    asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
+    found = library.read(lambda unit: StoreSearch(unit, ADA, asked, ()).search(LaneQuery(ADA, 1000.0)))  # type: ignore[arg-type]
+    assert found == []
