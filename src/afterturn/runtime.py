@@ -208,7 +208,8 @@ class MemoryCore:
             await self._store.close(within=left())
         # A file system that hangs is not waited for: reading promised nothing.
         self._reads.close(within=0.0)
-        if self._embedding is not None:
+        # One that a host has brought is the host's to close.
+        if self._embedding is not None and self._parts.embedder is None:
             self._embedding.close()
         closed = [worker.close(within=left()) for worker in (self._questions, self._backlogs)]
         if not all(closed):

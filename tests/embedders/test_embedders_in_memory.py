@@ -1,0 +1,169 @@
+"""Embedders as settings choose them, in a memory that is open: what a host sees of them."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from embedding_server import Answer, EmbeddingServer, embeddings
+from tiny_bert import make_wheel, recipe
+
+import afterturn
+from afterturn.embedders.minilm import MiniLmEmbedder
+from afterturn.embedders.obtaining import get_minilm
+from afterturn.recall import embedding
+
+WITHIN = 20.0
+SPACE = "user:ada"
+
+
+class Gate:
+    """Answers questions at once, and batches of memories when it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.reached = threading.Event()
+
+    def __call__(self, request: dict[str, Any]) -> Answer:
+        if len(request["input"]) > 1:
+            self.reached.set()
+            assert self.opened.wait(WITHIN)
+        return embeddings(request, 16)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+def by_http(server: EmbeddingServer, **settings: Any) -> dict[str, Any]:
+    return {"embedder": "http", "embedder_url": server.url, "embedder_model": "small", **settings}
+
+
+async def test_a_server_embeds_memories_and_questions(path: Path):
+    """M3: vectors of that server's own, in the store and in the recall."""
+    with EmbeddingServer() as server:
+        async with afterturn.open(path, by_http(server)) as memory:
+            assert await memory.ready()
+            await memory.space(SPACE).add("Ada's cat is called Miso")
+            assert await memory.drain(within=WITHIN)
+            found = await memory.space(SPACE).recall("Ada's cat is called Miso")
+    assert (found.missing, round(found.hits[0].similarity or 0, 3)) == ((), 1.0)
+
+
+async def test_a_question_goes_beside_a_batch_that_takes_long(path: Path, gate: Gate):
+    """R2: it does not wait for the server to be done with what nobody waits for."""
+    with EmbeddingServer(gate) as server:
+        async with afterturn.open(path, by_http(server)) as memory:
+            await memory.ready()
+            await memory.space(SPACE).add_many([afterturn.Draft(f"statement {number}") for number in range(20)])
+            assert await asyncio.to_thread(gate.reached.wait, WITHIN)
+            server.received.clear()
+            await memory.space(SPACE).recall("which statement is it?")
+            asked = server.inputs
+            gate.opened.set()
+    assert asked == [["which statement is it?"]]
+
+
+async def test_closing_does_not_wait_for_a_server_that_hangs(path: Path, gate: Gate):
+    """R4: what is under way there is ended; the entries keep their job."""
+    with EmbeddingServer(gate) as server:
+        async with afterturn.open(path, by_http(server, close_timeout=5.0)) as memory:
+            await memory.ready()
+            await memory.space(SPACE).add_many([afterturn.Draft(f"statement {number}") for number in range(20)])
+            assert await asyncio.to_thread(gate.reached.wait, WITHIN)
+            began = monotonic()
+        took = monotonic() - began
+        gate.opened.set()
+        async with afterturn.open(path, by_http(server)) as memory:
+            assert await memory.drain(within=WITHIN)
+            waiting = (await memory.stats())["vectors_waiting"]
+    assert took < 4.0
+    assert waiting == 0
+
+
+async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """L1: until then words find what they find, and `doctor` says where nobody answers."""
+    monkeypatch.setattr(embedding, "AGAIN_AFTER", 0.05)
+    server = EmbeddingServer()
+    is_ready = threading.Event()
+
+    def hear(event: afterturn.Event) -> None:
+        if event.name == "vectors_ready":
+            is_ready.set()
+
+    # It listens from the start, but nobody answers before it is entered.
+    settings = by_http(server, embedder_timeout=0.2)
+    async with afterturn.open(path, settings, on_event=hear) as memory:
+        await memory.space(SPACE).add("Ada's cat is called Miso")
+        assert not await memory.ready(within=WITHIN)
+        found = await memory.space(SPACE).recall("what is Ada's cat called?")
+        told = [finding.message for finding in await memory.check() if finding.subject == "embedder"]
+        with server:
+            assert await asyncio.to_thread(is_ready.wait, WITHIN)
+            assert await memory.drain(within=WITHIN)
+    assert (found.hits[0].entry.text, found.missing) == ("Ada's cat is called Miso", ("vectors",))
+    assert "embedding server" in told[0]
+
+
+async def test_minilm_is_chosen_by_a_setting_and_found_where_models_are_kept(path: Path, tmp_path: Path):
+    """M3: and the vectors in the store are its own."""
+    folder = tmp_path / "models"
+    get_minilm(folder, source=make_wheel(tmp_path), told=lambda step: None, recipe=recipe())
+    async with afterturn.open(path, {"embedder": "minilm", "models_folder": str(folder)}) as memory:
+        assert await memory.ready()
+        await memory.space(SPACE).add("the cat is called miso")
+        assert await memory.drain(within=WITHIN)
+        found = await memory.space(SPACE).recall("the cat is called miso")
+    assert (found.missing, round(found.hits[0].similarity or 0, 2)) == ((), 1.0)
+
+
+async def test_files_that_are_brought_later_are_taken_into_use(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """L1: nobody has to open memory again after `afterturn models get minilm`."""
+    monkeypatch.setattr(embedding, "AGAIN_AFTER", 0.05)
+    is_ready = threading.Event()
+
+    def hear(event: afterturn.Event) -> None:
+        if event.name == "vectors_ready":
+            is_ready.set()
+
+    settings = {"embedder": "minilm", "models_folder": str(tmp_path / "models")}
+    async with afterturn.open(path, settings, on_event=hear) as memory:
+        assert not await memory.ready()
+        get_minilm(tmp_path / "models", source=make_wheel(tmp_path), told=lambda step: None, recipe=recipe())
+        assert await asyncio.to_thread(is_ready.wait, WITHIN)
+
+
+async def test_an_embedder_that_a_host_has_brought_stays_the_hosts(path: Path, tmp_path: Path):
+    """It may serve the next memory too."""
+    with EmbeddingServer() as server:
+        from afterturn.embedders.http import HttpEmbedder
+
+        shared = HttpEmbedder(server.url, "small")
+        for name in ("one.db", "two.db"):
+            async with afterturn.open(tmp_path / name, parts=afterturn.Parts(embedder=shared)) as memory:
+                assert await memory.ready()
+        shared.close()
+
+
+def test_the_port_is_kept_by_all_of_them():
+    """As recall finds them: which take batches, and which hold on to something."""
+    from afterturn.base.embedder_ports import Batching, Closable
+    from afterturn.embedders.http import HttpEmbedder
+    from afterturn.embedders.static import StaticEmbedder
+
+    all_of_them = (StaticEmbedder(), MiniLmEmbedder(Path("nowhere")), HttpEmbedder("http://127.0.0.1:9/v1", "small"))
+    assert [isinstance(one, Batching) for one in all_of_them] == [False, True, True]
+    assert [isinstance(one, Closable) for one in all_of_them] == [False, False, True]
