@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from afterturn.base.types import Changes, EmbedderIdentity, Shelved
-from afterturn.recall.codes import Codes
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, Shelved
+from afterturn.recall.assembly import Assembly, Place, Plan
 from afterturn.recall.shelf import Shelf
-from afterturn.recall.stock import PAGE_ROWS, Page, Place, Plan, Stock, read_page
+from afterturn.recall.stock import Stock
 
 IDENTITY = EmbedderIdentity("plain", "1", 16)
 SPACE = "user:ada"
@@ -41,6 +41,9 @@ class PlainIndex:
         wanted = sorted(key for key in self.entries if (key > after if keys is None else key in set(keys)))
         return [self.entries[key] for key in wanted[:limit]]
 
+    def extent(self) -> Extent:
+        return Extent(len(self.entries), sum(len(entry.terms) for entry in self.entries.values()), len(self.changed))
+
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         return Changes(self.generation, len(self.changed), tuple(dict.fromkeys(self.changed[since:])))
 
@@ -66,14 +69,11 @@ class PlainUnit:
 
 
 def stocked(index: PlainIndex, *, whole: bool = True, embedder: EmbedderIdentity | None = IDENTITY) -> Stock:
-    place, plan, codes = Place("default", SPACE), Plan(embedder, whole=whole), Codes(SPACE)
     changes = index.changes("default", SPACE, since=0)
-    pages: list[Page] = []
-    after = 0
-    while not pages or pages[-1].facts.capacity == PAGE_ROWS:
-        pages.append(read_page(PlainUnit(index), place=place, plan=plan, codes=codes, after=after))
-        after = int(pages[-1].facts.keys[-1]) if pages[-1].facts.capacity else 0
-    return Stock(place, plan, codes, pages, changes)
+    assembly = Assembly(Place("default", SPACE), Plan(embedder, index.extent(), whole=whole))
+    while not assembly.is_read:
+        assembly.add(assembly.read(PlainUnit(index)))
+    return Stock(assembly, changes)
 
 
 def shelved(index: PlainIndex, *, exact: bool = False, whole: bool = True) -> Shelf:

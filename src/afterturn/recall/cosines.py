@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
 from afterturn.base.types import EmbedderIdentity
+from afterturn.recall.assembly import Place
 from afterturn.recall.sketches import Floats, read_vectors, widened
-from afterturn.recall.stock import Place
 
 # What a space takes before its first row, so that any number of spaces without vectors is bounded too.
 _SPACE_BYTES = 2048

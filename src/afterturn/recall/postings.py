@@ -15,7 +15,6 @@ _GROWTH = 3
 # Beyond this many postings making one of two would be felt by the recall that waits for it; a rebuild does it.
 _MERGED_MAX = 200_000
 
-
 Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
 """Rows, and how often each holds a term."""
 
@@ -26,9 +25,35 @@ def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How a term and a row share a number of 64 bits: the row has the lower ones. What is left of a term's hash is
+    the same for two terms of a hundred thousand about once in ten thousand spaces."""
+
+    row_bits: int
+
+    def packed(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        return self.terms(terms) | rows
+
+    def terms(self, packed: NDArray[np.int64]) -> NDArray[np.int64]:
+        return packed & np.int64(-1 << self.row_bits)
+
+    def rows(self, packed: NDArray[np.int64]) -> NDArray[np.int32]:
+        return (packed & np.int64((1 << self.row_bits) - 1)).astype(np.int32)
+
+    def holds(self, row: int) -> bool:
+        return row < 1 << self.row_bits
+
+
+def form_for(rows: int) -> Form:
+    """With room for as many again, and as many again."""
+    return Form((4 * rows + 1024).bit_length())
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Sorted by term, then row: term number `i` is held by `rows[starts[i] : starts[i + 1]]`, each row once."""
 
+    form: Form
     terms: NDArray[np.int64]
     starts: NDArray[np.int64]
     rows: NDArray[np.int32]
@@ -41,6 +66,7 @@ class Part:
     def find(self, terms: NDArray[np.int64]) -> list[Places | None]:
         if not self.terms.size:
             return [None] * terms.size
+        terms = self.form.terms(terms)
         at = self.terms.searchsorted(terms)
         is_there = self.terms.take(at, mode="clip") == terms
         starts, ends = self.starts.take(at, mode="clip").tolist(), self.starts.take(at + 1, mode="clip").tolist()
@@ -50,13 +76,13 @@ class Part:
         ]
 
 
-def make_part(terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Part:
-    """Of occurrences, whose rows are in ascending order."""
-    order = np.argsort(terms, kind="stable")
-    terms, rows = terms[order], rows[order]
-    firsts = _firsts(terms, rows)
-    counts = np.diff(firsts, append=terms.size).astype(np.uint16)
-    return _part(terms[firsts], rows[firsts], counts)
+def make_part(form: Form, packed: NDArray[np.int64]) -> Part:
+    """Of occurrences, which are sorted in place."""
+    packed.sort()
+    # Half the size for what is there for a moment only: the process may keep that memory for long.
+    firsts = _firsts(packed).astype(np.int32)
+    counts = np.diff(firsts, append=np.int32(packed.size)).astype(np.uint16)
+    return _part(form, packed[firsts], counts)
 
 
 class Postings:
@@ -75,9 +101,11 @@ class Postings:
         found = [part.find(numbers) for part in self._parts]
         return [[places for places in of_term if places is not None] for of_term in zip(*found, strict=True)]
 
-    def with_part(self, added: Part) -> Postings:
-        """`added` holds rows that come after all others."""
-        parts = [*self._parts, added]
+    def with_rows(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Postings:
+        """With occurrences in rows that come after all others."""
+        last = int(rows[-1]) if rows.size else 0
+        form = next((part.form for part in self._parts if part.form.holds(last)), form_for(last))
+        parts = [*self._parts, make_part(form, form.packed(terms, rows))]
         while len(parts) > 1 and _worth_joining(*parts[-2:]):
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
@@ -92,27 +120,27 @@ class Postings:
         return (int(part.counts.sum()) for part in self._parts)
 
 
-def _firsts(terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.intp]:
-    differs = np.ones(terms.size, np.bool_)
-    differs[1:] = (terms[1:] != terms[:-1]) | (rows[1:] != rows[:-1])
+def _firsts(numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where another number begins."""
+    differs = np.ones(numbers.size, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=differs[1:])
     return np.flatnonzero(differs)
 
 
-def _part(terms: NDArray[np.int64], rows: NDArray[np.int32], counts: NDArray[np.uint16]) -> Part:
-    """Of postings in order, their terms repeated."""
-    differs = np.ones(terms.size, np.bool_)
-    differs[1:] = terms[1:] != terms[:-1]
-    starts = np.flatnonzero(differs)
-    return Part(terms[starts], np.append(starts, terms.size), rows, counts)
+def _part(form: Form, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> Part:
+    """Of postings in order."""
+    rows = form.rows(packed)
+    terms = form.terms(packed)
+    starts = _firsts(terms)
+    return Part(form, terms[starts], np.append(starts, terms.size), rows, counts)
 
 
 def _worth_joining(older: Part, newer: Part) -> bool:
     size = older.rows.size + newer.rows.size
-    return older.rows.size <= _GROWTH * newer.rows.size and size <= _MERGED_MAX
+    return older.form == newer.form and older.rows.size <= _GROWTH * newer.rows.size and size <= _MERGED_MAX
 
 
 def _join(older: Part, newer: Part) -> Part:
-    terms = np.concatenate([np.repeat(part.terms, np.diff(part.starts)) for part in (older, newer)])
-    order = np.argsort(terms, kind="stable")
-    rows = np.concatenate([older.rows, newer.rows])[order]
-    return _part(terms[order], rows, np.concatenate([older.counts, newer.counts])[order])
+    packed = np.concatenate([np.repeat(part.terms, np.diff(part.starts)) | part.rows for part in (older, newer)])
+    order = np.argsort(packed)
+    return _part(older.form, packed[order], np.concatenate([older.counts, newer.counts])[order])

@@ -9,12 +9,12 @@ from typing import Any
 
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
-from afterturn.recall.codes import Codes
+from afterturn.recall.assembly import PAGE_ROWS, Assembly, Place, Plan, room_for
 from afterturn.recall.cosines import Cosines, Matrix
 from afterturn.recall.edition import is_nearly_all
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.sketches import Floats, vector_bytes
-from afterturn.recall.stock import FOLLOWED_MAX, PAGE_ROWS, Page, Place, Plan, Stock, read_page, room_for
+from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
 COMPARED_ROWS_MAX = 4096
 """Larger spaces are not compared by the way: reading their vectors takes longer than a turn waits."""
@@ -114,7 +114,7 @@ class Shelves:
             return None, changes
         for whole in (True, False):
             if self._expected_bytes(extent, whole=whole) <= self._bytes_max:
-                return Plan(self._embedder, whole=whole), changes
+                return Plan(self._embedder, extent, whole=whole), changes
         self._refuse(place, extent.documents)
         return None, changes
 
@@ -206,19 +206,12 @@ async def _catch_up(store: Store, stock: Stock) -> bool:
 
 async def _build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:
     """None when the store was restored meanwhile, or changed more than it can tell."""
-    codes = Codes(place.space)
-    pages: list[Page] = []
-    after = 0
-    while not pages or pages[-1].facts.capacity == PAGE_ROWS:
-        page = await store.read(partial(read_page, place=place, plan=plan, codes=codes, after=after))
-        pages.append(page)
-        after = int(page.facts.keys[-1]) if page.facts.capacity else after
-
-    def assemble(unit: Unit) -> Stock | None:
-        stock = Stock(place, plan, codes, pages, changes)
-        return stock if stock.follow(unit.index, changed_max=None) else None
-
-    return await store.read(assemble)
+    assembly = Assembly(place, plan)
+    while not assembly.is_read:
+        assembly.add(await store.read(assembly.read))
+    # Tens of milliseconds of numpy: not on the loop that everybody waits for.
+    stock = await store.read(lambda _: Stock(assembly, changes))
+    return stock if await store.read(lambda unit: stock.follow(unit.index, changed_max=None)) else None
 
 
 def _trim(known: OrderedDict[Place, Any], count: int) -> None:

@@ -31,6 +31,7 @@ class Vectors:
     def __init__(self, dimensions: int, capacity: int, *, whole: bool, sketched: bool) -> None:
         """`whole`: the vectors themselves are kept. Without, and without sketches, there is nothing to compare."""
         self.dimensions = dimensions
+        self.capacity = capacity
         kind = np.float32 if capacity <= _WHOLE_ROWS_MAX else np.float16
         self.matrix = np.zeros((capacity, dimensions), kind) if whole else None
         self.mean: Floats = np.zeros(dimensions, np.float32)
@@ -51,7 +52,7 @@ class Vectors:
 
     def grown(self, capacity: int) -> Vectors:
         other = Vectors(self.dimensions, 0, whole=self.matrix is not None, sketched=self.is_sketched)
-        other.mean = self.mean
+        other.capacity, other.mean = capacity, self.mean
         if self.matrix is not None:
             other.matrix = np.zeros((capacity, self.dimensions), self.matrix.dtype)
             other.matrix[: len(self.matrix)] = self.matrix

@@ -1,80 +1,40 @@
-"""What a shelf holds: built from a store page by page, then kept level with it by its changes."""
+"""What a shelf holds, kept level with its space by the changes there."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index, Unit
-from afterturn.base.types import Changes, EmbedderIdentity, Shelved
-from afterturn.recall.codes import Codes
-from afterturn.recall.edition import Edition, Facts, grown, joined_facts, link, read_facts, stand
-from afterturn.recall.postings import Postings, hashed, make_part
-from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
+from afterturn.base.types import Changes, Shelved
+from afterturn.recall.assembly import Assembly, room_for
+from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand
+from afterturn.recall.postings import hashed
+from afterturn.recall.sketches import read_vectors
 
-PAGE_ROWS = 256
-"""So many rows are read at a time: about 3 ms of Python."""
 FOLLOWED_MAX = 1024
 """A recall that finds more changes than this does without the shelf, and somebody else brings it up to date."""
-_ROOM_MIN = 16
-_ROOM_SHARE = 16
 _WORN_MIN = 1024
 # Measured: objects around the arrays 4,000 to 5,000, a row in a dictionary 116 to 122.
 _STOCK_BYTES = 5120
 _LATE_BYTES = 130
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    tenant: str
-    space: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to keep: `whole` vectors, or sketches of them alone where memory is short."""
-
-    embedder: EmbedderIdentity | None
-    whole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some rows of a space as they were read: terms by occurrence, vectors with the keys they belong to."""
-
-    facts: Facts
-    terms: NDArray[np.int64]
-    vector_keys: NDArray[np.int64]
-    vectors: NDArray[np.float16] | None
-
-
-def read_page(unit: Unit, *, place: Place, plan: Plan, codes: Codes, after: int) -> Page:
-    """The next rows behind key `after`; fewer than `PAGE_ROWS` are the last."""
-    entries = unit.index.shelved(place.tenant, place.space, after=after, limit=PAGE_ROWS)
-    facts = read_facts(entries, codes)
-    terms = hashed([entry.terms for entry in entries])
-    if plan.embedder is None:
-        return Page(facts, terms, np.zeros(0, np.int64), None)
-    found = unit.index.vectors(place.tenant, place.space, plan.embedder, facts.keys.tolist())
-    vectors = read_vectors([data for _, data in found], plan.embedder.dimensions)
-    return Page(facts, terms, np.array([key for key, _ in found], np.int64), vectors)
-
-
 class Stock:
     """One space in memory. Readers take `edition` and keep it; whoever changes anything makes another, under a lock."""
 
-    def __init__(self, place: Place, plan: Plan, codes: Codes, pages: Sequence[Page], changes: Changes) -> None:
-        """Of all pages of a space, which hold at least what it held at `changes`."""
-        self.place = place
-        self.plan = plan
-        self.codes = codes
+    def __init__(self, assembly: Assembly, changes: Changes) -> None:
+        """Of an assembly that has read all of a space, which holds at least what that held at `changes`."""
+        self.place = assembly.place
+        self.plan = assembly.plan
+        self.codes = assembly.codes
         self.generation = changes.generation
         self.seq = changes.seq
-        self.edition = _first_edition(pages, plan)
+        self.edition = assembly.edition()
         self._lock = threading.Lock()
         # Rows up to here are sorted by key; later ones are looked up by name.
         self._sorted = self.edition.count
@@ -164,8 +124,9 @@ class Stock:
         edition.before[start:] = edition.after[start:] = rows
         edition.spans[start:] = facts.lengths
         self._late.update(zip(facts.keys.tolist(), rows.tolist(), strict=True))
-        part = make_part(hashed([entry.terms for entry in entries]), np.repeat(rows, facts.lengths.astype(np.int64)))
-        return replace(edition, postings=edition.postings.with_part(part))
+        terms = hashed([entry.terms for entry in entries])
+        postings = edition.postings.with_rows(terms, np.repeat(rows, facts.lengths.astype(np.int64)))
+        return replace(edition, postings=postings)
 
     def _without_rows(self, edition: Edition, gone: NDArray[np.int32]) -> None:
         facts = edition.facts
@@ -195,55 +156,6 @@ class Stock:
             edition.has_vector[at] = True
 
 
-def _first_edition(pages: Sequence[Page], plan: Plan) -> Edition:
-    """`pages` are by key, so their rows are too."""
-    facts = joined_facts([page.facts for page in pages])
-    count = facts.capacity
-    rows = np.arange(count, dtype=np.int32)
-    terms = np.concatenate([page.terms for page in pages])
-    part = make_part(terms, np.repeat(rows, facts.lengths.astype(np.int64)))
-    room = room_for(count)
-    edition = Edition(
-        count=count,
-        facts=facts.grown(room),
-        is_alive=np.ones(count, np.bool_),
-        has_vector=np.zeros(count, np.bool_),
-        before=rows.astype(np.intp),
-        after=rows.astype(np.intp),
-        spans=facts.lengths.copy(),
-        newer=np.zeros(count, np.float32),
-        plain=np.zeros(count, np.float32),
-        postings=Postings([part]),
-        vectors=_vectors(pages, plan, room, sketched=is_sketched(count, whole=plan.whole)),
-    )
-    _place_vectors(edition, pages)
-    link(edition, None)
-    stand(edition)
-    return edition
-
-
-def _vectors(pages: Sequence[Page], plan: Plan, room: int, *, sketched: bool) -> Vectors | None:
-    if plan.embedder is None:
-        return None
-    vectors = Vectors(plan.embedder.dimensions, room, whole=plan.whole, sketched=sketched)
-    total = sum(page.vector_keys.size for page in pages)
-    if total:
-        sums = [page.vectors.sum(axis=0, dtype=np.float32) for page in pages if page.vectors is not None]
-        vectors.mean = np.asarray(np.sum(sums, axis=0) / total, np.float32)
-    return vectors
-
-
-def _place_vectors(edition: Edition, pages: Sequence[Page]) -> None:
-    if edition.vectors is None:
-        return
-    keys = edition.facts.keys[: edition.count]
-    for page in pages:
-        rows = keys.searchsorted(page.vector_keys).astype(np.int32)
-        if page.vectors is not None and rows.size:
-            edition.vectors.put(rows, page.vectors)
-            edition.has_vector[rows] = True
-
-
 def _next_edition(edition: Edition, added: int) -> Edition:
     """The same with so many more rows, which nobody has filled in; in arrays of its own where something may change."""
     count = edition.count + added
@@ -264,11 +176,6 @@ def _next_edition(edition: Edition, added: int) -> Edition:
         newer=grown(edition.newer, count),
         plain=grown(edition.plain, count),
     )
-
-
-def room_for(count: int) -> int:
-    """For some rows more, so that not every one that comes moves all others."""
-    return count + max(_ROOM_MIN, count // _ROOM_SHARE)
 
 
 def _share(count: int) -> int:

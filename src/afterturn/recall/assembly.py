@@ -1,0 +1,149 @@
+"""How a space comes to memory: its rows are read page by page and put together at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afterturn.base.ports import Unit
+from afterturn.base.types import EmbedderIdentity, Extent
+from afterturn.recall.codes import Codes
+from afterturn.recall.edition import Edition, Facts, grown, joined_facts, link, read_facts, stand
+from afterturn.recall.postings import Postings, form_for, hashed, make_part
+from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
+
+PAGE_ROWS = 256
+"""So many rows are read at a time: about 3 ms of Python."""
+# The mean of so many vectors is that of all, as far as sketches around it can tell.
+_MEAN_ROWS = 4096
+_ROOM_MIN = 16
+_ROOM_SHARE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    tenant: str
+    space: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to keep: `whole` vectors, or sketches of them alone where memory is short. So much is expected."""
+
+    embedder: EmbedderIdentity | None
+    extent: Extent
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a space as they were read: terms by occurrence, vectors and which of the rows they belong to."""
+
+    facts: Facts
+    terms: NDArray[np.int64]
+    embedded: NDArray[np.int32]
+    vectors: NDArray[np.float16] | None
+
+
+class Assembly:
+    """Vectors are put where they stay as soon as they are read: twice in memory they would be most of it."""
+
+    def __init__(self, place: Place, plan: Plan) -> None:
+        self.place = place
+        self.plan = plan
+        self.codes = Codes(place.space)
+        self.is_read = False
+        self._count = 0
+        self._after = 0
+        self._facts: list[Facts] = []
+        self._form = form_for(plan.extent.documents)
+        self._packed = np.empty(room_for(plan.extent.terms_total), np.int64)
+        self._packed_count = 0
+        self._waiting: list[tuple[NDArray[np.int32], NDArray[np.float16]]] = []
+        self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self._vectors = _room_for_vectors(plan)
+
+    def read(self, unit: Unit) -> Page:
+        """The next page; `add` takes it."""
+        index, embedder = unit.index, self.plan.embedder
+        tenant, space = self.place.tenant, self.place.space
+        entries = index.shelved(tenant, space, after=self._after, limit=PAGE_ROWS)
+        facts = read_facts(entries, self.codes)
+        terms = hashed([entry.terms for entry in entries])
+        if embedder is None:
+            return Page(facts, terms, np.zeros(0, np.int32), None)
+        found = index.vectors(tenant, space, embedder, facts.keys.tolist())
+        rows = facts.keys.searchsorted(np.array([key for key, _ in found], np.int64)).astype(np.int32)
+        return Page(facts, terms, rows, read_vectors([data for _, data in found], embedder.dimensions))
+
+    def add(self, page: Page) -> None:
+        if page.vectors is not None and page.embedded.size:
+            self._waiting.append((page.embedded + np.int32(self._count), page.vectors))
+        self._facts.append(page.facts)
+        self._put_terms(page)
+        size = page.facts.capacity
+        self._count += size
+        self._after = int(page.facts.keys[-1]) if size else self._after
+        self.is_read = size < PAGE_ROWS
+        if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= _MEAN_ROWS:
+            self._put_vectors()
+
+    def edition(self) -> Edition:
+        """Of all that was added."""
+        self._put_vectors()
+        facts = joined_facts(self._facts)
+        rows = np.arange(self._count)
+        edition = Edition(
+            count=self._count,
+            facts=facts.grown(max(room_for(self._count), self._vectors.capacity if self._vectors else 0)),
+            is_alive=np.ones(self._count, np.bool_),
+            has_vector=np.zeros(self._count, np.bool_),
+            before=rows,
+            after=rows.copy(),
+            spans=facts.lengths.copy(),
+            newer=np.zeros(self._count, np.float32),
+            plain=np.zeros(self._count, np.float32),
+            postings=Postings([make_part(self._form, self._packed[: self._packed_count])]),
+            vectors=self._vectors,
+        )
+        edition.has_vector[np.concatenate(self._embedded)] = True
+        link(edition, None)
+        stand(edition)
+        return edition
+
+    def _put_terms(self, page: Page) -> None:
+        size = page.facts.capacity
+        if not self._form.holds(self._count + size):
+            raise OverflowError(f"{self.place.space} grew to more than four times its size while it was read.")
+        start, self._packed_count = self._packed_count, self._packed_count + page.terms.size
+        if self._packed_count > self._packed.size:
+            self._packed = grown(self._packed, room_for(self._packed_count))
+        rows = np.arange(self._count, self._count + size, dtype=np.int32)
+        of_terms = np.repeat(rows, page.facts.lengths.astype(np.int64))
+        self._packed[start : self._packed_count] = self._form.packed(page.terms, of_terms)
+
+    def _put_vectors(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if self._vectors is None or not waiting:
+            return
+        if self._count > self._vectors.capacity:
+            self._vectors = self._vectors.grown(room_for(self._count))
+        if not self._embedded[1:]:
+            self._vectors.mean = np.concatenate([found for _, found in waiting]).mean(axis=0, dtype=np.float32)
+        for rows, found in waiting:
+            self._vectors.put(rows, found)
+            self._embedded.append(rows)
+
+
+def room_for(count: int) -> int:
+    """For some rows more, so that not every one that comes moves all others."""
+    return count + max(_ROOM_MIN, count // _ROOM_SHARE)
+
+
+def _room_for_vectors(plan: Plan) -> Vectors | None:
+    if plan.embedder is None:
+        return None
+    sketched = is_sketched(plan.extent.documents, whole=plan.whole)
+    return Vectors(plan.embedder.dimensions, room_for(plan.extent.documents), whole=plan.whole, sketched=sketched)
