@@ -1,68 +1,82 @@
-"""Search by words on a real store."""
+"""Search by words on a real store, entry by entry."""
+
+import pytest
+from asking import by_words
 
 from afterturn.base.terms import terms
-from afterturn.base.types import Extent, Lane, LaneQuery, Match, Scope
-from afterturn.recall.lexical import CANDIDATES_MAX, QUERY_TERMS_MAX, TERMS_READ_MAX, Lexical, Scored, weigh_terms
+from afterturn.base.types import Extent, Hit, Kind, Lane, LaneQuery, Match, Scope
+from afterturn.recall.asked import QUERY_TERMS_MAX, Asked, read_question, weigh
+from afterturn.recall.lexical import (
+    CANDIDATES_MAX,
+    TERMS_READ_MAX,
+    Weighed,
+    Weigher,
+    find_by_words,
+    ranked,
+    rarest_terms,
+    records_of,
+)
+from afterturn.recall.threads import Threads
 from afterturn.testing.entries import entry
 
 ADA = Scope("default", ("user:ada",))
 
 
-def search(library, text: str, scope: Scope = ADA, **query) -> list[Scored]:
-    def work(unit):
-        lexical = weigh_terms(unit.index, scope, terms(text))
-        return lexical.search(unit.index, LaneQuery(scope, 1000.0, Lane.LONG_TERM, **query))
-
-    return library.read(work)
+def search(library, text: str, lane: Lane = Lane.LONG_TERM, **query) -> tuple[Hit, ...]:
+    """All that is found, however weak it is."""
+    return by_words(library, text, lanes=(lane,), score_min=0.0, limit=1000, **query).hits
 
 
-def texts(found: list[Scored]) -> list[str]:
-    return [item.match.entry.text for item in found]
+def texts(found: tuple[Hit, ...]) -> list[str]:
+    return [item.entry.text for item in found]
 
 
 def test_rare_words_weigh_more_than_common_ones(library):
     """L6: the space's own frequencies decide what a word is worth."""
     library.add_all([f"The garden has a tree number {number}" for number in range(20)])
     library.add("Saffron is in the cupboard")
+    library.add("The garden has a tree at last")
     assert texts(search(library, "tree with saffron"))[0] == "Saffron is in the cupboard"
 
 
 def test_another_space_never_reorders_results(library):
     """L6: what Bob stores changes neither the order nor the scores that Ada gets."""
     library.add_all(["The garden gate is green", "The kitchen is green and new", "A green gate needs oil"])
-    before = [(item.match.entry.id, item.score) for item in search(library, "green gate kitchen")]
+    before = [(item.entry.id, item.score) for item in search(library, "green gate kitchen")]
     library.add_all([f"gate {number}" for number in range(50)], space="user:bob")
-    both = search(library, "green gate kitchen", Scope("default", ("user:ada", "user:bob")))
-    assert [(item.match.entry.id, item.score) for item in both if item.match.entry.space == "user:ada"] == before
+    both = search(library, "green gate kitchen", scope=Scope("default", ("user:ada", "user:bob")))
+    assert [(item.entry.id, item.score) for item in both if item.entry.space == "user:ada"] == before
+    assert len(before) == 3
 
 
-def test_scores_stay_between_zero_and_one(library):
+def test_scores_and_shares_stay_between_zero_and_one(library):
     """L5: a floor has a meaning only when scores have one."""
     library.add_all(["cat cat cat cat cat cat", "cat", "cat and dog and horse"])
-    scores = [item.score for item in search(library, "cat dog horse")]
-    assert all(0 < score < 1 for score in scores)
+    found = search(library, "cat dog horse")
+    assert len(found) == 3
+    assert all(0 < value < 1 for item in found for value in (item.score, item.lexical))
 
 
-def test_words_that_the_space_does_not_know_lower_the_score(library):
+def test_words_that_the_space_does_not_know_lower_the_share(library):
     """L5: one word in common out of five is a weak match."""
     library.add("I like tea")
     [whole] = search(library, "tea")
-    [part] = search(library, "tea weather tomorrow mountain forecast")
-    assert part.score < whole.score / 3
+    [part] = search(library, "tea weather umbrella mountain forecast")
+    assert part.lexical < whole.lexical / 3
+    assert part.score < whole.score
 
 
-def test_equal_scores_go_by_recency_and_then_by_id(library):
+def test_equal_scores_go_by_recency_and_then_by_id():
     """L6: the same input gives the same order."""
-    library.add("Tea is fine", id="b001", occurred_at=50.0)
-    library.add("tea: fine!", id="a001", occurred_at=50.0, project="x")
-    library.add("Fine tea", id="c001", occurred_at=90.0)
-    assert [item.match.entry.id for item in search(library, "fine tea")] == ["c001", "a001", "b001"]
-
-
-def test_stop_words_match_nothing(library):
-    """L5: a query of stop words has no terms."""
-    library.add("What is this and that about")
-    assert search(library, "what is this about") == []
+    entries = [
+        entry("Tea is fine", id="b001", occurred_at=50.0),
+        entry("tea: fine!", id="a001", occurred_at=50.0),
+        entry("Fine tea", id="c001", occurred_at=90.0),
+        entry("Tea", id="d001", occurred_at=10.0),
+    ]
+    weighed = [Weighed(Match(key, one, ()), 0.5, 0.5, None, ()) for key, one in enumerate(entries)]
+    better = Weighed(weighed[-1].match, 0.6, 0.5, None, ())
+    assert [item.match.entry.id for item in ranked([*weighed[:-1], better])] == ["d001", "c001", "a001", "b001"]
 
 
 def test_every_script_is_searched(library):
@@ -82,7 +96,14 @@ def test_what_is_excluded_makes_room_for_the_next(library):
     """L3: excluded versions do not count among the candidates."""
     entries = library.add_all([f"tea number {number}" for number in range(3)])
     found = search(library, "tea", excluded_refs=frozenset([entries[0].ref]))
-    assert {item.match.entry.id for item in found} == {entry.id for entry in entries[1:]}
+    assert {item.entry.id for item in found} == {entry.id for entry in entries[1:]}
+
+
+def test_terms_of_the_question_are_told_in_its_order(library):
+    """L6: each hit says which words it was found by."""
+    library.add("A green gate needs oil")
+    [found] = search(library, "Does oil help the old gate?")
+    assert found.terms == ("oil", "gate")
 
 
 class Frequencies:
@@ -92,6 +113,9 @@ class Frequencies:
         self.counts = counts
         self.asked: tuple[str, ...] = ()
 
+    def speakers(self, scope, *, limit):
+        return []
+
     def extents(self, scope):
         return {"user:ada": Extent(100_000, 1_000_000, 1)}
 
@@ -100,19 +124,20 @@ class Frequencies:
 
     def matches(self, query, wanted, *, limit, terms_max):
         self.asked = tuple(wanted)
+        assert (limit, terms_max) == (CANDIDATES_MAX, TERMS_READ_MAX)
         return []
 
 
 def ask(counts: dict[str, int], *wanted: str) -> tuple[str, ...]:
     index = Frequencies(counts)
-    lexical: Lexical = weigh_terms(index, ADA, wanted)  # type: ignore[arg-type]
-    lexical.search(index, LaneQuery(ADA, 0.0))  # type: ignore[arg-type]
+    asked = read_question(index, ADA, " ".join(wanted))  # type: ignore[arg-type]
+    assert find_by_words(index, LaneQuery(ADA, 0.0), asked) == []  # type: ignore[arg-type]
     return index.asked
 
 
 def test_common_words_are_not_searched_by_beside_rare_ones():
     """L6: a long query reads no more candidates than a short one."""
-    asked = ask({"cat": 30_000, "miso": 3, "soup": CANDIDATES_MAX - 3}, "cat", "miso", "soup", "nothing")
+    asked = ask({"cat": 30_000, "miso": 3, "soup": CANDIDATES_MAX - 3}, "cat", "miso", "soup", "gold")
     assert asked == ("miso", "soup")
 
 
@@ -121,12 +146,16 @@ def test_a_query_of_common_words_is_searched_by_the_rarest():
     assert ask({"cat": 30_000, "dog": 20_000}, "cat", "dog") == ("dog",)
 
 
-def test_a_long_query_is_scored_by_its_rarest_words():
-    """L6: a pasted page asks for what is rare in it, wherever in the page that stands."""
-    counts = {f"common{number}": 400 for number in range(100)} | {"miso": 3}
-    lexical = weigh_terms(Frequencies(counts), ADA, list(counts))  # type: ignore[arg-type]
-    assert len(lexical.terms) == QUERY_TERMS_MAX
-    assert "miso" in lexical.terms
+def test_words_that_no_space_knows_are_not_searched_by():
+    """L5: and when none is known, the store is not asked."""
+    assert ask({"cat": 30}, "gold", "cat") == ("cat",)
+    assert ask({}, "gold", "silver") == ()
+
+
+def test_how_common_a_word_is_counts_over_all_spaces():
+    """L6: candidates of all of them have to be read."""
+    spaces = {name: weigh(("cat", "dog"), {"cat": 300, "dog": 200}, 1000) for name in ("user:ada", "team:a")}
+    assert rarest_terms(Asked(("cat", "dog"), frozenset(), spaces)) == ("dog",)
 
 
 class Looked(tuple[str, ...]):
@@ -143,15 +172,32 @@ class Looked(tuple[str, ...]):
         return super().count(value)
 
 
-def test_scoring_looks_at_each_term_once(monkeypatch):
+def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatch):
     """L6: the time grows with the candidates' words, however many words the query has."""
     monkeypatch.setattr(Looked, "looks", 0)
     wanted = [f"word{number}" for number in range(200)]
-    lexical = weigh_terms(Frequencies(dict.fromkeys(wanted, 2)), ADA, wanted)  # type: ignore[arg-type]
+    asked = read_question(Frequencies(dict.fromkeys(wanted, 2)), ADA, " ".join(wanted))  # type: ignore[arg-type]
     held = Looked(wanted * 40)
-    [scored] = lexical.scores([Match(1, entry("x"), held)])
-    assert scored.score > 0
-    assert Looked.looks == len(held)
+    weighed = Weigher(asked, {}, {}).weigh(Match(1, entry("x"), held), Threads())
+    assert (len(weighed.terms), weighed.share > 0) == (QUERY_TERMS_MAX, True)
+    assert Looked.looks <= 2 * len(held)
+
+
+def test_scoring_looks_up_now_and_then():
+    """L1: whoever waits no longer is noticed before all candidates are weighed."""
+    asked = Asked(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
+    looked: list[None] = []
+    matches = [Match(key, entry("tea", id=f"e{key}"), ("tea",)) for key in range(200)]
+    weighed = list(Weigher(asked, {}, {}).weigh_all(matches, Threads(), lambda: looked.append(None)))
+    assert len(weighed) == 200
+    assert len(looked) >= 3
+
+
+def test_an_entry_of_a_space_that_was_not_weighed_has_no_share():
+    """L2: what is not known of a space is not guessed from another."""
+    asked = Asked(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
+    weighed = Weigher(asked, {}, {}).weigh(Match(1, entry("tea"), ("tea",)), Threads())
+    assert (weighed.share, weighed.terms) == (0.0, ("tea",))
 
 
 def test_a_giant_corpus_is_scored_within_bounds(library):
@@ -160,8 +206,14 @@ def test_a_giant_corpus_is_scored_within_bounds(library):
     for number in range(40):
         library.add(f"{body} {number}", conversation=f"old{number}")
     library.add("tea in short", conversation="short")
-    found = library.read(
-        lambda unit: weigh_terms(unit.index, ADA, ["tea"]).search(unit.index, LaneQuery(ADA, 1000.0, Lane.EPISODIC))
-    )
-    assert TERMS_READ_MAX - 8192 < sum(len(item.match.terms) for item in found) <= TERMS_READ_MAX
+    found = search(library, "tea", lane=Lane.EPISODIC)
+    assert TERMS_READ_MAX - 8192 < sum(len(terms(item.entry.text)) for item in found) <= TERMS_READ_MAX
     assert "tea in short" in texts(found)
+
+
+@pytest.mark.parametrize("limit, keys", [(0, []), (1, [2]), (9, [2, 3])])
+def test_the_first_records_are_asked_about(limit, keys):
+    """L6: statements have no context."""
+    said = [entry("s"), entry("r", kind=Kind.RECORD), entry("r", kind=Kind.RECORD)]
+    weighed = [Weighed(Match(key, one, ()), 0.5, 0.5, None, ()) for key, one in enumerate(said, start=1)]
+    assert records_of(weighed, limit=limit) == keys

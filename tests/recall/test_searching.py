@@ -207,5 +207,5 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
     """L5: neither by words nor by context."""
     say(library, "The zebra crossing needs paint", "Noted then")
     asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
-    found = library.read(lambda unit: StoreSearch(unit, ADA, asked, ()).search(LaneQuery(ADA, 1000.0)))  # type: ignore[arg-type]
+    found = library.read(lambda unit: StoreSearch(unit, LaneQuery(ADA, 1000.0), asked, ()).search(Lane.EPISODIC))  # type: ignore[arg-type]
     assert found == []

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from toolbox import Toolbox
 
 from afterturn.base.errors import InvalidInput, StoreLocked
-from afterturn.base.types import Lane, LaneQuery, Origin, Scope, Status, Target
+from afterturn.base.types import Lane, Origin, Scope, Status, Target
 from afterturn.dialects.detection import DIALECTS
 from afterturn.recall.searching import StoreSearch
 from afterturn.turn.tools import ENTRIES_MAX, MemoryTools, ToolParts, _parsed
@@ -260,10 +260,10 @@ async def test_a_lane_that_fails_is_said_beside_what_was_found(box: Toolbox, mon
     await box.add("The port is 5433")
     whole = StoreSearch.search
 
-    def broken(self: StoreSearch, query: LaneQuery) -> object:
-        if query.lane is Lane.EPISODIC:
+    def broken(self: StoreSearch, lane: Lane) -> object:
+        if lane is Lane.EPISODIC:
             raise RuntimeError("broken lane")
-        return whole(self, query)
+        return whole(self, lane)
 
     monkeypatch.setattr(StoreSearch, "search", broken)
     found = lines_of(await search(box.tools(), "port"))

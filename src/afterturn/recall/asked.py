@@ -44,6 +44,9 @@ class Weights:
         return worth(self.total, self.telling)
 
 
+NO_WEIGHTS = Weights({}, {}, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Asked:
     """`terms` are distinct and in the question's order, without `names`: the words of it that name a speaker."""
@@ -57,7 +60,7 @@ class Asked:
         return frozenset(self.terms)
 
     def names_speaker(self, speaker: str | None) -> bool:
-        return bool(speaker and self.names and not self.names.isdisjoint(words(speaker)))
+        return bool(self.names and speaker and not self.names.isdisjoint(words(speaker)))
 
 
 def named_in(text: str, speakers: Iterable[str]) -> frozenset[str]:

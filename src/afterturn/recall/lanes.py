@@ -176,7 +176,8 @@ class _Search:
                 compared += [] if cosines is None else [cosines]
         rest = tuple(space for space in self._asked.spaces if space not in self._readings)
         if rest:
-            self._store = StoreSearch(self._unit, Scope(tenant, rest), self._asked, compared)
+            query = replace(request.lane_query(None), scope=Scope(tenant, rest))
+            self._store = StoreSearch(self._unit, query, self._asked, compared)
         return complete
 
     def hits(self) -> tuple[list[Hit], list[str]]:
@@ -197,8 +198,7 @@ class _Search:
     def _in_lane(self, lane: Lane, *, in_memory: bool) -> list[Hit]:
         hits = self._in_memory((lane,), lane) if in_memory else []
         if self._store is not None:
-            query = replace(self._request.lane_query(lane), scope=self._store.scope)
-            hits += [_hit(item, lane) for item in self._store.search(query)]
+            hits += [_hit(item, lane) for item in self._store.search(lane)]
         return hits
 
     def _in_memory(self, lanes: tuple[Lane, ...], lane: Lane | None) -> list[Hit]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from afterturn.base.ports import Index
 from afterturn.base.types import Kind, LaneQuery, Match
-from afterturn.recall.asked import Asked, Weights
+from afterturn.recall.asked import NO_WEIGHTS, Asked, Weights
 from afterturn.recall.ranking import (
     CONTEXT,
     RECENT,
@@ -23,12 +23,15 @@ from afterturn.recall.ranking import (
     score,
     standing,
 )
-from afterturn.recall.threads import Threads
+from afterturn.recall.threads import Around, Threads
 
-CANDIDATES_MAX = 400
+CANDIDATES_MAX = 256
 # So many records of an ordinary length, or 32 of the longest: some 30 ms of Python.
 TERMS_READ_MAX = 262_144
 _CHECK_EVERY = 64
+# Counting a few terms one by one is faster than looking at all; a page that is asked for with a page has many.
+_COUNTED_ALONE_MAX = 6
+_ALONE = Around((), (), (None, None))
 
 
 def _never_given_up() -> None:
@@ -65,40 +68,48 @@ class Weigher:
             yield self.weigh(match, threads)
 
     def weigh(self, match: Match, threads: Threads) -> Weighed:
-        weights = self.asked.spaces.get(match.entry.space)
-        counts = self._counts(match)
-        found = tuple(term for term in self.asked.terms if term in counts)
-        share = self._share(match, counts, threads, weights) if weights else 0.0
-        named = float(self.asked.names_speaker(match.entry.speaker))
-        own = float(is_own(match.entry.kind, match.entry.origin))
-        known = evidence(share, weights.worth if weights else 0.0, self._likeness(match, threads))
-        weight = score(known, standing(named, own, float(self.newer.get(match.key, RECENT))))
+        """With what is said around it, as far as `threads` knows."""
+        entry, weights = match.entry, self.asked.spaces.get(match.entry.space, NO_WEIGHTS)
+        counts: dict[str, float] = dict(self._counts(match))
+        found = tuple(term for term in self.asked.terms if term in counts) if counts else ()
+        around = threads.around(match) if threads else _ALONE
+        length = self._add_context(match, counts, around)
+        share = self._share(counts, length, weights)
+        named = float(self.asked.names_speaker(entry.speaker))
+        rank = standing(named, float(is_own(entry.kind, entry.origin)), float(self.newer.get(match.key, RECENT)))
+        own = self.cosines.get(match.key, SIMILARITY_ASSUMED)
+        before, after = around.beside
+        likeness = in_context(own, self._cosine(before, own), self._cosine(after, own))
+        weight = score(evidence(share, weights.worth, likeness), rank)
         return Weighed(match, weight, share, self.cosines.get(match.key), found)
 
-    def _share(self, match: Match, own: Counter[str], threads: Threads, weights: Weights) -> float:
-        if not weights.total:
-            return 0.0
+    def _counts(self, match: Match) -> list[tuple[str, int]]:
+        """In the question's order, so that sums are the same in every process."""
+        held = self.asked.wanted.intersection(match.terms)
+        if len(held) > _COUNTED_ALONE_MAX:
+            counted = Counter(filter(held.__contains__, match.terms))
+            return [(term, counted[term]) for term in self.asked.terms if term in held]
+        return [(term, match.terms.count(term)) for term in self.asked.terms if term in held] if held else []
+
+    def _add_context(self, match: Match, counts: dict[str, float], around: Around) -> float:
+        """The length that the counts are of, its context included."""
         length = float(len(match.terms))
-        counts: dict[str, float] = dict(own)
-        for factor, around in zip(CONTEXT, threads.around(match), strict=True):
-            for other in around:
+        for factor, others in zip(CONTEXT, (around.near, around.far), strict=True):
+            for other in others:
                 said = factor * said_shortly(float(len(other.terms)))
                 length += said * len(other.terms)
-                for term, count in self._counts(other).items():
+                for term, count in self._counts(other):
                     counts[term] = counts.get(term, 0.0) + said * count
-        reached = sum(weights.by_term[term] * saturated(count, length) for term, count in counts.items())
-        return reached / weights.total
+        return length
 
-    def _likeness(self, match: Match, threads: Threads) -> float:
-        own = self.cosines.get(match.key, SIMILARITY_ASSUMED)
-        before, after = threads.beside(match)
-        return in_context(own, self._cosine(before, own), self._cosine(after, own))
+    def _share(self, counts: Mapping[str, float], length: float, weights: Weights) -> float:
+        if not counts or not weights.total:
+            return 0.0
+        by_term = weights.by_term
+        return sum(by_term[term] * saturated(count, length) for term, count in counts.items()) / weights.total
 
     def _cosine(self, match: Match | None, otherwise: float) -> float:
         return otherwise if match is None else self.cosines.get(match.key, SIMILARITY_ASSUMED)
-
-    def _counts(self, match: Match) -> Counter[str]:
-        return Counter(filter(self.asked.wanted.__contains__, match.terms))
 
 
 def ranked(weighed: Iterable[Weighed]) -> list[Weighed]:

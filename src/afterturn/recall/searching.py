@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 from afterturn.base.ports import Index, Unit
-from afterturn.base.types import Lane, LaneQuery, Match, Scope
+from afterturn.base.types import Entry, Kind, Lane, LaneQuery, Match
 from afterturn.recall.asked import Asked
-from afterturn.recall.lexical import Weighed, Weigher, find_by_words, ranked, records_of
+from afterturn.recall.lexical import CANDIDATES_MAX, Weighed, Weigher, find_by_words, ranked, records_of
 from afterturn.recall.ranking import REACH, RECENT
 from afterturn.recall.threads import Threads
 
@@ -20,7 +20,7 @@ from afterturn.recall.threads import Threads
 _NEAREST_PAGES = (64, 256, 256)
 _ADMITTED_MIN = 32
 # Of so many of the best records the store is asked what was said around them.
-_CONTEXT_MAX = 24
+_CONTEXT_MAX = 16
 _PAGE_GROWTH = 4
 # What is resolved comes with its text and its terms, and hundreds of long records take long to read.
 _PAGE_MAX = 256
@@ -77,26 +77,38 @@ def search_memory(
 
 @dataclass(frozen=True)
 class StoreSearch:
-    """One question asked of spaces that are not in memory, lane by lane."""
+    """One question asked of spaces that are not in memory, lane by lane. `query` is for all lanes."""
 
     unit: Unit
-    scope: Scope
+    query: LaneQuery
     asked: Asked
     compared: Sequence[Cosines]
 
-    def search(self, query: LaneQuery) -> list[Weighed]:
+    def search(self, lane: Lane) -> list[Weighed]:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
-        index = self.unit.index
-        found = {match.key: match for match in find_by_words(index, query, self.asked)}
+        index, query = self.unit.index, replace(self.query, lane=lane)
+        found = {match.key: match for match in self._by_words(query)}
         for cosines in self.compared:
             found.update((match.key, match) for match in self._nearest(query, cosines, found))
         alone = self._weighed(found.values(), Threads())
-        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=2 * REACH)
+        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=REACH)
         if not context:
             return alone
-        beside = [match.key for match in context if match.key not in found]
-        found.update((match.key, match) for match in index.resolve(query, beside))
-        return self._weighed(found.values(), Threads((*found.values(), *context)))
+        beside = index.resolve(query, [match.key for match in context if match.key not in found])
+        told = {match.key for match in context}
+        again = [*(match for match in found.values() if match.key in told), *beside]
+        weighed = self._weighed(again, Threads((*found.values(), *context)))
+        return ranked([*weighed, *(item for item in alone if item.match.key not in told)])
+
+    def _by_words(self, query: LaneQuery) -> list[Match]:
+        """From one look for all lanes, unless that was cut: then one lane may have taken another's place."""
+        if len(self._in_any_lane) >= CANDIDATES_MAX:
+            return find_by_words(self.unit.index, query, self.asked)
+        return [match for match in self._in_any_lane if lane_of(match.entry, query) is query.lane]
+
+    @cached_property
+    def _in_any_lane(self) -> list[Match]:
+        return find_by_words(self.unit.index, self.query, self.asked)
 
     def _nearest(self, query: LaneQuery, cosines: Cosines, known: Collection[int]) -> list[Match]:
         keys = iter([key for key in cosines.nearest_keys(sum(_NEAREST_PAGES)) if key not in known])
@@ -116,8 +128,8 @@ class StoreSearch:
 
     @cached_property
     def _newer(self) -> dict[int, int]:
-        newest = self.unit.index.newest
-        keys = (newest(self.scope.tenant, space, limit=RECENT) for space in self.scope.spaces)
+        newest, scope = self.unit.index.newest, self.query.scope
+        keys = (newest(scope.tenant, space, limit=RECENT) for space in scope.spaces)
         return {key: place for of_space in keys for place, key in enumerate(of_space)}
 
 
@@ -125,3 +137,12 @@ def _weighed(match: Match, row: Ranked, asked: Asked) -> Weighed:
     held = asked.wanted.intersection(match.terms)
     found = tuple(term for term in asked.terms if term in held)
     return Weighed(match, row.score, row.share, row.similarity, found)
+
+
+def lane_of(entry: Entry, query: LaneQuery) -> Lane:
+    """As stores tell lanes apart."""
+    if entry.kind is Kind.STATEMENT:
+        return Lane.LONG_TERM
+    is_here = query.conversation is not None and entry.conversation == query.conversation
+    is_owned = query.owner is None or (entry.owner or entry.space) == query.owner
+    return Lane.SHORT_TERM if is_here and is_owned else Lane.EPISODIC

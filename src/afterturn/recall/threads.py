@@ -3,13 +3,21 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from afterturn.base.types import Kind, Match
 
 Place: TypeAlias = tuple[str, str, str]
 # A message that was deleted, or that nobody recalls, leaves a gap; over a wider one nobody goes on talking.
 GAP_MAX = 2
+
+
+class Around(NamedTuple):
+    """Messages next to one, those behind them, and the ones right before and after it."""
+
+    near: tuple[Match, ...]
+    far: tuple[Match, ...]
+    beside: tuple[Match | None, Match | None]
 
 
 class Threads:
@@ -27,11 +35,13 @@ class Threads:
     def __iter__(self) -> Iterator[Match]:
         return chain.from_iterable(records.values() for records in self._at.values())
 
-    def around(self, match: Match) -> tuple[list[Match], list[Match]]:
-        """Those next to it, and those behind them."""
-        before, after = self.beside(match)
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def around(self, match: Match) -> Around:
+        before, after = beside = self.beside(match)
         beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
-        return [one for one in (before, after) if one], [one for one in beyond if one]
+        return Around(tuple(filter(None, beside)), tuple(filter(None, beyond)), beside)
 
     def beside(self, match: Match) -> tuple[Match | None, Match | None]:
         """The one before it, and the one after."""

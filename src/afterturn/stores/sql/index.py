@@ -22,6 +22,8 @@ _BESIDE = (
     "e.space_key = c.space_key AND e.conversation = c.conversation AND coalesce(e.owner, '') = coalesce(c.owner, '') "
     "AND e.position BETWEEN c.position - ? AND c.position + ?"
 )
+# The sum keeps a planner from starting at the space, and so at all of its messages.
+_SPACE_LAST = "s.key = e.space_key + 0"
 # From one name to the next in the index: a space of a hundred thousand messages has a handful of speakers.
 _SPEAKERS = (
     "WITH RECURSIVE spoke (speaker) AS ("
@@ -105,7 +107,7 @@ class SqlIndex:
         where = Conditions(self._session, query.scope)
         where.among("c.key", keys)
         found = self._session.rows(
-            f"SELECT {SELECTED} FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON s.key = e.space_key "
+            f"SELECT {SELECTED} FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND {where.sql}",
             [reach, reach, *where.values],
         )
