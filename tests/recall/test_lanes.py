@@ -20,7 +20,7 @@ from asking import (
 )
 
 from afterturn.base.errors import DeadlineExceeded, StoreError
-from afterturn.base.types import Lane, Scope
+from afterturn.base.types import Lane, LaneQuery, Scope
 from afterturn.recall.lanes import recall, recall_as_of, worth_telling
 from afterturn.recall.ranking import FOLLOWS
 from afterturn.recall.shelves import Shelves
@@ -154,14 +154,13 @@ class BrokenIndex:
         self._error = error
 
     def __getattr__(self, name: str):
-        if name == self._broken:
-            raise self._error
-        return getattr(self._index, name)
+        def call(*arguments, **bounds):
+            queried = [one.lane for one in arguments if isinstance(one, LaneQuery)]
+            if self._broken in (name, *queried):
+                raise self._error
+            return getattr(self._index, name)(*arguments, **bounds)
 
-    def matches(self, query, wanted, **bounds):
-        if query.lane is self._broken:
-            raise self._error
-        return self._index.matches(query, wanted, **bounds)
+        return call
 
 
 def broken_unit(unit, broken: Lane | str, error: Exception) -> Any:

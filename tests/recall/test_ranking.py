@@ -1,39 +1,119 @@
-"""How words and meaning become one score."""
+"""How words, meaning and what is known of an entry become one score."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.config import Config
-from afterturn.base.types import Lane, Origin
-from afterturn.recall.ranking import SIMILARITY_MIN, fuse, in_order, without_repeats
+from afterturn.base.types import Kind, Lane, Origin
+from afterturn.recall.ranking import (
+    RECENT,
+    evidence,
+    in_context,
+    in_order,
+    is_own,
+    said_shortly,
+    saturated,
+    score,
+    standing,
+    without_repeats,
+    worth,
+)
 from afterturn.testing.entries import hit
 
 shares = st.floats(0, 1)
-cosines = st.floats(-1, 1)
+likenesses = st.floats(0, 1)
+weights = st.floats(0, 200)
+flags = st.sampled_from((0.0, 1.0))
+ages = st.integers(0, RECENT).map(float)
+counts = st.floats(0.001, 1000)
+lengths = st.floats(0, 10_000)
 
 
-@given(shares, cosines | st.none())
-def test_a_score_is_between_zero_and_one(lexical, similarity):
-    """L5: whatever the parts say."""
-    assert 0 <= fuse(lexical, similarity) <= 1
+def scored(share: float, likeness: float, *, total: float = 12.0, place: float = 1.0) -> float:
+    return score(evidence(share, worth(total, total), likeness), place)
 
 
-@given(shares, shares, cosines)
-def test_more_words_never_score_less(one, other, similarity):
+@given(shares, likenesses, weights, flags, flags, ages)
+def test_a_score_is_between_zero_and_one(share, likeness, total, named, own, newer):
+    """L5: whatever the parts say, so that a floor has a meaning."""
+    assert 0 < scored(share, likeness, total=total, place=standing(named, own, newer)) < 1
+
+
+@given(shares, shares, likenesses)
+def test_more_words_never_score_less(one, other, likeness):
     """L6: the score grows with each of its parts."""
-    assert fuse(min(one, other), similarity) <= fuse(max(one, other), similarity)
+    assert scored(min(one, other), likeness) <= scored(max(one, other), likeness)
 
 
-@given(shares, cosines, cosines)
-def test_more_likeness_never_scores_less(lexical, one, other):
+@given(shares, st.floats(-1, 1), st.floats(-1, 1))
+def test_more_likeness_never_scores_less(share, one, other):
     """L6: the score grows with each of its parts."""
-    assert fuse(lexical, min(one, other)) <= fuse(lexical, max(one, other))
+    assert scored(share, min(one, other)) <= scored(share, max(one, other))
+
+
+@given(shares, likenesses, weights, weights)
+def test_the_same_share_of_a_question_that_says_more_is_worth_more(share, likeness, one, other):
+    """L5, L6: all of "the tea?" is less than all of a sentence."""
+    assert scored(share, likeness, total=min(one, other)) <= scored(share, likeness, total=max(one, other))
+
+
+@given(weights, weights)
+def test_light_words_are_worth_less_than_others_of_the_same_weight(total, telling):
+    """L5: "telling" is what is not light."""
+    assert worth(total, min(total, telling)) <= worth(total, total)
 
 
 def test_likeness_alone_reaches_the_floor_only_when_it_is_great():
-    """L5: what merely sounds alike is not recalled."""
-    floor = Config().recall_score_min
-    assert fuse(0.0, SIMILARITY_MIN) >= floor > fuse(0.0, SIMILARITY_MIN - 0.01)
+    """L5: what merely sounds alike is not recalled, be it the user's own newest word."""
+    floor, newest = Config().recall_score_min, standing(0.0, 1.0, 0.0)
+    assert scored(0.0, 0.35, place=newest) < floor < scored(0.0, 1.0, place=newest)
+
+
+def test_a_whole_question_found_in_an_entry_reaches_the_floor():
+    """L5: however old, and by words alone."""
+    assert scored(saturated(1.0, 8.0), 0.3, place=standing(0.0, 1.0, float(RECENT))) > Config().recall_score_min
+
+
+@given(flags, flags, ages)
+def test_being_named_the_users_own_and_recent_all_speak_for_an_entry(named, own, newer):
+    """L6: softly, so that none of them outweighs what was asked."""
+    place = standing(named, own, newer)
+    assert standing(0.0, own, newer) <= place <= standing(1.0, own, newer)
+    assert standing(named, 0.0, newer) <= place <= standing(named, 1.0, newer)
+    assert standing(named, own, float(RECENT)) <= place <= standing(named, own, 0.0)
+    assert 1 < place < 2.5
+
+
+@given(counts, counts, lengths)
+def test_more_occurrences_count_more_and_never_more_than_one(one, other, length):
+    """L6: a word said ten times is not ten words."""
+    assert 0 <= saturated(min(one, other), length) <= saturated(max(one, other), length) <= 1
+
+
+@given(counts, lengths, lengths)
+def test_a_word_counts_less_in_a_longer_entry(count, one, other):
+    """L6: short turns and long documents alike."""
+    assert saturated(count, max(one, other)) <= saturated(count, min(one, other))
+
+
+@given(lengths, lengths)
+def test_a_longer_message_says_less_of_its_neighbours(one, other):
+    """L6: an answer of pages is about itself."""
+    assert 0 < said_shortly(max(one, other)) <= said_shortly(min(one, other)) <= 1
+
+
+@given(likenesses, likenesses, likenesses)
+def test_likeness_in_context_lies_between_its_parts(own, before, after):
+    """L6: without neighbours it is the entry's own."""
+    assert min(own, before, after) - 1e-9 <= in_context(own, before, after) <= max(own, before, after) + 1e-9
+    assert in_context(own, own, own) == pytest.approx(own)
+
+
+def test_statements_and_what_the_user_said_are_the_users_own():
+    """L6: a prior for the user's own words."""
+    own = [is_own(kind, origin) for kind in (Kind.STATEMENT, Kind.RECORD) for origin in (Origin.USER, Origin.AGENT)]
+    assert own == [True, True, True, False]
 
 
 def test_equal_scores_go_by_recency_and_then_by_id():
@@ -43,11 +123,19 @@ def test_equal_scores_go_by_recency_and_then_by_id():
 
 
 def test_a_statement_takes_the_place_of_its_best_record():
-    """L10: the record was the better match; the statement is what is shown, in its place."""
+    """L10: the record was the better match; the statement is what is shown, in its place and worth as much."""
     record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.9)
     other = hit("something else", id="s2", score=0.5)
     statement = hit("said in short", id="s1", score=0.3, sources=("r1", "r2"))
-    assert [item.entry.id for item in without_repeats([record, other, statement])] == ["s1", "s2"]
+    left = without_repeats([record, other, statement])
+    assert [(item.entry.id, item.score) for item in left] == [("s1", 0.9), ("s2", 0.5)]
+
+
+def test_a_statement_that_matches_better_keeps_its_own_score():
+    """L10: its record says nothing new."""
+    record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.4)
+    statement = hit("said in short", id="s1", score=0.6, sources=("r1",))
+    assert without_repeats([statement, record]) == [statement]
 
 
 def test_a_less_trusted_statement_does_not_silence_a_record():
@@ -63,3 +151,20 @@ def test_the_best_statement_that_is_trusted_enough_stands_in():
     web = hit("said by the web", id="s1", score=0.5, origin=Origin.WEB, sources=("r1",))
     user = hit("said in short", id="s2", score=0.3, sources=("r1",))
     assert [item.entry.id for item in without_repeats([record, web, user])] == ["s2", "s1"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("rs"), st.sampled_from("abc"), shares), max_size=8, unique_by=lambda one: one[:2]
+    )
+)
+def test_what_is_left_without_repeats_is_still_best_first(drawn):
+    """L5, L10: the floor looks at the first."""
+    hits = [
+        hit(name, id=f"{kind}{name}", lane=Lane.EPISODIC, score=value)
+        if kind == "r"
+        else hit(name, id=f"{kind}{name}", score=value, sources=(f"r{name}",))
+        for kind, name, value in drawn
+    ]
+    scores = [item.score for item in without_repeats(in_order(hits))]
+    assert scores == sorted(scores, reverse=True)

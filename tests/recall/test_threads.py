@@ -29,8 +29,8 @@ def test_a_message_stands_between_the_one_before_and_the_one_after():
 def test_beyond_those_next_to_it_there_are_two_more():
     """L6: what is further away is no context."""
     said = [record(number, number) for number in range(7)]
-    near, far = Threads(said).around(said[3])
-    assert (keys(*near), keys(*far)) == ([2, 4], [1, 5])
+    around = Threads(said).around(said[3])
+    assert (keys(*around.near), keys(*around.far), keys(*around.beside)) == ([2, 4], [1, 5], [2, 4])
 
 
 def test_a_message_that_is_gone_leaves_a_gap_and_a_wider_one_parts():
@@ -68,7 +68,7 @@ def test_statements_and_messages_without_a_place_have_no_neighbours():
     assert keys(*threads.beside(said)) == [None, None]
     for other in (statement, lost, alone):
         assert threads.beside(other) == (None, None)
-        assert threads.around(other) == ([], [])
+        assert threads.around(other) == ((), (), (None, None))
 
 
 def test_without_messages_nothing_is_beside_anything():
