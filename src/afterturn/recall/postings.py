@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 _GROWTH = 3
 # Beyond this many postings making one of two would be felt by the recall that waits for it; a rebuild does it.
 _MERGED_MAX = 200_000
+# What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
+_SLICE = 8192
 
 Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
 """Rows, and how often each holds a term."""
@@ -31,11 +33,15 @@ class Form:
 
     row_bits: int
 
+    @property
+    def term_mask(self) -> np.int64:
+        return np.int64(-1 << self.row_bits)
+
     def packed(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
         return self.terms(terms) | rows
 
     def terms(self, packed: NDArray[np.int64]) -> NDArray[np.int64]:
-        return packed & np.int64(-1 << self.row_bits)
+        return packed & self.term_mask
 
     def rows(self, packed: NDArray[np.int64]) -> NDArray[np.int32]:
         return (packed & np.int64((1 << self.row_bits) - 1)).astype(np.int32)
@@ -79,10 +85,16 @@ class Part:
 def make_part(form: Form, packed: NDArray[np.int64]) -> Part:
     """Of occurrences, which are sorted in place."""
     packed.sort()
-    # Half the size for what is there for a moment only: the process may keep that memory for long.
-    firsts = _firsts(packed).astype(np.int32)
-    counts = np.diff(firsts, append=np.int32(packed.size)).astype(np.uint16)
-    return _part(form, packed[firsts], counts)
+    differs = _differs(packed)
+    size = int(np.count_nonzero(differs))
+    distinct, firsts = np.empty(size, np.int64), np.empty(size + 1, np.int32)
+    done, firsts[-1] = 0, packed.size
+    for start in range(0, packed.size, _SLICE):
+        found = np.flatnonzero(differs[start : start + _SLICE]) + start
+        firsts[done : done + found.size] = found
+        distinct[done : done + found.size] = packed[found]
+        done += found.size
+    return _part(form, distinct, np.diff(firsts).astype(np.uint16))
 
 
 class Postings:
@@ -120,19 +132,21 @@ class Postings:
         return (int(part.counts.sum()) for part in self._parts)
 
 
-def _firsts(numbers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Where another number begins."""
+def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether another number begins."""
     differs = np.ones(numbers.size, np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=differs[1:])
-    return np.flatnonzero(differs)
+    return differs
 
 
 def _part(form: Form, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> Part:
-    """Of postings in order."""
-    rows = form.rows(packed)
-    terms = form.terms(packed)
-    starts = _firsts(terms)
-    return Part(form, terms[starts], np.append(starts, terms.size), rows, counts)
+    """Of postings in order, which become their terms."""
+    rows = np.empty(packed.size, np.int32)
+    for start in range(0, packed.size, _SLICE):
+        rows[start : start + _SLICE] = form.rows(packed[start : start + _SLICE])
+    packed &= form.term_mask
+    starts = np.flatnonzero(_differs(packed))
+    return Part(form, packed[starts], np.append(starts, packed.size), rows, counts)
 
 
 def _worth_joining(older: Part, newer: Part) -> bool:
