@@ -12,6 +12,10 @@ from afterturn import blocking
 
 HEAVY = "{'asyncio', 'numpy', 'tokenizers'}"
 LIGHT = [
+    "afterturn.recall.asked",
+    "afterturn.recall.light",
+    "afterturn.recall.threads",
+    "afterturn.recall.searching",
     "afterturn.recall.lexical",
     "afterturn.recall.ranking",
     "afterturn.recall.lanes",

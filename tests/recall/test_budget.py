@@ -84,13 +84,14 @@ def test_a_lane_with_much_to_say_leaves_room_for_the_others():
     """H9: five of eight entries at most while another lane waits."""
     loud = [hit("loud", id=f"l{number}", score=0.9) for number in range(20)]
     quiet = [hit("quiet", id=f"q{number}", lane=Lane.EPISODIC, score=0.2) for number in range(20)]
-    excerpts = chosen(loud + quiet, Budget.of(Config()))
+    excerpts = chosen(loud + quiet, Budget.of(Config(recall_entries_max=8)))
     assert [excerpt.hit.lane for excerpt in excerpts] == [Lane.LONG_TERM] * 5 + [Lane.EPISODIC] * 3
 
 
 def test_a_lane_alone_may_use_the_whole_block():
     """H9: a ceiling is for sharing, not for leaving room unused."""
-    assert len(chosen([hit("loud", id=f"l{number}") for number in range(20)], Budget.of(Config()))) == 8
+    loud = [hit("loud", id=f"l{number}") for number in range(20)]
+    assert len(chosen(loud, Budget.of(Config(recall_entries_max=8)))) == 8
 
 
 def test_what_does_not_fit_makes_way_for_what_does():

@@ -4,6 +4,7 @@ Register the package for assertion rewriting first: `pytest.register_assert_rewr
 """
 
 from afterturn.testing.conformance.carrying import TestCarried, TestStanding
+from afterturn.testing.conformance.context import TestAround, TestNewest, TestSpeakers
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
 from afterturn.testing.conformance.figures import TestFigures
 from afterturn.testing.conformance.forgetting import TestForgetting
@@ -25,6 +26,7 @@ from afterturn.testing.conformance.traces import TestTraces
 from afterturn.testing.conformance.units import TestUnits
 
 __all__ = [
+    "TestAround",
     "TestBlocks",
     "TestCarried",
     "TestChanges",
@@ -37,6 +39,7 @@ __all__ = [
     "TestKnownAt",
     "TestLanes",
     "TestMemories",
+    "TestNewest",
     "TestOwners",
     "TestProposals",
     "TestReach",
@@ -47,6 +50,7 @@ __all__ = [
     "TestSeenSince",
     "TestShelved",
     "TestSight",
+    "TestSpeakers",
     "TestStanding",
     "TestStates",
     "TestStore",
