@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
-from afterturn.base.types import EmbedderIdentity
+from afterturn.base.types import EmbedderIdentity, Extent
 from afterturn.recall.assembly import Place
 from afterturn.recall.sketches import Floats, read_vectors, widened
 
@@ -58,18 +58,20 @@ class Matrix:
         keys, vectors = self._held
         return _SPACE_BYTES + keys.nbytes + vectors.nbytes
 
-    def compare(self, index: Index, query_vector: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """On what the snapshot of `index` holds: later changes of the space are applied first."""
+    def compare(self, index: Index, extent: Extent, query_vector: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """On what the snapshot of `index` holds, where the space has that extent: later changes are applied first."""
         with self._lock:
-            self._follow(index)
+            self._follow(index, extent)
             keys, vectors = self._held
         return keys, vectors @ query_vector
 
     def _clear(self) -> None:
         self._held = (np.zeros(0, np.int64), np.zeros((0, self._embedder.dimensions), np.float32))
 
-    def _follow(self, index: Index) -> None:
-        changes = index.changes(self._place.tenant, self._place.space, since=self._seq)
+    def _follow(self, index: Index, extent: Extent) -> None:
+        # Nobody needs to be told what changed before the first look.
+        since = self._seq if self._generation else extent.seq
+        changes = index.changes(self._place.tenant, self._place.space, since=since)
         is_same = changes.generation == self._generation
         # Another thread's newer snapshot was applied already; what this one can't see, `resolve` leaves out.
         if is_same and changes.seq < self._seq:
@@ -86,12 +88,13 @@ class Matrix:
         new_keys = np.array([key for key, _ in found], np.int64)
         new = widened(read_vectors([data for _, data in found], self._embedder.dimensions))
         keys, vectors = self._held
-        gone = np.isin(keys, np.array(changed or (), np.int64))
+        gone = np.isin(keys, np.array(changed, np.int64)) if changed else np.zeros(keys.size, np.bool_)
         if keys.size:
             new_keys = np.concatenate([keys[~gone], new_keys])
             new = np.concatenate([vectors[~gone], new])
-        order = np.argsort(new_keys, kind="stable")
-        is_sorted = bool(np.all(order[1:] > order[:-1]))
-        self._held = (new_keys, new) if is_sorted else (new_keys[order], new[order])
+        if np.any(new_keys[1:] < new_keys[:-1]):
+            order = np.argsort(new_keys)
+            new_keys, new = new_keys[order], new[order]
+        self._held = (new_keys, new)
         # Forgotten text leaves memory, for a reader that still holds these too.
         vectors[gone] = 0

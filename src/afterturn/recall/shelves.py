@@ -83,7 +83,7 @@ class Shelves:
             self._want(place)
             return None
         matrix = self._matrix(place, self._embedder)
-        keys, cosines = matrix.compare(unit.index, query_vector)
+        keys, cosines = matrix.compare(unit.index, extent, query_vector)
         self._keep(place, matrix)
         return Cosines(keys, cosines, complete=is_nearly_all(keys.size, extent.documents))
 
