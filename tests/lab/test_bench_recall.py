@@ -111,3 +111,15 @@ def test_a_recall_report_fails_with_one_figure_and_not_for_want_of_a_target(repo
     bad = Row("small").alone("c", "MB", 121.0, Goal(120.0, "MB"))
     assert RecallReport(report.surroundings, (good, untold)).passed
     assert not RecallReport(report.surroundings, (good, untold, bad)).passed
+
+
+def test_a_row_that_can_not_be_measured_fails_and_leaves_the_others_alone(
+    report: RecallReport, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """A folder stands where the first row's first store should be."""
+    (store,) = (folder / "stores").glob("single-100-*.db")
+    (tmp_path / store.name / "something").mkdir(parents=True)
+    found = measure_recall(Options(quick=True, only=("small", "memory"), keep=tmp_path))
+    assert [(figure.row, figure.passed) for figure in found.figures] == [("small", False), ("memory", True)]
+    assert not found.passed
+    assert "Error" in capfd.readouterr().err

@@ -26,7 +26,7 @@ _PROGRAM = ("-P", "-m", "afterturn.lab.bench.recall_row")
 
 
 class RowFailed(RuntimeError):
-    """A row's process ended without figures; what it said is on standard error."""
+    """A row's process ended without figures."""
 
 
 def measure_recall(options: Options, progress: Told = lambda step: None) -> RecallReport:
@@ -38,7 +38,7 @@ def measure_recall(options: Options, progress: Told = lambda step: None) -> Reca
     with _folder(options.keep) as folder:
         for row in ROWS:
             if row in options.only:
-                found, points = _run(row, options, folder, progress)
+                found, points = _attempt(row, options, folder, progress)
                 figures += found
                 growth = points or growth
         around = surroundings(options.command(), folder)
@@ -63,6 +63,14 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
         yield Path(folder)
+
+
+def _attempt(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Measured], Growth]:
+    """What one row can not tell is no reason to lose what the others can."""
+    try:
+        return _run(row, options, folder, told)
+    except RowFailed as error:
+        return [Measured(row, f"{row}: not measured", "", 0.0, "", passed=False, notes=(str(error),))], ()
 
 
 def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Measured], Growth]:
@@ -91,6 +99,6 @@ def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Mea
             if "told" in answer:
                 told(answer["told"])
     if process.returncode or "figures" not in answer:
-        raise RowFailed(f"The row {row!r} ended with code {process.returncode} and no figures")
+        raise RowFailed(f"its process ended with code {process.returncode} and no figures; standard error says why")
     figures = [Measured(**{**found, "notes": tuple(found["notes"])}) for found in answer["figures"]]
     return figures, tuple((size, ours, product) for size, ours, product in answer["growth"])
