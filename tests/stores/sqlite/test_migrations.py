@@ -17,12 +17,14 @@ from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
 from afterturn.base.turns import BlockRow, ConversationKey, ConversationState
 from afterturn.base.types import Scope
+from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
 
 INDEXED = 3
+SPOKEN = 4
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -69,6 +71,28 @@ async def test_conversations_of_the_third_version_go_on_where_they_were(tmp_path
     await store.close(within=WAIT)
 
 
+def test_whoever_spoke_in_the_fourth_version_can_be_asked_about(tmp_path: Path) -> None:
+    """M4, L6: speakers are found by an index of their own, which an older store gets when it is opened."""
+    path = tmp_path / "memory.db"
+    after = {version: fill for version, fill in AFTER.items() if version <= SPOKEN}
+    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:SPOKEN], after))
+    engine.write_now(lambda unit: _insert_entry(unit, SPOKEN, kind="record", speaker="Ada Byron"))
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    scope = Scope("default", ("user:ada",))
+    assert engine.read_now(lambda unit: unit.index.speakers(scope, limit=9)) == ["Ada Byron"]
+    plan = engine.read_now(_plan_of_speakers)
+    engine.close()
+    assert _version(path) == len(MIGRATIONS) > SPOKEN
+    assert "entry_speaker" in plan
+    assert "SCAN entry" not in plan
+
+
+def _plan_of_speakers(unit: object) -> str:
+    session = unit._entries.session  # type: ignore[attr-defined]
+    return " | ".join(str(row) for row in session.rows(f"EXPLAIN QUERY PLAN {_SPEAKERS}", (1, 1, 9)))
+
+
 def _insert_conversation(unit: object) -> None:
     """As the third version wrote it: three turns, two of them recorded, and a block."""
     session = unit._entries.session  # type: ignore[attr-defined]
@@ -83,7 +107,7 @@ def _insert_conversation(unit: object) -> None:
     session.run_many("INSERT INTO block_ref VALUES (1, 'hash', ?, ?)", [(0, "m1"), (1, "m2")])
 
 
-def _insert_entry(unit: object, version: int) -> None:
+def _insert_entry(unit: object, version: int, **more: str) -> None:
     session = unit._entries.session  # type: ignore[attr-defined]
     session.run("INSERT INTO space (key, tenant, name) VALUES (1, 'default', 'user:ada')")
     columns = {
@@ -103,6 +127,7 @@ def _insert_entry(unit: object, version: int) -> None:
         "metadata": "{}",
         "reason": "",
         "has_sources": 0,
+        **more,
     }
     marks = ", ".join("?" for _ in columns)
     session.run(f"INSERT INTO entry ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
