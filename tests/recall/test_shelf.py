@@ -6,17 +6,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from bookshelf import IDENTITY, SPACE, PlainIndex, shelved, stocked
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from weighing import Plain
 
-from afterturn.base.types import Kind, Lane, Origin, Shelved
+from afterturn.base.types import EmbedderIdentity, Kind, Lane, Origin, Shelved
 from afterturn.recall.asked import Asked, Weights
 from afterturn.recall.shelf import Shelf
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
 WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75)
 ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
+
+
+WIDE = EmbedderIdentity("wide", "1", 192)
 
 
 @st.composite
@@ -100,6 +103,7 @@ def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
     assert_agrees(Shelf(stock, index), index, vector(0))
 
 
+@settings(max_examples=25)
 @given(index=spaces(), exact=st.booleans())
 @pytest.mark.parametrize("owner", [None, SPACE, "user:bob"])
 @pytest.mark.parametrize("lane", [*Lane, None])
@@ -133,3 +137,53 @@ def test_asking_for_more_goes_on_behind_what_was_given(index, sizes):
     for earlier, later in pairwise(pages):
         assert later[: len(earlier)] == earlier
     assert len(pages[-1]) == len(set(pages[-1])) == min(counts[-1], len(index.entries))
+
+
+def large_space(rows: int) -> PlainIndex:
+    """Conversations of forty messages about one thing each, in words that are as rare as words are."""
+    random, index = np.random.default_rng(7), PlainIndex()
+    rarities = 1 / np.arange(1, 2001)
+    common = random.normal(0, 1, WIDE.dimensions)
+    for key in range(1, rows + 1):
+        talk, position = divmod(key, 40)
+        topic = np.random.default_rng(talk % 50)
+        chances = np.roll(rarities, topic.integers(2000)) + rarities
+        said = random.choice(2000, size=random.integers(3, 25), p=chances / chances.sum())
+        kind = Kind.STATEMENT if key % 7 == 0 else Kind.RECORD
+        words = tuple(f"w{number}" for number in said)
+        conversation = f"c{talk}" if kind is Kind.RECORD else None
+        index.put(Shelved(key, kind, Origin.USER, ("Ada", "Bob")[key % 2], conversation, None, position, words))
+        meaning = common + topic.normal(0, 1, WIDE.dimensions) + random.normal(0, 1, WIDE.dimensions)
+        index.embed(key, meaning / np.linalg.norm(meaning))
+    return index
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_estimates_find_nearly_all_of_the_best(whole):
+    """§13: of the ten best of a large space at least 0.97 are found, in every lane."""
+    index = large_space(5000)
+    stock = stocked(index, whole=whole, embedder=WIDE)
+    random = np.random.default_rng(3)
+    found = []
+    for key in random.integers(1, 5001, 30):
+        words = dict.fromkeys(random.choice(index.entries[key].terms, 4).tolist(), 5.0)
+        asked = Asked(tuple(words), frozenset(), {SPACE: Weights(words, {}, total=5.0 * len(words), telling=15.0)})
+        query = np.frombuffer(index.data[key], "<f2") + random.normal(0, 0.1, WIDE.dimensions)
+        meant = (query / np.linalg.norm(query)).astype(np.float32)
+        quick, exact = (Shelf(stock, index, exact=exact).read(asked, meant) for exact in (False, True))
+        for lane in (Lane.LONG_TERM, Lane.EPISODIC, Lane.SHORT_TERM):
+            best, right = ({one.key for one in reading.best(lane, (None, "c3"), 10)} for reading in (quick, exact))
+            found.append(len(best & right) / len(right))
+    assert sum(found) / len(found) >= 0.97
+
+
+@pytest.mark.parametrize("share", [0.05, 0.9])
+def test_context_is_estimated_alike_from_both_ends(share):
+    """L6: whether few rows have something to say or most."""
+    edition = stocked(large_space(600), embedder=None).edition
+    random = np.random.default_rng(5)
+    reached = (random.uniform(0, 1, 600) * (random.uniform(0, 1, 600) < share)).astype(np.float32)
+    around, there = edition.around(np.arange(600))
+    expected = reached + 1.6 * (edition.said_around(around, there) * reached[around]).sum(axis=0)
+    edition.add_context(reached)
+    assert reached == pytest.approx(expected, abs=1e-5)

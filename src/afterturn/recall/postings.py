@@ -110,8 +110,12 @@ class Postings:
     def find(self, terms: Sequence[str]) -> list[list[Places]]:
         """For each term wherever it is; rows are in ascending order and none is there twice."""
         numbers = hashed([terms])
-        found = [part.find(numbers) for part in self._parts]
-        return [[places for places in of_term if places is not None] for of_term in zip(*found, strict=True)]
+        found: list[list[Places]] = [[] for _ in terms]
+        for part in self._parts:
+            for places, more in zip(found, part.find(numbers), strict=True):
+                if more is not None:
+                    places.append(more)
+        return found
 
     def with_rows(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Postings:
         """With occurrences in rows that come after all others."""
