@@ -1,0 +1,102 @@
+"""A space weighs the same in the store and in memory: a recall does not change when its space has come to memory."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pytest
+from asking import query_vector, request, shelved
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afterturn.base.ports import Unit
+from afterturn.base.types import Kind, Lane, Origin, Recollection, Scope, Verb
+from afterturn.recall.lanes import recall
+from afterturn.recall.shelves import Shelves
+from afterturn.testing.drafts import admit, operation
+from afterturn.testing.hashing import HashingEmbedder
+
+WORDS = ("apple", "bee", "cider", "dew", "really", "the", "Bob", "猫")
+EMBEDDER = HashingEmbedder(32)
+SPEAKERS = ("Ada Byron", "Bob", None)
+# Of a lane, so many records are asked about in the store.
+RECORDS_MAX = 14
+
+
+@dataclass(frozen=True)
+class Said:
+    text: str
+    conversation: str | None
+    origin: Origin
+    speaker: str | None
+    is_excluded: bool
+
+
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join)
+said = st.builds(
+    Said,
+    texts,
+    st.sampled_from(("now", "then", None)),
+    st.sampled_from((Origin.USER, Origin.AGENT, Origin.TOOL)),
+    st.sampled_from(SPEAKERS),
+    st.integers(0, 4).map(lambda number: number == 0),
+)
+
+
+_numbers = count()
+
+
+def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
+    """In a space of its own. A conversation is without a gap."""
+    space = f"user:u{next(_numbers)}"
+
+    def work(unit: Unit) -> frozenset[str]:
+        positions = {"now": count(), "then": count()}
+        excluded = []
+        for one in messages:
+            fields = {"origin": one.origin, "speaker": one.speaker}
+            if one.conversation is None:
+                step = unit.operations.start(operation(space=space))
+                entry = unit.memories.add(step, admit(one.text, **fields)).entry
+            else:
+                step = unit.operations.start(operation(Verb.RECORD, space=space))
+                place = {"conversation": one.conversation, "position": next(positions[one.conversation])}
+                [entry] = unit.records.add(step, [admit(one.text, kind=Kind.RECORD, **place, **fields)])
+            excluded += [entry.ref] if one.is_excluded else []
+        return frozenset(excluded)
+
+    excluded = library.write(work)
+    library.embed(EMBEDDER, space=space)
+    return Scope("default", (space,)), excluded
+
+
+def ask(library: Any, shelves: Shelves | None, scope: Scope, text: str, **fields) -> Recollection:
+    asked = request(text, scope=scope, limit=100, score_min=-100.0, conversation="now", **fields)
+    return library.read(lambda unit: recall(unit, asked, shelves))
+
+
+def weighed(found: Recollection, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:
+    return {(hit.lane, hit.entry.ref): hit.score for hit in found.hits if hit.terms or not by_words}
+
+
+@given(st.lists(said, max_size=RECORDS_MAX), texts)
+@settings(max_examples=60)
+def test_with_vectors_both_weigh_alike(lasting_library, messages, text):
+    """L6: words, meaning, context, speakers and recency, whoever weighs them."""
+    scope, excluded = fill(lasting_library, messages)
+    vector = query_vector(lasting_library, text, scope, EMBEDDER)
+    fields = {"query_vector": vector, "excluded_refs": excluded}
+    stored = ask(lasting_library, Shelves(EMBEDDER.identity, 1 << 22), scope, text, **fields)
+    kept = ask(lasting_library, shelved(lasting_library, scope, EMBEDDER), scope, text, **fields)
+    assert weighed(stored) == pytest.approx(weighed(kept), abs=1e-5)
+    assert stored.missing == kept.missing
+
+
+@given(st.lists(said, max_size=RECORDS_MAX), texts)
+@settings(max_examples=60)
+def test_by_words_what_shares_one_weighs_alike(lasting_library, messages, text):
+    """L6: what shares none is found by its context, as far as the store was asked for that."""
+    scope, excluded = fill(lasting_library, messages)
+    stored = ask(lasting_library, None, scope, text, excluded_refs=excluded)
+    kept = ask(lasting_library, shelved(lasting_library, scope, EMBEDDER), scope, text, excluded_refs=excluded)
+    assert weighed(stored, by_words=True) == pytest.approx(weighed(kept, by_words=True), abs=1e-5)
