@@ -10,6 +10,7 @@ from afterturn.base.types import Lane, Scope, Selector
 from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
+from afterturn.recall.assembly import Place
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -125,14 +126,56 @@ def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(li
     assert len(ask(library, shelves, "red apple")) == 9
 
 
-def test_a_space_that_was_emptied_is_let_go(library, shelves):
-    """M2: neither its shelf nor its name stays."""
+@pytest.mark.parametrize("is_shelved", [True, False])
+def test_a_space_that_was_emptied_is_let_go(library, shelves, is_shelved):
+    """M2: neither what was in it nor its name stays."""
     library.add("red apple pie")
     library.embed(EMBEDDER)
-    shelve(library, shelves)
-    library.write(lambda unit: unit.operations.forget("default", ADA, Selector(everything=True), at=500.0))
+    if is_shelved:
+        shelve(library, shelves)
     library.read(lambda unit: shelves.cosines(unit, "default", ADA, EMBEDDER.embed(["apple"])[0]))
+    assert shelves.size_bytes > 0
+    library.write(lambda unit: unit.operations.forget("default", ADA, Selector(everything=True), at=500.0))
+    assert not find(library, shelves)
     assert (len(shelves._held), shelves.size_bytes) == (0, 0)
+
+
+def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
+    """§13: a question that began before it was there does not put an older copy in its place."""
+    library.add("red apple pie")
+    library.embed(EMBEDDER)
+
+    def slow(unit):
+        compare = shelves._matrix(Place("default", ADA), EMBEDDER.identity)
+        shelve(library, shelves)
+        shelves._keep(compare)
+
+    library.read(slow)
+    assert find(library, shelves)
+
+
+def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
+    """§13: what is built anew is not in memory twice at the cost of the bound."""
+    monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
+    entries = library.add_all([f"red apple {number}" for number in range(60)])
+    library.embed(EMBEDDER)
+    shelves = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    shelve(library, shelves)
+    bound = Shelves(EMBEDDER.identity, shelves.size_bytes * 3 // 2)
+    shelve(library, bound)
+    for entry in entries[:20]:
+        library.delete(entry)
+    assert find(library, bound)
+    sizes = []
+
+    class Watched(Reading):
+        async def read(self, work):
+            sizes.append(bound.size_bytes)
+            return await super().read(work)
+
+    asyncio.run(bound.build_wanted(Watched(library)))
+    assert (sizes[0] > 0, sizes[-1]) == (True, 0)
+    assert find(library, bound)
 
 
 def test_two_embedders_never_meet(library, shelves):

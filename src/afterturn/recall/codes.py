@@ -54,7 +54,8 @@ class Codes:
 
     def find_speakers(self, names: frozenset[str]) -> list[int]:
         """Whose name has one of these words."""
-        return sorted({code for name in names for code in self._by_word.get(name, ())})
+        # Not by going through a set here, which another thread may be adding to.
+        return sorted(set().union(*(self._by_word.get(name, ()) for name in names)))
 
     def drop(self, codes: set[int]) -> None:
         for place in [place for place, code in self._conversations.items() if code in codes]:

@@ -46,7 +46,7 @@ class Matrix:
     """Readers take both arrays at once and keep them; whoever changes anything makes others, under a lock."""
 
     def __init__(self, place: Place, embedder: EmbedderIdentity) -> None:
-        self._place = place
+        self.place = place
         self._embedder = embedder
         self._lock = threading.Lock()
         self._generation = ""
@@ -71,7 +71,7 @@ class Matrix:
     def _follow(self, index: Index, extent: Extent) -> None:
         # Nobody needs to be told what changed before the first look.
         since = self._seq if self._generation else extent.seq
-        changes = index.changes(self._place.tenant, self._place.space, since=since)
+        changes = index.changes(self.place.tenant, self.place.space, since=since)
         is_same = changes.generation == self._generation
         # Another thread's newer snapshot was applied already; what this one can't see, `resolve` leaves out.
         if is_same and changes.seq < self._seq:
@@ -84,7 +84,7 @@ class Matrix:
         self._generation, self._seq = changes.generation, changes.seq
 
     def _read(self, index: Index, changed: Sequence[int] | None) -> None:
-        found = index.vectors(self._place.tenant, self._place.space, self._embedder, changed)
+        found = index.vectors(self.place.tenant, self.place.space, self._embedder, changed)
         new_keys = np.array([key for key, _ in found], np.int64)
         new = widened(read_vectors([data for _, data in found], self._embedder.dimensions))
         keys, vectors = self._held

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
-from afterturn.recall.asked import Asked, Weights
+from afterturn.recall.asked import SPEAKERS_MAX, Asked, Weights
 from afterturn.recall.edition import Edition, among
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.scoring import Question, Rows, Scoring, Weighed
@@ -47,7 +48,8 @@ class Shelf:
         return self._edition.alive_count
 
     def speakers(self) -> list[str]:
-        return self._stock.codes.speakers()
+        """As many as a store would tell, and the same ones."""
+        return nsmallest(SPEAKERS_MAX, self._stock.codes.speakers())
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many entries each of the terms is; absent when in none."""

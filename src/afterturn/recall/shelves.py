@@ -59,22 +59,28 @@ class Shelves:
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
         """The space as the unit's snapshot has it. None while it is not in memory; who asks twice wants it to be."""
         place = Place(tenant, space)
-        stock = self._stock(place)
-        if stock is None:
+        with self._lock:
+            held = self._held.get(place)
+        if not isinstance(held, Stock):
+            if held is not None and _extent(unit, place) is None:
+                self._release(place)
             self._note(place)
             return None
-        if not stock.follow(unit.index):
+        if not held.follow(unit.index):
             self._want(place)
             return None
-        if stock.is_worn or stock.size_bytes > self._bytes_max:
+        if not held.edition.alive_count:
+            self._release(place)
+            return None
+        if held.is_worn or held.size_bytes > self._bytes_max:
             self._want(place)
-        self._keep(place, stock)
-        return Shelf(stock, unit.index, exact=self._exact)
+        self._keep(held)
+        return Shelf(held, unit.index, exact=self._exact)
 
     def cosines(self, unit: Unit, tenant: str, space: str, query_vector: Floats) -> Cosines | None:
         """Of a small space without a shelf. None for others, which are wanted on a shelf at once."""
         place = Place(tenant, space)
-        extent = unit.index.extents(Scope(tenant, (space,))).get(space)
+        extent = _extent(unit, place)
         if extent is None or self._embedder is None:
             self._release(place)
             return None
@@ -84,7 +90,7 @@ class Shelves:
             return None
         matrix = self._matrix(place, self._embedder)
         keys, cosines = matrix.compare(unit.index, extent, query_vector)
-        self._keep(place, matrix)
+        self._keep(matrix)
         return Cosines(keys, cosines, complete=is_nearly_all(keys.size, extent.documents))
 
     async def build_wanted(self, store: Store) -> bool:
@@ -93,11 +99,12 @@ class Shelves:
             if not self._wanted:
                 return False
             place, _ = self._wanted.popitem(last=False)
-        stock = self._stock(place)
-        if stock is not None and not stock.is_worn and await _catch_up(store, stock):
+            held = self._held.get(place)
+        if isinstance(held, Stock) and not held.is_worn and await _catch_up(store, held):
             return True
         plan, changes = await store.read(partial(self._plan, place))
         if plan is not None:
+            self._make_room(self._expected_bytes(plan.extent, whole=plan.whole))
             stock = await _build(store, place, plan, changes)
             if stock is None:
                 self._want(place)
@@ -107,7 +114,7 @@ class Shelves:
 
     def _plan(self, place: Place, unit: Unit) -> tuple[Plan | None, Changes]:
         """None: nothing is there, or it does not fit."""
-        extent = unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
+        extent = _extent(unit, place)
         changes = unit.index.changes(place.tenant, place.space, since=0 if extent is None else extent.seq)
         if extent is None:
             self._release(place)
@@ -124,33 +131,38 @@ class Shelves:
             row_bytes += vector_bytes(self._embedder.dimensions, extent.documents, whole=whole)
         return room_for(extent.documents) * row_bytes + extent.terms_total * _TERM_BYTES
 
-    def _stock(self, place: Place) -> Stock | None:
-        with self._lock:
-            held = self._held.get(place)
-            return held if isinstance(held, Stock) else None
-
     def _matrix(self, place: Place, embedder: EmbedderIdentity) -> Matrix:
         with self._lock:
             held = self._held.get(place)
-            # A shelf that could not follow gives way: two copies of one space would count twice.
             return held if isinstance(held, Matrix) else Matrix(place, embedder)
 
     def _publish(self, stock: Stock) -> None:
         with self._lock:
-            self._asked.pop(stock.place, None)
-            self._wanted.pop(stock.place, None)
-        self._keep(stock.place, stock)
+            for known in (self._asked, self._wanted):
+                known.pop(stock.place, None)
+            self._drop(stock.place)
+        self._keep(stock)
         if stock.size_bytes > self._bytes_max:
             self._refuse(stock.place, stock.edition.alive_count)
 
-    def _keep(self, place: Place, held: Stock | Matrix) -> None:
+    def _keep(self, held: Stock | Matrix) -> None:
         """As the one used last. The others go before it does, but it goes too when it is too large alone."""
+        place = held.place
         with self._lock:
+            if self._held.get(place, held) is not held:
+                # A shelf was built meanwhile.
+                return
             self._drop(place)
             self._held[place] = held
             self._sizes[place] = size_bytes = held.size_bytes
             self._size_bytes += size_bytes
             while self._size_bytes > self._bytes_max:
+                self._drop(next(iter(self._held)))
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Before something is built: nothing is in memory twice at the cost of the bound."""
+        with self._lock:
+            while self._held and self._size_bytes + size_bytes > self._bytes_max:
                 self._drop(next(iter(self._held)))
 
     def _drop(self, place: Place) -> None:
@@ -189,6 +201,10 @@ class Shelves:
             self._drop(place)
             for known in (self._asked, self._wanted, self._refused):
                 known.pop(place, None)
+
+
+def _extent(unit: Unit, place: Place) -> Extent | None:
+    return unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
 
 
 async def _catch_up(store: Store, stock: Stock) -> bool:
