@@ -28,7 +28,28 @@ understand understood unfortunately upon use used uses using usual usually verif
 wants way ways welcome well went whatever whether whoa whole wish wishes without wonder wonderful wondering word words
 worries worry worth wow wrong yay yeah yep yes yesterday yet yikes yup
 """
-LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS))
+# Greetings, thanks and assent elsewhere, with the small words around them; none that means something in English.
+_COURTESIES = """
+guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
+sehr schön freut mich ich wir sie es das ist geht gehts wie von noch auch machen nett okay
+bonjour bonsoir salut merci beaucoup oui non ça va très bien parfait plaît je tu vous nous est le la les
+hola buenos buenas días tardes noches gracias muchas por qué tal cómo estás está usted sí claro vale eso es el la
+olá obrigado obrigada bom tudo bem não dia tarde noite você está
+ciao buongiorno buonasera grazie prego stai sta sì perfetto va bene
+hallo goedemorgen bedankt dank je wel graag gedaan ja nee gaat het jou prima
+dzień dobry cześć dziękuję bardzo proszę tak nie jak się masz dobrze
+merhaba günaydın teşekkürler teşekkür ederim nasılsın nasılsınız evet hayır tamam lütfen iyi
+привет здравствуйте доброе утро добрый день вечер спасибо большое пожалуйста как дела да нет конечно хорошо отлично
+понятно ладно это очень
+привіт дякую дуже будь ласка добрий ранок так ні справи
+مرحبا السلام عليكم صباح الخير مساء النور كيف حالك شكرا جزيلا نعم لا من فضلك تمام حسنا جيد
+नमस्ते नमस्कार आप कैसे हैं कैसी बहुत धन्यवाद शुक्रिया हाँ नहीं ठीक है अच्छा
+你好 您好 早上好 晚上好 谢谢 谢谢你 非常感谢 不客气 好的 没问题 是的 对 明白了 知道了 太好了 再见 今天怎么样 你好吗
+おはようございます こんにちは こんばんは ありがとうございます ありがとう どうも はい いいえ わかりました
+了解しました お願いします すみません そうですね 大丈夫です 元気ですか
+안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
+"""
+LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS) + terms(_COURTESIES))
 _QUESTION = frozenset(
     "am are can could did do does had has have how is was were what when where which who whom whose why".split()
 )
