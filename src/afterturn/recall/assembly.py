@@ -16,8 +16,8 @@ from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
 
 PAGE_ROWS = 256
 """So many rows are read at a time: about 3 ms of Python."""
-# The mean of so many vectors is that of all, as far as sketches around it can tell.
-_MEAN_ROWS = 4096
+MEAN_ROWS = 4096
+"""The mean of so many vectors is that of all, as far as sketches around it can tell."""
 _ROOM_MIN = 16
 _ROOM_SHARE = 16
 
@@ -87,7 +87,7 @@ class Assembly:
         self._count += size
         self._after = int(page.facts.keys[-1]) if size else self._after
         self.is_read = size < PAGE_ROWS
-        if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= _MEAN_ROWS:
+        if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= MEAN_ROWS:
             self._put_vectors()
 
     def edition(self) -> Edition:

@@ -58,6 +58,8 @@ class Codes:
         return sorted(set().union(*(self._by_word.get(name, ()) for name in names)))
 
     def drop(self, codes: set[int]) -> None:
+        if not codes:
+            return
         for place in [place for place, code in self._conversations.items() if code in codes]:
             code = self._conversations.pop(place)
             _discard(self._by_id, place[1], code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index, Unit
 from afterturn.base.types import Changes, Shelved
-from afterturn.recall.assembly import Assembly, room_for
+from afterturn.recall.assembly import MEAN_ROWS, Assembly, room_for
 from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand
 from afterturn.recall.postings import hashed
 from afterturn.recall.sketches import read_vectors
@@ -40,17 +40,17 @@ class Stock:
         self._sorted = self.edition.count
         self._late: dict[int, int] = {}
         self._vectors_at_first = self.edition.vectors_count
+        self._is_sketched = self.edition.vectors is not None and self.edition.vectors.is_sketched
         self.size_bytes = self._size()
 
     @property
     def is_worn(self) -> bool:
-        """Whether it should be built anew: many rows are dead, came late or got their vectors late."""
+        """Whether it should be built anew: many rows are dead or came late, or sketches are around a mean of few."""
         edition = self.edition
-        late, late_vectors = edition.count - self._sorted, edition.vectors_count - self._vectors_at_first
         return (
             edition.count - edition.alive_count > _share(edition.count)
-            or late > _share(self._sorted)
-            or late_vectors > _share(self._vectors_at_first)
+            or edition.count - self._sorted > _share(self._sorted)
+            or (self._is_sketched and edition.vectors_count > 2 * self._vectors_at_first + MEAN_ROWS)
         )
 
     def changes(self, unit: Unit) -> Changes:
@@ -85,12 +85,23 @@ class Stock:
         return _STOCK_BYTES + self.edition.size_bytes + self.codes.size_bytes + len(self._late) * _LATE_BYTES
 
     def _apply(self, index: Index, keys: Sequence[int]) -> None:
-        place = self.place
-        entries = index.shelved(place.tenant, place.space, keys=keys, limit=len(keys))
-        known = self._rows(self.edition, keys)
+        place, known = self.place, self._rows(self.edition, keys)
+        vectors = self._read_vectors(index, keys)
+        # What has a vector is active, and all else of an entry never changes.
+        unsure = [key for key in keys if key not in known or key not in vectors]
+        entries = index.shelved(place.tenant, place.space, keys=unsure, limit=len(unsure)) if unsure else []
         there = {entry.key for entry in entries}
-        gone = np.array([row for key, row in known.items() if key not in there], np.int32)
         fresh = [entry for entry in entries if entry.key not in known]
+        gone = np.array([known[key] for key in unsure if key in known and key not in there], np.int32)
+        if fresh or gone.size:
+            edition = self._with_changes(fresh, gone)
+        else:
+            edition = replace(self.edition, has_vector=self.edition.has_vector.copy())
+        self._put_vectors(edition, vectors)
+        self.edition = edition
+        self.size_bytes = self._size()
+
+    def _with_changes(self, fresh: Sequence[Shelved], gone: NDArray[np.int32]) -> Edition:
         touched = set(self.edition.facts.conversations[gone].tolist())
         edition = _next_edition(self.edition, len(fresh))
         if fresh:
@@ -99,12 +110,9 @@ class Stock:
             edition = self._with_rows(edition, facts, fresh)
         if gone.size:
             self._without_rows(edition, gone)
-        self._put_vectors(edition, index, keys)
-        if fresh or gone.size:
-            link(edition, touched)
-            stand(edition)
-        self.edition = edition
-        self.size_bytes = self._size()
+        link(edition, touched)
+        stand(edition)
+        return edition
 
     def _rows(self, edition: Edition, keys: Sequence[int]) -> dict[int, int]:
         """Of those that are alive. A key that came back has a second row."""
@@ -136,23 +144,22 @@ class Stock:
         edition.is_alive[gone] = edition.has_vector[gone] = False
         edition.before[gone] = edition.after[gone] = gone
         edition.spans[gone] = 0
-        dead = np.zeros(edition.count, np.bool_)
-        dead[gone] = True
-        edition.postings.blank(dead)
+        edition.postings.blank(gone)
         facts.blank(gone)
         if edition.vectors is not None:
             edition.vectors.blank(gone)
         self.codes.drop({code for code in codes if not facts.uses(code, edition.count)})
 
-    def _put_vectors(self, edition: Edition, index: Index, keys: Sequence[int]) -> None:
-        embedder = self.plan.embedder
-        if edition.vectors is None or embedder is None:
-            return
-        found = dict(index.vectors(self.place.tenant, self.place.space, embedder, keys))
+    def _read_vectors(self, index: Index, keys: Sequence[int]) -> dict[int, bytes]:
+        if self.plan.embedder is None:
+            return {}
+        return dict(index.vectors(self.place.tenant, self.place.space, self.plan.embedder, keys))
+
+    def _put_vectors(self, edition: Edition, found: Mapping[int, bytes]) -> None:
         rows = self._rows(edition, list(found))
-        if rows:
+        if edition.vectors is not None and rows:
             at = np.fromiter(rows.values(), np.int32, len(rows))
-            edition.vectors.put(at, read_vectors([found[key] for key in rows], embedder.dimensions))
+            edition.vectors.put(at, read_vectors([found[key] for key in rows], edition.vectors.dimensions))
             edition.has_vector[at] = True
 
 
