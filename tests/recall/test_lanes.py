@@ -156,7 +156,8 @@ class BrokenIndex:
     def __getattr__(self, name: str):
         def call(*arguments, **bounds):
             queried = [one.lane for one in arguments if isinstance(one, LaneQuery)]
-            if self._broken in (name, *queried):
+            # What is asked of all lanes meets the broken one too.
+            if self._broken in (name, *queried) or (isinstance(self._broken, Lane) and None in queried):
                 raise self._error
             return getattr(self._index, name)(*arguments, **bounds)
 

@@ -265,7 +265,11 @@ async def test_a_lane_that_fails_is_said_beside_what_was_found(box: Toolbox, mon
             raise RuntimeError("broken lane")
         return whole(self, lane)
 
+    def broken_all(self: StoreSearch, lanes: object) -> object:
+        raise RuntimeError("broken lane")
+
     monkeypatch.setattr(StoreSearch, "search", broken)
+    monkeypatch.setattr(StoreSearch, "search_all", broken_all)
     found = lines_of(await search(box.tools(), "port"))
     nothing = await search(box.tools(), "quarterly figures")
     assert found[-1] == "Part of memory could not be searched, so there may be more."

@@ -181,22 +181,23 @@ class _Search:
         return complete
 
     def hits(self) -> tuple[list[Hit], list[str]]:
-        """And the lanes that could not be searched (L1). Spaces in memory are looked up for all lanes at once; where
-        that fails, lane by lane."""
+        """And the lanes that could not be searched (L1): all are looked up at once; where that fails, one by one."""
         lanes = self._request.searched_lanes
-        at_once = _attempt("all lanes at once", self._request, partial(self._in_memory, lanes, None))
-        hits = at_once or []
-        broken = []
-        for lane in lanes:
-            search = partial(self._in_lane, lane, in_memory=at_once is None)
-            found = _attempt(lane.value, self._request, search)
-            if found is None:
-                broken.append(lane.value)
-            hits += found or ()
-        return hits, broken
+        at_once = _attempt("all lanes at once", self._request, partial(self._at_once, lanes))
+        if at_once is not None:
+            return at_once, []
+        found = {lane: _attempt(lane.value, self._request, partial(self._in_lane, lane)) for lane in lanes}
+        hits = [hit for of_lane in found.values() for hit in of_lane or ()]
+        return hits, [lane.value for lane, of_lane in found.items() if of_lane is None]
 
-    def _in_lane(self, lane: Lane, *, in_memory: bool) -> list[Hit]:
-        hits = self._in_memory((lane,), lane) if in_memory else []
+    def _at_once(self, lanes: tuple[Lane, ...]) -> list[Hit]:
+        hits = self._in_memory(lanes, None)
+        if self._store is not None:
+            hits += [_hit(item, lane) for lane, item in self._store.search_all(lanes)]
+        return hits
+
+    def _in_lane(self, lane: Lane) -> list[Hit]:
+        hits = self._in_memory((lane,), lane)
         if self._store is not None:
             hits += [_hit(item, lane) for item in self._store.search(lane)]
         return hits

@@ -77,17 +77,29 @@ def search_memory(
 
 @dataclass(frozen=True)
 class StoreSearch:
-    """One question asked of spaces that are not in memory, lane by lane. `query` is for all lanes."""
+    """One question asked of spaces that are not in memory. `query` is for all lanes."""
 
     unit: Unit
     query: LaneQuery
     asked: Asked
     compared: Sequence[Cosines]
 
+    def search_all(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Weighed]]:
+        """At once, unless so much was found that one lane may have taken another's place."""
+        found = find_by_words(self.unit.index, self.query, self.asked)
+        if len(found) >= CANDIDATES_MAX:
+            return [(lane, item) for lane in lanes for item in self.search(lane)]
+        weighed = ((lane_of(item.match.entry, self.query), item) for item in self._searched(self.query, found))
+        return [(lane, item) for lane, item in weighed if lane in lanes]
+
     def search(self, lane: Lane) -> list[Weighed]:
+        query = replace(self.query, lane=lane)
+        return self._searched(query, find_by_words(self.unit.index, query, self.asked))
+
+    def _searched(self, query: LaneQuery, by_words: Sequence[Match]) -> list[Weighed]:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
-        index, query = self.unit.index, replace(self.query, lane=lane)
-        found = {match.key: match for match in self._by_words(query)}
+        index = self.unit.index
+        found = {match.key: match for match in by_words}
         for cosines in self.compared:
             found.update((match.key, match) for match in self._nearest(query, cosines, found))
         alone = self._weighed(found.values(), Threads())
@@ -99,16 +111,6 @@ class StoreSearch:
         again = [*(match for match in found.values() if match.key in told), *beside]
         weighed = self._weighed(again, Threads((*found.values(), *context)))
         return ranked([*weighed, *(item for item in alone if item.match.key not in told)])
-
-    def _by_words(self, query: LaneQuery) -> list[Match]:
-        """From one look for all lanes, unless that was cut: then one lane may have taken another's place."""
-        if len(self._in_any_lane) >= CANDIDATES_MAX:
-            return find_by_words(self.unit.index, query, self.asked)
-        return [match for match in self._in_any_lane if lane_of(match.entry, query) is query.lane]
-
-    @cached_property
-    def _in_any_lane(self) -> list[Match]:
-        return find_by_words(self.unit.index, self.query, self.asked)
 
     def _nearest(self, query: LaneQuery, cosines: Cosines, known: Collection[int]) -> list[Match]:
         keys = iter([key for key in cosines.nearest_keys(sum(_NEAREST_PAGES)) if key not in known])
