@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -258,6 +259,29 @@ async def test_an_embedder_that_comes_up_later_than_memory_is_taken_then(
         assert await memory.drain(within=WITHIN)
     assert vectors(path) == {"one": 1}
     assert caplog.text.count("The server is out of order") == 1
+
+
+@pytest.mark.parametrize(
+    "rows,complaint",
+    [
+        (np.ones((1, 15), dtype=np.float32), r"gave 1 × 15 numbers for 1 texts, but its identity says 16"),
+        (np.ones((2, 16), dtype=np.float32), r"gave 2 × 16 numbers for 1 texts"),
+        (np.ones(16, dtype=np.float32), r"gave 16 numbers for 1 texts"),
+        (np.full((1, 16), np.nan, dtype=np.float32), r"not finite"),
+    ],
+)
+async def test_an_embedder_that_breaks_its_word_is_not_used(path: Path, rows: NDArray[np.float32], complaint: str):
+    """M3: a wrong dimension is a clear error, and nothing of it is stored."""
+
+    class Wrong(Named):
+        def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            return rows
+
+    async with opened(path, Wrong()) as memory:
+        assert not await memory.ready()
+        told = await embedder_finding(memory)
+    assert re.search(complaint, told)
+    assert vectors(path) == {}
 
 
 @pytest.mark.parametrize("seconds,count,size", [(0.0, 64, 128), (0.01, 64, 128), (4.0, 64, 32), (400.0, 64, 8)])

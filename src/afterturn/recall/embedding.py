@@ -21,6 +21,7 @@ from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope,
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
 from afterturn.recall.backlog import Backlog, BacklogParts, Last, Told
 from afterturn.recall.following import Following
+from afterturn.recall.promised import embed_as_promised
 from afterturn.recall.question_vectors import QuestionVectors
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Embedding:
         """
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
-            await run_on(self._parts.questions, lambda: self._embedder.embed(["warm"]))
+            await run_on(self._parts.questions, lambda: embed_as_promised(self._embedder, ["warm"]))
         except EmbedderUnavailable as error:
             self._fails(error)
             self.tried.set()
@@ -275,4 +276,4 @@ class Embedding:
         return SLICE_BESIDE_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
-        return [row.tobytes() for row in self._embedder.embed(texts).astype("<f2")]
+        return [row.tobytes() for row in embed_as_promised(self._embedder, texts).astype("<f2")]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.errors import EmbedderUnavailable
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Embedder, Worker
+from afterturn.recall.promised import embed_as_promised
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +85,7 @@ class _Call:
 
     def __call__(self) -> NDArray[np.float32]:
         try:
-            rows = self._embedder.embed([self._text])
+            rows = embed_as_promised(self._embedder, [self._text])
             vector: NDArray[np.float32] = rows[0]
             return vector
         finally:
