@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 from afterturn.base.ports import Index, Unit
@@ -15,10 +15,11 @@ from afterturn.recall.lexical import CANDIDATES_MAX, Weighed, Weigher, find_by_w
 from afterturn.recall.ranking import REACH, RECENT
 from afterturn.recall.threads import Threads
 
-# Of each space so many of the nearest are looked up, and more only where the query admits fewer than a block can use:
-# of what a conversation can show, or of the other lanes, there are hundreds at the most.
-_NEAREST_PAGES = (64, 256, 256)
-_ADMITTED_MIN = 32
+# Of each space so many of the nearest are looked up, and so many more for a lane that has few of them: what is nearer
+# may be in another lane, or in sight already, and of that there are hundreds.
+_NEAREST_MAX = 64
+_FURTHER_MAX = 256
+_LANE_MIN = 16
 # Of so many of the best records the store is asked what was said around them.
 _CONTEXT_MAX = 16
 _PAGE_GROWTH = 4
@@ -89,19 +90,21 @@ class StoreSearch:
         found = find_by_words(self.unit.index, self.query, self.asked)
         if len(found) >= CANDIDATES_MAX:
             return [(lane, item) for lane in lanes for item in self.search(lane)]
-        weighed = ((lane_of(item.match.entry, self.query), item) for item in self._searched(self.query, found))
+        searched = self._searched(self.query, lanes, found)
+        weighed = ((lane_of(item.match.entry, self.query), item) for item in searched)
         return [(lane, item) for lane, item in weighed if lane in lanes]
 
     def search(self, lane: Lane) -> list[Weighed]:
         query = replace(self.query, lane=lane)
-        return self._searched(query, find_by_words(self.unit.index, query, self.asked))
+        return self._searched(query, (lane,), find_by_words(self.unit.index, query, self.asked))
 
-    def _searched(self, query: LaneQuery, by_words: Sequence[Match]) -> list[Weighed]:
+    def _searched(self, query: LaneQuery, lanes: Sequence[Lane], by_words: Sequence[Match]) -> list[Weighed]:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
         index = self.unit.index
         found = {match.key: match for match in by_words}
         for cosines in self.compared:
-            found.update((match.key, match) for match in self._nearest(query, cosines, found))
+            keys = [key for key in cosines.nearest_keys(_NEAREST_MAX + _FURTHER_MAX) if key not in found]
+            found.update((match.key, match) for match in self._nearest(query, lanes, keys))
         alone = self._weighed(found.values(), Threads())
         context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=REACH)
         if not context:
@@ -112,14 +115,14 @@ class StoreSearch:
         weighed = self._weighed(again, Threads((*found.values(), *context)))
         return ranked([*weighed, *(item for item in alone if item.match.key not in told)])
 
-    def _nearest(self, query: LaneQuery, cosines: Cosines, known: Collection[int]) -> list[Match]:
-        keys = iter([key for key in cosines.nearest_keys(sum(_NEAREST_PAGES)) if key not in known])
-        admitted: list[Match] = []
-        for size in _NEAREST_PAGES:
-            page = list(islice(keys, size))
-            admitted += self.unit.index.resolve(query, page)
-            if len(admitted) >= _ADMITTED_MIN or len(page) < size:
-                break
+    def _nearest(self, query: LaneQuery, lanes: Sequence[Lane], keys: Sequence[int]) -> list[Match]:
+        """What the query does not admit is passed over before the cut (L3), and no lane hides another (L1)."""
+        index = self.unit.index
+        admitted = index.resolve(query, keys[:_NEAREST_MAX])
+        reached = Counter(lane_of(match.entry, query) for match in admitted)
+        for lane in lanes:
+            if reached[lane] < _LANE_MIN:
+                admitted += index.resolve(replace(query, lane=lane), keys[_NEAREST_MAX:])
         return admitted
 
     def _weighed(self, matches: Collection[Match], threads: Threads) -> list[Weighed]:
