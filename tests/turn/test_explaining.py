@@ -304,7 +304,7 @@ async def test_no_word_in_common(memory: afterturn.Memory) -> None:
 
 async def test_more_was_found_than_is_weighed(stage: Stage) -> None:
     """L3: only the best are weighed at all."""
-    async with stage.open() as memory:
+    async with stage.open(recall_entries_max=8) as memory:
         said = "sleeps on the red velvet sofa in the kitchen"
         await learn(memory, stage.clock, [f"Cat number {number} {said}" for number in range(40)])
         await spoken(memory, [], f"Which cat {said}?")
