@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from afterturn.base.types import Lane, Scope, Selector
+from afterturn.recall import assembly as assembly_module
 from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
 from afterturn.recall.assembly import Place
+from afterturn.recall.postings import Form
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -176,6 +178,29 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
     asyncio.run(bound.build_wanted(Watched(library)))
     assert (sizes[0] > 0, sizes[-1]) == (True, 0)
     assert find(library, bound)
+
+
+def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
+    """§13: an import may be faster than the builder, which begins anew with what is there then."""
+    monkeypatch.setattr(assembly_module, "form_for", lambda rows: Form(4 if rows < 20 else 12))
+    monkeypatch.setattr(assembly_module, "PAGE_ROWS", 8)
+    library.add_all([f"red apple {number}" for number in range(5)])
+    for _ in range(2):
+        find(library, shelves)
+    pages = []
+
+    class Growing(Reading):
+        async def read(self, work):
+            if len(pages) == 1:
+                library.add_all([f"red apple {number}" for number in range(5, 30)])
+            pages.append(work)
+            return await super().read(work)
+
+    growing = Growing(library)
+    found = [asyncio.run(shelves.build_wanted(growing)), find(library, shelves)]
+    found += [asyncio.run(shelves.build_wanted(growing)), find(library, shelves)]
+    assert found == [True, False, True, True]
+    assert len(ask(library, shelves, "red apple")) == 30
 
 
 def test_two_embedders_never_meet(library, shelves):

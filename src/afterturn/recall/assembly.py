@@ -78,6 +78,11 @@ class Assembly:
         rows = facts.keys.searchsorted(np.array([key for key, _ in found], np.int64)).astype(np.int32)
         return Page(facts, terms, rows, read_vectors([data for _, data in found], embedder.dimensions))
 
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether the space has become so much larger than planned that it has to be planned anew."""
+        return not self._form.holds(self._count + PAGE_ROWS)
+
     def add(self, page: Page) -> None:
         if page.vectors is not None and page.embedded.size:
             self._waiting.append((page.embedded + np.int32(self._count), page.vectors))
@@ -115,8 +120,6 @@ class Assembly:
 
     def _put_terms(self, page: Page) -> None:
         size = page.facts.capacity
-        if not self._form.holds(self._count + size):
-            raise OverflowError(f"{self.place.space} grew to more than four times its size while it was read.")
         start, self._packed_count = self._packed_count, self._packed_count + page.terms.size
         if self._packed_count > self._packed.size:
             self._packed = grown(self._packed, room_for(self._packed_count))

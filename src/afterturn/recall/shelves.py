@@ -221,9 +221,11 @@ async def _catch_up(store: Store, stock: Stock) -> bool:
 
 
 async def _build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:
-    """None when the store was restored meanwhile, or changed more than it can tell."""
+    """None when the store was restored meanwhile, or changed more than it can tell, or than was planned for."""
     assembly = Assembly(place, plan)
     while not assembly.is_read:
+        if assembly.is_outgrown:
+            return None
         assembly.add(await store.read(assembly.read))
     # Tens of milliseconds of numpy: not on the loop that everybody waits for.
     stock = await store.read(lambda _: Stock(assembly, changes))
