@@ -1,0 +1,127 @@
+"""Recall of an open memory: what is embedded of a question, and spaces that come to memory behind it."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import afterturn
+from afterturn.base.errors import StoreError
+from afterturn.recall.embedding import Embedding
+from afterturn.recall.shelves import Shelves
+from afterturn.testing.hashing import HashingEmbedder
+
+WITHIN = 20.0
+HIKE = "I went hiking in the mountains with a tent"
+
+
+class Listening(HashingEmbedder):
+    """Keeps what it was asked to embed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.heard += texts
+        return super().embed(texts)
+
+
+class Built:
+    """Tells when a space was brought to memory, or could not be."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._tried = threading.Semaphore(0)
+        build = Embedding._build_shelf
+
+        async def building(embedding: Embedding, shelves: Shelves) -> None:
+            await build(embedding, shelves)
+            self._tried.release()
+
+        patch.setattr(Embedding, "_build_shelf", building)
+
+    async def wait(self) -> None:
+        assert await asyncio.to_thread(self._tried.acquire, timeout=WITHIN)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Built:
+    return Built(monkeypatch)
+
+
+async def told(memory: afterturn.Memory, text: str, speaker: str) -> None:
+    messages = [{"role": "user", "content": text}]
+    async with memory.conversation("c", user="ada").turn(messages, speaker=speaker) as turn:
+        messages.append({"role": "assistant", "content": "That sounds like a wonderful journey"})
+    assert await turn.wait_recorded()
+    assert await memory.drain(within=WITHIN)
+
+
+def texts(found: afterturn.Recollection) -> list[str]:
+    return [hit.entry.text for hit in found.hits]
+
+
+async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) -> None:
+    """L6: in the direct verbs and in a turn; a name of nobody who spoke stays."""
+    embedder = Listening()
+    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as memory:
+        assert await memory.ready()
+        await told(memory, HIKE, "Bob Miller")
+        found = await memory.space("user:ada").recall("Where did Bob go hiking with Carol?")
+        asked = [{"role": "user", "content": "What did Miller carry up the mountains, a tent?"}]
+        async with memory.conversation("d", user="ada").turn(asked) as turn:
+            await turn.inject(asked, within=WITHIN)
+            turn.abort()
+    assert texts(found)[0] == HIKE
+    assert "Where did go hiking with Carol?" in embedder.heard
+    assert "What did carry up the mountains, a tent?" in embedder.heard
+    assert not any("Bob" in heard for heard in embedder.heard)
+
+
+async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(tmp_path: Path, built: Built) -> None:
+    """§13, L6: behind the answer, and nobody can tell but by the time it takes."""
+    parts = afterturn.Parts(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+        assert await memory.ready()
+        await told(memory, HIKE, "Bob Miller")
+        ada = memory.space("user:ada")
+        cold = [await ada.recall("Where did Bob go hiking?") for _ in range(2)]
+        await built.wait()
+        shelves = memory._core._embedding.index
+        assert await memory._loop.run(
+            memory._core._store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None)
+        )
+        warm = await ada.recall("Where did Bob go hiking?")
+        added = (await ada.add("Bob takes his tent along when he goes hiking")).entry
+        newer = await ada.recall("Where did Bob go hiking?")
+        await ada.forget(memory=added.id)
+        after = await ada.recall("Where did Bob go hiking?")
+    assert texts(cold[0]) == texts(cold[1]) == texts(warm) == texts(after)
+    assert [hit.score for hit in warm.hits] == pytest.approx([hit.score for hit in cold[0].hits], abs=1e-5)
+    assert added.text in texts(newer)
+
+
+async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
+    tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """L1: recall goes on in the store, and what is wrong is logged."""
+
+    async def fails(shelves: Shelves, store: object) -> bool:
+        shelves._wanted.clear()
+        raise StoreError("the disk is slow today")
+
+    monkeypatch.setattr(Shelves, "build_wanted", fails)
+    parts = afterturn.Parts(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+        assert await memory.ready()
+        await told(memory, HIKE, "Bob Miller")
+        for _ in range(2):
+            await memory.space("user:ada").recall("Where did Bob go hiking?")
+        await built.wait()
+        found = await memory.space("user:ada").recall("Where did Bob go hiking?")
+    assert (texts(found)[0], found.missing) == (HIKE, ())
+    assert "the disk is slow today" in caplog.text
