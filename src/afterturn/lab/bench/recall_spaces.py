@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -76,7 +78,6 @@ def _measured(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     cold_spaces = random.sample(range(scale.spaces), min(scale.calls, scale.spaces))
     warm_spaces = random.sample(range(scale.spaces), min(_WARM_SPACES, scale.spaces))
     warm_calls = random.choices(warm_spaces, k=scale.calls)
-    # First of all: what other measurements leave to the process would hide what it grows by.
     resident = _resident(path, scale, told)
     bare, other_bare = BareSpace(path), BareSpace(path)
     with asking(path, index_bytes_max=_OTHER_BYTES) as other:
@@ -144,31 +145,43 @@ def _about(stores: Stores, path: Path, scale: Scale) -> tuple[str, ...]:
 
 
 def _resident(path: Path, scale: Scale, told: Told) -> Measured:
-    """Asks more spaces than the setting has room for, and looks at what the process grew by."""
+    """In a process that has done nothing else: what one has freed before would hide what it grows by."""
+    told("bounded index: more spaces than it has room for")
     bound = scale.bounded_bytes
-    with asking(path, index_bytes_max=bound) as asker:
-        (question,) = asker.questions([_ANY])
-        before = resident_bytes()
-        each, highest, touched = 0, before, 0
-        for touched in range(1, scale.spaces + 1):
-            if touched % 100 == 0:
-                told(f"bounded index: space {touched}")
-            asker.shelve(crowd_name(touched - 1), question)
-            each = max(each, asker.index.size_bytes // touched)
-            highest = max(highest, resident_bytes())
-            if touched * each > _TOUCHED_TIMES * bound:
-                break
-        grown, held = highest - before, asker.index.size_bytes
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        found = pool.submit(_grown, path, bound, scale.spaces).result()
     goal = Goal((bound + SLACK_BYTES) / MEBIBYTE, "MiB")
     return _ROW.alone(
         "resident memory above the start, at most",
         "MiB",
-        grown / MEBIBYTE,
+        found.grown_bytes / MEBIBYTE,
         goal,
         f"index_bytes_max {bound / MEBIBYTE:g} MiB, and {SLACK_BYTES / MEBIBYTE:g} MiB for SQLite's pages and malloc",
-        f"{touched:,} spaces asked, {touched * each / bound:.1f} times what fits; the index says it holds "
-        f"{held / MEBIBYTE:.1f} MiB",
+        f"{found.touched:,} spaces asked, {found.touched * found.each_bytes / bound:.1f} times what fits; the index "
+        f"says it holds {found.held_bytes / MEBIBYTE:.1f} MiB",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    touched: int
+    each_bytes: int
+    held_bytes: int
+    grown_bytes: int
+
+
+def _grown(path: Path, bound: int, spaces: int) -> _Grown:
+    """Asks more spaces than the setting has room for, and looks at what the process grew by at most."""
+    with asking(path, index_bytes_max=bound) as asker:
+        (question,) = asker.questions([_ANY])
+        before = highest = resident_bytes()
+        each = touched = 0
+        while touched < spaces and touched * each <= _TOUCHED_TIMES * bound:
+            asker.shelve(crowd_name(touched), question)
+            touched += 1
+            each = max(each, asker.index.size_bytes // touched)
+            highest = max(highest, resident_bytes())
+        return _Grown(touched, each, asker.index.size_bytes, highest - before)
 
 
 def resident_bytes() -> int:
