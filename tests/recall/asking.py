@@ -63,8 +63,8 @@ def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> Shelves:
     for space in scope.spaces:
         for _ in range(2):
             library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
-    while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
-        pass
+    tries = [asyncio.run(shelves.build_wanted(Behind(library))) for _ in range(len(scope.spaces) + 1)]  # type: ignore[arg-type]
+    assert not tries[-1]
     return shelves
 
 

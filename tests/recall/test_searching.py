@@ -1,5 +1,6 @@
 """One lane: what is said around an entry, who is asked about, and what is passed over."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved
 
 from afterturn.base.types import Lane, LaneQuery, Match, Origin
 from afterturn.recall.lanes import recall
-from afterturn.recall.searching import Ranked, StoreSearch, search_memory
+from afterturn.recall.searching import Ranked, StoreSearch, lane_of, search_memory
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
@@ -203,6 +204,28 @@ def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     assert [lane for lane, _ in found] == [LANES[key % 3] for key in expected]
     assert len(shelf.asked) == len(set(shelf.asked))
     assert all(item.terms == ("tea",) for _, item in found)
+
+
+@pytest.mark.parametrize("conversation", [None, "c1"])
+@pytest.mark.parametrize("owner", [None, "user:ada", "user:bob"])
+def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
+    """L1, L2: what was found for all lanes at once ends up where a search of the lane would have found it."""
+    library.add("tea")
+    library.add("tea of a conversation", project="x")
+    for number, said_in in enumerate((None, "user:ada", "user:bob")):
+        library.add(f"tea {number}", conversation="c1", owner=said_in, position=number)
+        library.add(f"tea {number} elsewhere", conversation="c2", owner=said_in, position=number)
+    query = LaneQuery(ADA, 1000.0, conversation=conversation, owner=owner)
+
+    def found(lane: Lane | None) -> list[Match]:
+        asked = replace(query, lane=lane)
+        return library.read(lambda unit: unit.index.matches(asked, ["tea"], limit=100))
+
+    by_lane = {
+        match.key: lane for lane in LANES if lane is not Lane.SHORT_TERM or conversation for match in found(lane)
+    }
+    assert {match.key: lane_of(match.entry, query) for match in found(None)} == by_lane
+    assert len(by_lane) == 8
 
 
 def test_a_question_that_no_space_can_answer_finds_nothing(library):
