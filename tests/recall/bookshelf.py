@@ -67,12 +67,16 @@ class PlainIndex:
 class PlainUnit:
     index: PlainIndex
 
+    def check(self) -> None:
+        """Nobody gives up."""
+
 
 def stocked(index: PlainIndex, *, whole: bool = True, embedder: EmbedderIdentity | None = IDENTITY) -> Stock:
     changes = index.changes("default", SPACE, since=0)
     assembly = Assembly(Place("default", SPACE), Plan(embedder, index.extent(), whole=whole))
     while not assembly.is_read:
-        assembly.add(assembly.read(PlainUnit(index)))
+        for page in assembly.read(PlainUnit(index)):
+            assembly.add(page)
     return Stock(assembly, changes)
 
 

@@ -183,7 +183,8 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
 def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
     """§13: an import may be faster than the builder, which begins anew with what is there then."""
     monkeypatch.setattr(assembly_module, "form_for", lambda rows: Form(4 if rows < 20 else 12))
-    monkeypatch.setattr(assembly_module, "PAGE_ROWS", 8)
+    monkeypatch.setattr(assembly_module, "PAGE_ROWS", 4)
+    monkeypatch.setattr(assembly_module, "_PAGES_AT_ONCE", 1)
     library.add_all([f"red apple {number}" for number in range(5)])
     for _ in range(2):
         find(library, shelves)

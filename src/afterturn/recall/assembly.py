@@ -16,6 +16,8 @@ from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
 
 PAGE_ROWS = 256
 """So many rows are read at a time: about 3 ms of Python."""
+# Whoever reads waits for its turn among all that read, which are many when a space is wanted.
+_PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096
 """The mean of so many vectors is that of all, as far as sketches around it can tell."""
 _ROOM_MIN = 16
@@ -46,6 +48,10 @@ class Page:
     embedded: NDArray[np.int32]
     vectors: NDArray[np.float16] | None
 
+    @property
+    def is_last(self) -> bool:
+        return self.facts.capacity < PAGE_ROWS
+
 
 class Assembly:
     """Vectors are put where they stay as soon as they are read: twice in memory they would be most of it."""
@@ -65,11 +71,22 @@ class Assembly:
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
         self._vectors = _room_for_vectors(plan)
 
-    def read(self, unit: Unit) -> Page:
-        """The next page; `add` takes it."""
+    def read(self, unit: Unit) -> list[Page]:
+        """The next pages; `add` takes them one by one."""
+        pages: list[Page] = []
+        after = self._after
+        for _ in range(_PAGES_AT_ONCE):
+            unit.check()
+            pages.append(self._read_page(unit, after))
+            if pages[-1].is_last:
+                break
+            after = int(pages[-1].facts.keys[-1])
+        return pages
+
+    def _read_page(self, unit: Unit, after: int) -> Page:
         index, embedder = unit.index, self.plan.embedder
         tenant, space = self.place.tenant, self.place.space
-        entries = index.shelved(tenant, space, after=self._after, limit=PAGE_ROWS)
+        entries = index.shelved(tenant, space, after=after, limit=PAGE_ROWS)
         facts = read_facts(entries, self.codes)
         terms = hashed([entry.terms for entry in entries])
         if embedder is None:
@@ -81,7 +98,7 @@ class Assembly:
     @property
     def is_outgrown(self) -> bool:
         """Whether the space has become so much larger than planned that it has to be planned anew."""
-        return not self._form.holds(self._count + PAGE_ROWS)
+        return not self._form.holds(self._count + PAGE_ROWS * _PAGES_AT_ONCE)
 
     def add(self, page: Page) -> None:
         if page.vectors is not None and page.embedded.size:
@@ -91,7 +108,7 @@ class Assembly:
         size = page.facts.capacity
         self._count += size
         self._after = int(page.facts.keys[-1]) if size else self._after
-        self.is_read = size < PAGE_ROWS
+        self.is_read = page.is_last
         if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= MEAN_ROWS:
             self._put_vectors()
 

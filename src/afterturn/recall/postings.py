@@ -54,7 +54,7 @@ class Form:
 
 def form_for(rows: int) -> Form:
     """With room for as many again, and as many again."""
-    return Form((4 * rows + 1024).bit_length())
+    return Form((4 * rows + 4096).bit_length())
 
 
 @dataclass(frozen=True, slots=True)

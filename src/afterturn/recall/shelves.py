@@ -226,7 +226,8 @@ async def _build(store: Store, place: Place, plan: Plan, changes: Changes) -> St
     while not assembly.is_read:
         if assembly.is_outgrown:
             return None
-        assembly.add(await store.read(assembly.read))
+        for page in await store.read(assembly.read):
+            assembly.add(page)
     # Tens of milliseconds of numpy: not on the loop that everybody waits for.
     stock = await store.read(lambda _: Stock(assembly, changes))
     return stock if await store.read(lambda unit: stock.follow(unit.index, changed_max=None)) else None
