@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from afterturn.hosts.cli.app import app
 from afterturn.lab.bench.recall import measure_recall
 from afterturn.lab.bench.recall_report import Goal, RecallReport, Row
 from afterturn.lab.bench.recall_scale import ROWS, Options
@@ -123,3 +125,9 @@ def test_a_row_that_can_not_be_measured_fails_and_leaves_the_others_alone(
     assert [(figure.row, figure.passed) for figure in found.figures] == [("small", False), ("memory", True)]
     assert not found.passed
     assert "Error" in capfd.readouterr().err
+
+
+def test_a_row_that_there_is_none_of_is_refused_with_the_names_of_all():
+    refused = CliRunner().invoke(app, ["bench", "recall", "--quick", "--only", "medium"])
+    assert refused.exit_code == 2
+    assert "'medium' is no row. Use one of: spaces, large" in " ".join(refused.output.split())

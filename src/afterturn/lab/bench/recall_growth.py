@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.lab.bench.recall_asking import asking
 from afterturn.lab.bench.recall_reference import random_matrix
-from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
 from afterturn.lab.bench.recall_scale import WIDTH, Growth, Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
 
@@ -80,4 +80,4 @@ def _product(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> float:
 
 
 def _shown(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
+    return f"{number(seconds * 1000)} ms"

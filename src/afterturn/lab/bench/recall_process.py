@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from afterturn.lab.bench.recall_reference import BareSpace
-from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
 from afterturn.lab.bench.recall_scale import Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
 
@@ -36,8 +36,9 @@ async def main():
         assert not set(found.missing) - {"vectors"}, found.missing
         await memory.ready(within=60.0)
         ready = time.perf_counter() - began
-        while (await memory.space(space).recall(question)).missing:
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(120):
+            while (await memory.space(space).recall(question)).missing:
+                await asyncio.sleep(0.005)
         print(json.dumps([ready, time.perf_counter() - began]))
 asyncio.run(main())
 """
@@ -58,8 +59,9 @@ import afterturn
 async def main():
     async with afterturn.open(path, background=False) as memory:
         await memory.ready(within=60.0)
-        while (await memory.space(space).recall(questions[0])).missing:
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(120):
+            while (await memory.space(space).recall(questions[0])).missing:
+                await asyncio.sleep(0.05)
         for question in questions:
             found = await memory.space(space).recall(question)
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -86,7 +88,7 @@ def measure_opening(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
 
 
 def _opening(ours: Sequence[Answered], limit: Sequence[Answered], scale: Scale) -> Measured:
-    lines = (median(one.from_first_line for one in side) * 1000 for side in (ours, limit))
+    lines = (number(median(one.from_first_line for one in side) * 1000) for side in (ours, limit))
     ready, vectors = (median(one.rest[part] for one in ours) * 1000 for part in range(2))
     return Row("opening").beside(
         f"opening {scale.large:,}, first answer by words",
@@ -95,7 +97,7 @@ def _opening(ours: Sequence[Answered], limit: Sequence[Answered], scale: Scale) 
         OPENING,
         "limit: a script that imports apsw, opens the file and runs one FTS5 query; both from the start of their "
         "process to the answer",
-        "from their first line on, without Python's own start: {:.3g} ms and {:.3g} ms; medians of ".format(*lines)
+        "from their first line on, without Python's own start: {} ms and {} ms; medians of ".format(*lines)
         + f"{len(ours)} processes each",
         f"the embedder was ready {ready:,.0f} ms after our first line, the first answer with vectors came after "
         f"{vectors:,.0f} ms",
@@ -119,7 +121,7 @@ def _answered(program: str, *arguments: str) -> Answered:
         took = perf_counter() - began
         rest = process.stdout.read()
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, "a process that opens a store")
+        raise _ended(process.returncode)
     return Answered(took, float(line), json.loads(rest))
 
 
@@ -151,6 +153,15 @@ def measure_memory(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
 
 
 def _output(program: str, *arguments: str) -> list[Any]:
-    done = subprocess.run([*_PYTHON, program, *arguments], check=True, capture_output=True, text=True, timeout=_WITHIN)
+    # Standard error is left alone: what goes wrong there is for whoever started the benchmark to read.
+    done = subprocess.run(
+        [*_PYTHON, program, *arguments], check=False, stdout=subprocess.PIPE, text=True, timeout=_WITHIN
+    )
+    if done.returncode:
+        raise _ended(done.returncode)
     found: list[Any] = json.loads(done.stdout)
     return found
+
+
+def _ended(code: int) -> RuntimeError:
+    return RuntimeError(f"a process that opens a store ended with code {code}")

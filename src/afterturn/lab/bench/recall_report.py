@@ -117,8 +117,8 @@ _RESULTS = {True: "pass", False: "FAIL", None: "reported"}
 def _cells(figure: Measured) -> tuple[str, ...]:
     return (
         figure.name,
-        f"{_number(figure.ours)} {figure.unit}".rstrip(),
-        "" if figure.limit is None else f"{_number(figure.limit)} {figure.unit}",
+        f"{number(figure.ours)} {figure.unit}".rstrip(),
+        "" if figure.limit is None else f"{number(figure.limit)} {figure.unit}",
         "" if figure.ratio is None else f"{figure.ratio:.2f} ×",
         figure.target,
         _RESULTS[figure.passed],
@@ -133,5 +133,6 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return ["  ".join([first.ljust(min(widths[0], _NAME_WIDTH)), *cells]).rstrip(), *others]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits, and no exponent for what is large."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

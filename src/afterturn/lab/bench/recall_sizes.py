@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking, public_times
 from afterturn.lab.bench.recall_reference import BareSpace, Reference, random_matrix
-from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
 from afterturn.lab.bench.recall_scale import WIDTH, Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, references_of, texts_of
 from afterturn.lab.bench.report import percentile
@@ -45,8 +45,8 @@ def measure_large(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     about = (
         f"limit: p50 of one float32 product {scale.large:,} × {WIDTH}, on one thread",
         f"{scale.exclusions} exclusions, the newest hits and others by chance; {len(asked)} questions, {hits:.1f} hits "
-        f"each; the public verb, embedding and hops included, p50 {percentile(public, 0.5):.3g} ms, p99 "
-        f"{percentile(public, 0.99):.3g} ms",
+        f"each; the public verb, embedding and hops included, p50 {number(percentile(public, 0.5))} ms, p99 "
+        f"{number(percentile(public, 0.99))} ms",
     )
     goal, source = (FOUND, "real text") if stores.corpus.is_real else (None, "generated text, so not judged")
     return [
@@ -89,9 +89,9 @@ def _small(stores: Stores, scale: Scale, size: int, told: Told, opened: Opened) 
         (percentile(ours, 0.5), percentile(limit, 0.5)),
         SMALL,
         f"limit: SQLite + numpy in forty lines, on the same vectors of {vectors.shape[1]} numbers, with the texts of "
-        f"the ten best; on vectors of {WIDTH} it takes {wide:.3g} ms",
-        f"p99 {percentile(ours, 0.99):.3g} ms, the limit's {percentile(limit, 0.99):.3g} ms; the public verb, "
-        f"embedding and hops included, p50 {percentile(public, 0.5):.3g} ms",
+        f"the ten best; on vectors of {WIDTH} it takes {number(wide)} ms",
+        f"p99 {number(percentile(ours, 0.99))} ms, the limit's {number(percentile(limit, 0.99))} ms; the public verb, "
+        f"embedding and hops included, p50 {number(percentile(public, 0.5))} ms",
     )
 
 

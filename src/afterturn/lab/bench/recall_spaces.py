@@ -13,7 +13,7 @@ from time import perf_counter
 
 from afterturn.lab.bench.recall_asking import Asker, Question, asking, public_times
 from afterturn.lab.bench.recall_reference import BareSpace
-from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
 from afterturn.lab.bench.recall_scale import MEBIBYTE, Scale, Told
 from afterturn.lab.bench.recall_stores import Stores, crowd_name, template_of, texts_of
 from afterturn.lab.bench.report import percentile
@@ -100,8 +100,8 @@ def _measured(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
             f"{size}, cold space",
             cold,
             (
-                f"the public verb, embedding and hops included, p50 {percentile(public, 0.5):.3g} ms, p99 "
-                f"{percentile(public, 0.99):.3g} ms",
+                f"the public verb, embedding and hops included, p50 {number(percentile(public, 0.5))} ms, p99 "
+                f"{number(percentile(public, 0.99))} ms",
                 *_about(stores, path, scale),
             ),
         ),
@@ -129,7 +129,9 @@ def _warm_up(asker: Asker, bare: BareSpace) -> None:
 def _tail(name: str, pair: tuple[list[float], list[float]], notes: tuple[str, ...]) -> Measured:
     ours, limit = ([seconds * 1000 for seconds in side] for side in pair)
     tails = percentile(ours, 0.99), percentile(limit, 0.99)
-    middle = f"p50 {percentile(ours, 0.5):.3g} ms, the limit's {percentile(limit, 0.5):.3g} ms; {len(ours)} calls"
+    middle = (
+        f"p50 {number(percentile(ours, 0.5))} ms, the limit's {number(percentile(limit, 0.5))} ms; {len(ours)} calls"
+    )
     against = f"ours at p99 is {tails[0] / percentile(limit, 0.5):.2f} × the limit's p50"
     return _ROW.beside(f"{name}, p99", "ms", tails, TAIL, middle, against, *notes)
 
