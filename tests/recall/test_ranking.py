@@ -31,7 +31,7 @@ lengths = st.floats(0, 10_000)
 
 
 def scored(share: float, likeness: float, *, total: float = 12.0, place: float = 1.0) -> float:
-    return score(evidence(share, worth(total, total), likeness), place)
+    return score(evidence(share, worth(total, total), likeness), place, 1.5)
 
 
 @given(shares, likenesses, weights, flags, flags, ages)

@@ -15,7 +15,7 @@ from afterturn.recall.asked import Asked, Weights
 from afterturn.recall.shelf import Shelf
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
-WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75)
+WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75, even=1.5)
 ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
 
 
@@ -167,7 +167,9 @@ def test_estimates_find_nearly_all_of_the_best(whole):
     found = []
     for key in random.integers(1, 5001, 30):
         words = dict.fromkeys(random.choice(index.entries[key].terms, 4).tolist(), 5.0)
-        asked = Asked(tuple(words), frozenset(), {SPACE: Weights(words, {}, total=5.0 * len(words), telling=15.0)})
+        asked = Asked(
+            tuple(words), frozenset(), {SPACE: Weights(words, {}, total=5.0 * len(words), telling=15.0, even=1.5)}
+        )
         query = np.frombuffer(index.data[key], "<f2") + random.normal(0, 0.1, WIDE.dimensions)
         meant = (query / np.linalg.norm(query)).astype(np.float32)
         quick, exact = (Shelf(stock, index, exact=exact).read(asked, meant) for exact in (False, True))

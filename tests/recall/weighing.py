@@ -38,7 +38,7 @@ class Plain:
             float(ranking.is_own(entry.kind, entry.origin)),
             float(min(newer, ranking.RECENT)),
         )
-        return ranking.score(ranking.evidence(share, weights.worth, likeness), standing), share
+        return ranking.score(ranking.evidence(share, weights.worth, likeness), standing, weights.even), share
 
     def _share(self, entry: Shelved, beside: list[Shelved | None], weights: Weights) -> float:
         beyond = [other and self._neighbour(other, step) for other, step in zip(beside, (-1, 1), strict=True)]

@@ -14,7 +14,7 @@ from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
 from afterturn.base.types import Scope
 from afterturn.recall.light import LIGHT_TERMS, asks_about_oneself
-from afterturn.recall.ranking import LIGHT, worth
+from afterturn.recall.ranking import LIGHT, even, worth
 
 # A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
 QUERY_TERMS_MAX = 48
@@ -31,20 +31,21 @@ _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system to
 class Weights:
     """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
 
-    `total` is of all of them, `telling` without the light words.
+    `total` is of all of them, `telling` without the light words; `even` is what scores 0.5 there.
     """
 
     by_term: Mapping[str, float]
     documents: Mapping[str, int]
     total: float
     telling: float
+    even: float
 
     @property
     def worth(self) -> float:
         return worth(self.total, self.telling)
 
 
-NO_WEIGHTS = Weights({}, {}, 0.0, 0.0)
+NO_WEIGHTS = Weights({}, {}, 0.0, 0.0, even(0))
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def weigh(chosen: Sequence[str], frequencies: Mapping[str, int], documents: int)
     rarities = {term: _rarity(frequencies.get(term, 0), documents) for term in chosen}
     weights = {term: rarity * (LIGHT if term in light else 1.0) for term, rarity in rarities.items()}
     telling = sum(weight for term, weight in weights.items() if term not in light)
-    return Weights(weights, frequencies, sum(weights.values()), telling)
+    return Weights(weights, frequencies, sum(weights.values()), telling, even(documents))
 
 
 def is_askable(text: str) -> bool:

@@ -19,7 +19,7 @@ from afterturn.base.terms import terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.asked import Asked, is_askable, read_question, telling_terms, weigh
 from afterturn.recall.lexical import Weighed, Weigher
-from afterturn.recall.ranking import FOLLOWS, RECENT, in_order, without_repeats
+from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, SpaceReading, StoreSearch, search_memory
 from afterturn.recall.threads import Threads
 
@@ -245,7 +245,8 @@ def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:
     """Nothing when even the best is below the floor; else what is not far below it (L5). `hits` are best first."""
     if not hits or hits[0].score < score_min:
         return []
-    return [hit for hit in hits if hit.score >= score_min * FOLLOWS]
+    least = max(score_min * FOLLOWS, hits[0].score * NEAR_BEST) if score_min else 0.0
+    return [hit for hit in hits if hit.score >= least]
 
 
 def _known_at(unit: Unit, query: LaneQuery, at: float, keys: Iterator[int]) -> list[Match]:

@@ -80,7 +80,7 @@ class Weigher:
         own = self.cosines.get(match.key, SIMILARITY_ASSUMED)
         before, after = around.beside
         likeness = in_context(own, self._cosine(before, own), self._cosine(after, own))
-        weight = score(evidence(share, weights.worth, likeness), rank)
+        weight = score(evidence(share, weights.worth, likeness), rank, weights.even)
         return Weighed(match, weight, share, self.cosines.get(match.key), found)
 
     def _counts(self, match: Match) -> list[tuple[str, int]]:

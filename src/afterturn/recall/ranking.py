@@ -7,6 +7,7 @@ each there is a wide plateau, and `afterturn eval` shows what changing one does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,8 @@ LIGHT = 0.6
 """What a light word weighs of its rarity."""
 FOLLOWS = 0.9
 """What comes beside a good answer may be weaker: of the floor, so much."""
+NEAR_BEST = 0.72
+"""And of the best, so much: beside a perfect answer, a fair one is noise."""
 RECENT = 1000
 """Only so many of a space's newest entries are told apart by their recency."""
 SIMILARITY_ASSUMED = 0.3
@@ -42,7 +45,10 @@ _NEIGHBOUR_LIKENESS = 0.3
 _GROUND = 0.3
 _NAMED, _OWN, _RECENT = 0.24, 0.28, 0.4
 _RECENT_HALF = 200
-_EVEN = 1.55
+# Among more entries more is alike by chance, up to about five hundred.
+_EVEN_ALONE = 0.9
+_EVEN_TENFOLD = 0.24
+_CROWD = 500
 
 
 def said_shortly(length: N) -> N:
@@ -82,10 +88,15 @@ def standing(named: N, own: N, newer: N) -> N:
     return factor
 
 
-def score(evidence: N, standing: N) -> N:
-    """0 to 1, and 0.5 where about one small talk in twenty gets to."""
+def even(documents: int) -> float:
+    """What makes a score of 0.5 in a space of so many entries: about one small talk in twenty gets there."""
+    return _EVEN_ALONE + _EVEN_TENFOLD * math.log10(max(1, min(documents, _CROWD)))
+
+
+def score(evidence: N, standing: N, even: float) -> N:
+    """0 to 1."""
     value: N = (evidence + _GROUND) * standing
-    return value / (value + _EVEN)
+    return value / (value + even)
 
 
 def is_own(kind: Kind, origin: Origin) -> bool:

@@ -65,7 +65,8 @@ class Scoring:
                 np.add.at(shares, rows, reached)
         edition.add_context(shares)
         known = evidence(shares, question.weights.worth, self._likeness())
-        return score(known, self._standing(slice(0, edition.count)) if question.named else edition.plain)
+        standing = self._standing(slice(0, edition.count)) if question.named else edition.plain
+        return score(known, standing, question.weights.even)
 
     def weigh(self, rows: Rows | None) -> Weighed:
         """Exactly; None is all of them."""
@@ -84,7 +85,8 @@ class Scoring:
         cosines = self._cosines(needed)
         own = cosines[at]
         likeness = in_context(own, cosines[beside[0]], cosines[beside[1]])
-        scores = score(evidence(shares, self._question.weights.worth, likeness), self._standing(chosen))
+        weights = self._question.weights
+        scores = score(evidence(shares, weights.worth, likeness), self._standing(chosen), weights.even)
         return Weighed(scores, shares, own)
 
     def _counts(self, rows: Rows | None) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
-from afterturn.recall.asked import SPEAKERS_MAX, Asked, Weights
+from afterturn.recall.asked import NO_WEIGHTS, SPEAKERS_MAX, Asked
 from afterturn.recall.edition import Edition, among
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.scoring import Question, Rows, Scoring, Weighed
@@ -24,7 +24,7 @@ _SPARE = 128
 # Below this many rows, weighing all of them takes no longer than choosing.
 _WEIGHED_ROWS_MAX = 1024
 _BLOCK = 64
-_NO_WEIGHTS = Weights({}, {}, 0.0, 0.0)
+
 _OUT = np.float32(-1e9)
 
 
@@ -58,7 +58,7 @@ class Shelf:
         return {term: count for term, count in counts if count}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
-        weights = asked.spaces.get(self._stock.place.space, _NO_WEIGHTS)
+        weights = asked.spaces.get(self._stock.place.space, NO_WEIGHTS)
         named = frozenset(self._stock.codes.find_speakers(asked.names))
         question = Question(weights, query_vector, named)
 
