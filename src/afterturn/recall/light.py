@@ -33,7 +33,7 @@ wonderful wondering word words worries worry worth wow wrong yay yeah yep yes ye
 # Greetings, thanks and assent elsewhere, with the small words around them; none that means something in English.
 _COURTESIES = """
 guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
-sehr schön freut mich ich wir sie es das ist geht gehts wie von noch auch machen nett okay
+sehr schön freut mich mir dir dich ihnen ich wir sie es das ist geht gehts wie von noch auch machen nett okay
 bonjour bonsoir salut merci beaucoup oui non ça va très bien parfait plaît je tu vous nous est le la les c j l n qu
 hola buenos buenas días tardes noches gracias muchas por qué tal cómo estás está usted sí claro vale eso es el la
 olá obrigado obrigada bom tudo bem não dia tarde noite você está
