@@ -111,7 +111,7 @@ async def shelved(space: afterturn.Space, text: str) -> None:
 async def _public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[float]:
     found: list[float] = []
     async with afterturn.open(path, background=False) as memory:
-        await memory.ready(within=60.0)
+        assert await memory.ready(within=60.0), "the embedder could not be loaded"
         await shelved(memory.space(calls[-1][0]), calls[-1][1])
         for space, text in calls:
             began = perf_counter()

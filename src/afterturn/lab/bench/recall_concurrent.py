@@ -61,7 +61,7 @@ async def _rounds(
     beside: list[Round] = []
     many: list[Round] = []
     async with afterturn.open(path) as memory:
-        await memory.ready(within=60.0)
+        assert await memory.ready(within=60.0), "the embedder could not be loaded"
         await shelved(memory.space(SPACE), asked[0])
         host = _Host(memory.space(SPACE), asked, scale.concurrent_seconds)
         await host.run(1, writes=False)

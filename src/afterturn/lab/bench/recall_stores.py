@@ -93,7 +93,7 @@ class Stores:
     async def _fill(self, path: Path, sizes: dict[str, int], seed: int) -> None:
         """Through the public verbs, so that there is nothing in the store that a host could not have put there."""
         async with afterturn.open(path, {"synchronous": "normal"}) as memory:
-            await memory.ready(within=60.0)
+            assert await memory.ready(within=60.0), "the embedder could not be loaded"
             for number, (name, size) in enumerate(sizes.items()):
                 texts = drafts(self.corpus.texts(size, seed=seed + number), size)
                 for start in range(0, size, _PART):
