@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from afterturn.base.types import Kind, Shelved
 from afterturn.recall import ranking
 from afterturn.recall.asked import Asked, Weights
+from afterturn.recall.light import says_something
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class Plain:
     def _score(self, entry: Shelved, asked: Asked) -> tuple[float, float]:
         weights = asked.spaces[self.space]
         before, after = self._neighbour(entry, -1), self._neighbour(entry, 1)
+        if not says_something(entry.terms):
+            before = after = None
+        even = ranking.EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         share = self._share(entry, [before, after], weights)
         own = self._cosine(entry)
         likeness = ranking.in_context(
@@ -38,7 +42,7 @@ class Plain:
             float(ranking.is_own(entry.kind, entry.origin)),
             float(min(newer, ranking.RECENT)),
         )
-        return ranking.score(ranking.evidence(share, weights.worth, likeness), standing, weights.even), share
+        return ranking.score(ranking.evidence(share, weights.worth, likeness), standing, even), share
 
     def _share(self, entry: Shelved, beside: list[Shelved | None], weights: Weights) -> float:
         beyond = [other and self._neighbour(other, step) for other, step in zip(beside, (-1, 1), strict=True)]

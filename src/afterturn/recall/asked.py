@@ -22,6 +22,7 @@ WEIGHED_TERMS_MAX = 256
 SPEAKERS_MAX = 64
 # In a space of three memories every word looks common; with as many unseen ones, what is rare elsewhere is here too.
 _UNSEEN_DOCUMENTS = 100
+_FEW = 3
 _NAME_CHARS_MIN = 2
 NOTHING: Mapping[str, Figures] = MappingProxyType({})
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
@@ -31,7 +32,7 @@ _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system to
 class Weights:
     """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
 
-    `total` is of all of them, `telling` without the light words; `even` is what scores 0.5 there.
+    `total` is of all of them, `telling` without the light words; `even` is what scores 0.5 of a message there.
     """
 
     by_term: Mapping[str, float]
@@ -147,4 +148,6 @@ def is_askable(text: str) -> bool:
 
 
 def _rarity(frequency: int, documents: int) -> float:
-    return math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
+    rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
+    # What nearly every entry holds tells none from another, however few there are.
+    return rarity * (1 - frequency / (documents + _FEW))

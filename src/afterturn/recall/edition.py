@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from afterturn.base.types import Kind, Shelved
 from afterturn.recall.codes import NOWHERE, Codes
+from afterturn.recall.light import says_something
 from afterturn.recall.postings import Postings
 from afterturn.recall.ranking import CONTEXT, RECENT, is_own, said_shortly, standing
 from afterturn.recall.sketches import Floats, Vectors
@@ -37,6 +38,7 @@ class Facts:
     speakers: NDArray[np.int32]
     is_record: NDArray[np.bool_]
     is_own: NDArray[np.float32]
+    hears: NDArray[np.bool_]
 
     @property
     def capacity(self) -> int:
@@ -74,6 +76,7 @@ def read_facts(entries: Sequence[Shelved], codes: Codes) -> Facts:
         speakers=np.array([codes.speaker(entry.speaker) for entry in entries], np.int32),
         is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
         is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
+        hears=np.array([says_something(entry.terms) for entry in entries], np.bool_),
     )
 
 
@@ -140,6 +143,8 @@ class Edition:
         found = np.stack([before, after, further, later])
         there = found != np.stack([rows, rows, before, after])
         there[2:] &= there[:2]
+        # What says nothing by itself is not made an answer by what is said around it.
+        there &= self.facts.hears[rows]
         return found, there
 
     def said_around(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from afterturn.base.ports import Index
 from afterturn.base.types import Kind, LaneQuery, Match
 from afterturn.recall.asked import NO_WEIGHTS, Asked, Weights
+from afterturn.recall.light import says_something
 from afterturn.recall.ranking import (
     CONTEXT,
+    EVEN_STATED,
     RECENT,
     SIMILARITY_ASSUMED,
     evidence,
@@ -72,7 +74,8 @@ class Weigher:
         entry, weights = match.entry, self.asked.spaces.get(match.entry.space, NO_WEIGHTS)
         counts: dict[str, float] = dict(self._counts(match))
         found = tuple(term for term in self.asked.terms if term in counts) if counts else ()
-        around = threads.around(match) if threads else _ALONE
+        around = threads.around(match) if threads and says_something(match.terms) else _ALONE
+        even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         length = self._add_context(match, counts, around)
         share = self._share(counts, length, weights)
         named = float(self.asked.names_speaker(entry.speaker))
@@ -80,7 +83,7 @@ class Weigher:
         own = self.cosines.get(match.key, SIMILARITY_ASSUMED)
         before, after = around.beside
         likeness = in_context(own, self._cosine(before, own), self._cosine(after, own))
-        weight = score(evidence(share, weights.worth, likeness), rank, weights.even)
+        weight = score(evidence(share, weights.worth, likeness), rank, even)
         return Weighed(match, weight, share, self.cosines.get(match.key), found)
 
     def _counts(self, match: Match) -> list[tuple[str, int]]:

@@ -45,9 +45,9 @@ _NEIGHBOUR_LIKENESS = 0.3
 _GROUND = 0.3
 _NAMED, _OWN, _RECENT = 0.24, 0.28, 0.4
 _RECENT_HALF = 200
-# Among more entries more is alike by chance, up to about five hundred.
-_EVEN_ALONE = 0.9
-_EVEN_TENFOLD = 0.24
+# Among more messages more is alike by chance, up to about five hundred.
+_EVEN_ALONE = 0.8
+_EVEN_TENFOLD = 0.278
 _CROWD = 500
 
 
@@ -88,15 +88,20 @@ def standing(named: N, own: N, newer: N) -> N:
     return factor
 
 
+EVEN_STATED = 1.0
+"""What makes a score of 0.5 where it was stated: nobody states small talk, so less has to speak for it."""
+
+
 def even(documents: int) -> float:
-    """What makes a score of 0.5 in a space of so many entries: about one small talk in twenty gets there."""
+    """What makes a score of 0.5 of a message in a space of so many entries: about one small talk in twenty does."""
     return _EVEN_ALONE + _EVEN_TENFOLD * math.log10(max(1, min(documents, _CROWD)))
 
 
-def score(evidence: N, standing: N, even: float) -> N:
-    """0 to 1."""
+def score(evidence: N, standing: N, even: N) -> N:
+    """0 to 1; `even` is what makes 0.5."""
     value: N = (evidence + _GROUND) * standing
-    return value / (value + even)
+    share: N = value / (value + even)
+    return share
 
 
 def is_own(kind: Kind, origin: Origin) -> bool:

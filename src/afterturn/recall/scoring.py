@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from afterturn.recall.asked import Weights
 from afterturn.recall.edition import Edition, among
-from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
+from afterturn.recall.ranking import EVEN_STATED, SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
 from afterturn.recall.sketches import Floats
 
 Rows: TypeAlias = NDArray[np.int32]
@@ -63,10 +63,12 @@ class Scoring:
                 reached = saturated(counts.astype(np.float32), edition.spans.take(rows, mode="clip"))
                 reached *= weight
                 np.add.at(shares, rows, reached)
+        alone = shares[~edition.facts.hears[: edition.count]]
         edition.add_context(shares)
+        shares[~edition.facts.hears[: edition.count]] = alone
         known = evidence(shares, question.weights.worth, self._likeness())
         standing = self._standing(slice(0, edition.count)) if question.named else edition.plain
-        return score(known, standing, question.weights.even)
+        return score(known, standing, self._even(slice(0, edition.count)))
 
     def weigh(self, rows: Rows | None) -> Weighed:
         """Exactly; None is all of them."""
@@ -84,9 +86,10 @@ class Scoring:
         needed, at, beside = (None, chosen, around) if rows is None else _placed(chosen, around[:2])
         cosines = self._cosines(needed)
         own = cosines[at]
-        likeness = in_context(own, cosines[beside[0]], cosines[beside[1]])
-        weights = self._question.weights
-        scores = score(evidence(shares, weights.worth, likeness), self._standing(chosen), weights.even)
+        hears = edition.facts.hears[chosen]
+        before, after = (np.where(hears, cosines[towards], own) for towards in beside[:2])
+        known = evidence(shares, self._question.weights.worth, in_context(own, before, after))
+        scores = score(known, self._standing(chosen), self._even(chosen))
         return Weighed(scores, shares, own)
 
     def _counts(self, rows: Rows | None) -> Floats:
@@ -106,6 +109,10 @@ class Scoring:
         edition, named = self._edition, self._question.named
         is_named = among(edition.facts.speakers[: edition.count][rows], named).astype(np.float32)
         return standing(is_named, edition.facts.is_own[: edition.count][rows], edition.newer[rows])
+
+    def _even(self, rows: Rows | slice) -> Floats:
+        records = self._edition.facts.is_record[: self._edition.count][rows]
+        return np.where(records, np.float32(self._question.weights.even), np.float32(EVEN_STATED))
 
     def _likeness(self) -> Floats:
         """Estimated, where there are sketches."""
