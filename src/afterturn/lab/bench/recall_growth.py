@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import cycle, pairwise
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from afterturn.lab.bench.recall_asking import asking
+from afterturn.lab.bench.recall_asking import Asker, Question, asking
 from afterturn.lab.bench.recall_reference import random_matrix
 from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
 from afterturn.lab.bench.recall_scale import WIDTH, Growth, Scale, Told
@@ -21,14 +24,25 @@ if TYPE_CHECKING:
 
 # The default has room for some 200,000 memories; a host with more of them in one space gives the index more.
 INDEX_BYTES_MAX = 4 * 1024**3
-# A step of one size to the next is measured minutes apart, on a machine whose speed wanders by some per cent.
+# Both ends of a step are medians, and a machine's speed wanders by some per cent.
 NOISE = 0.1
-_BLOCK = 10
+_QUESTIONS = 200
 LINEAR = Goal(1 + NOISE, "")
 
 
 def measure_growth(stores: Stores, scale: Scale, told: Told) -> tuple[list[Measured], Growth]:
-    found = tuple((size, *_measure_size(stores, scale, size, told)) for size in scale.growth)
+    paths = [stores.single(size) for size in scale.growth]
+    with ExitStack() as opened:
+        sides = [
+            _Side.made(stores, size, opened.enter_context(asking(path, index_bytes_max=INDEX_BYTES_MAX)), path)
+            for size, path in zip(scale.growth, paths, strict=True)
+        ]
+        # Size after size in every round, so that all of them have the same weather.
+        for at in range(scale.growth_rounds):
+            told(f"growth: round {at} of {scale.growth_rounds}")
+            for side in sides:
+                side.measure(scale.growth_calls)
+    found = tuple((side.size, median(side.ours), median(side.product)) for side in sides)
     slopes = slopes_of([(size, ours) for size, ours, _ in found])
     worst = max(slopes)
     sizes = "; ".join(f"{size:,}: {_shown(ours)}, product {_shown(product)}" for size, ours, product in found)
@@ -53,24 +67,28 @@ def slopes_of(points: Sequence[tuple[int, float]]) -> list[float]:
     ]
 
 
-def _measure_size(stores: Stores, scale: Scale, size: int, told: Told) -> tuple[float, float]:
-    path = stores.single(size)
-    told(f"growth: {size:,} memories")
-    least, most = scale.growth_calls
-    matrix, vectors = random_matrix(size, WIDTH), random_matrix(most, WIDTH, seed=2)
-    ours: list[float] = []
-    product: list[float] = []
-    with asking(path, index_bytes_max=INDEX_BYTES_MAX) as asker:
-        asked = asker.questions(stores.corpus.questions(most, texts_of(path, SPACE), seed=6))
+@dataclass(slots=True)
+class _Side:
+    """One size, opened and in memory. Times are in seconds."""
+
+    size: int
+    asker: Asker
+    asked: Iterator[Question]
+    matrix: NDArray[np.float32]
+    ours: list[float] = field(default_factory=list)
+    product: list[float] = field(default_factory=list)
+
+    @classmethod
+    def made(cls, stores: Stores, size: int, asker: Asker, path: Path) -> _Side:
+        asked = asker.questions(stores.corpus.questions(_QUESTIONS, texts_of(path, SPACE), seed=6))
         asker.shelve(SPACE, asked[0])
-        started = perf_counter()
-        # In rows, as where a host asks again soon: neither side finds its data driven out of the cache.
-        for start in range(0, most, _BLOCK):
-            ours += [asker.timed(SPACE, question) for question in asked[start : start + _BLOCK]]
-            product += [_product(matrix, vector) for vector in vectors[start : start + _BLOCK]]
-            if len(ours) >= least and perf_counter() - started > scale.growth_seconds:
-                break
-    return median(ours), median(product)
+        return cls(size, asker, cycle(asked), random_matrix(size, WIDTH))
+
+    def measure(self, calls: int) -> None:
+        """Several in a row on each side, the first unmeasured: it finds its data driven out of the cache."""
+        vectors = random_matrix(calls + 1, WIDTH, seed=2)
+        self.ours += [self.asker.timed(SPACE, next(self.asked)) for _ in range(calls + 1)][1:]
+        self.product += [_product(self.matrix, vector) for vector in vectors][1:]
 
 
 def _product(matrix: NDArray[np.float32], vector: NDArray[np.float32]) -> float:

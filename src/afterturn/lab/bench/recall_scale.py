@@ -55,8 +55,8 @@ class Scale:
     small: tuple[int, ...]
     small_calls: int
     growth: tuple[int, ...]
-    growth_calls: tuple[int, int]
-    growth_seconds: float
+    growth_rounds: int
+    growth_calls: int
     concurrent: int
     concurrent_rounds: int
     concurrent_seconds: float
@@ -76,8 +76,8 @@ FULL = Scale(
     small=(1_000, 10_000),
     small_calls=1_000,
     growth=(1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
-    growth_calls=(30, 400),
-    growth_seconds=5.0,
+    growth_rounds=15,
+    growth_calls=10,
     concurrent=10_000,
     concurrent_rounds=5,
     concurrent_seconds=2.0,
@@ -96,8 +96,8 @@ QUICK = Scale(
     small=(100, 600),
     small_calls=10,
     growth=(100, 300, 600),
-    growth_calls=(3, 10),
-    growth_seconds=0.2,
+    growth_rounds=2,
+    growth_calls=3,
     concurrent=600,
     concurrent_rounds=1,
     concurrent_seconds=0.2,
