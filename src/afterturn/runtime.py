@@ -233,15 +233,15 @@ class MemoryCore:
     # On the loop: verbs of the whole memory.
 
     async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors are ready too. False when there is no embedder, or it takes longer."""
-        if self._embedding is None:
-            return False
-        self._embedding.want()
-        await is_set(self._embedding.tried, within=within)
-        return self._embedding.index is not None
+        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store's vectors are
+        another's."""
+        return self._embedding is not None and await self._embedding.ready(within=within)
 
     async def drain(self, *, within: float = 30.0) -> bool:
-        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out."""
+        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out.
+
+        A store with vectors of another embedder is embedded anew.
+        """
         if self._store is None:
             return True
         try:
@@ -255,6 +255,8 @@ class MemoryCore:
         return True
 
     async def _is_drained(self, within: float) -> bool:
+        if self._embedding is not None and self._embedding.index is not None:
+            await self._embedding.adopt()
         recorded = await self._recorder.drain(within=within)
         await self._jobs.run_due()
         return recorded and await self._jobs.idle(self.tenant)
@@ -270,9 +272,8 @@ class MemoryCore:
     ) -> None:
         """Replaces the store's content by a backup's. Every process sees it at its next recall."""
         await self._chosen().restore(Path(source), progress=progress or _no_progress)
-        # Its vectors may be another embedder's.
-        if self._embedding is not None and self._embedding.index is not None:
-            await self._embedding.adopt()
+        if self._embedding is not None:
+            await self._embedding.join_again()
             self._jobs.wake()
 
     async def stats(self) -> dict[str, Any]:
@@ -284,7 +285,7 @@ class MemoryCore:
             "size_bytes": size,
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
             "recordings_waiting": len(self._recorder.spill.files()),
-            "vectors": self._embedding is not None and self._embedding.index is not None,
+            "vectors": self._embedding is not None and await self._embedding.has_vectors(),
             "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self.tenant),
             "embedder": self.config.embedder,
         }
@@ -347,7 +348,7 @@ class MemoryCore:
         while self._embedding is not None:
             pause = TRY_AGAIN_AFTER
             try:
-                if await self._embedding.warm_up(self.config.index_bytes_max):
+                if await self._embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
                     self._jobs.take_on(JobKind.EMBED, self._embedding.handle)
                     self._supervisor.start(self._embedding.shelve(), "shelving")
                     return

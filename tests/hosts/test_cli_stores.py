@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import apsw
 import pytest
 
+from afterturn import Parts, blocking
 from afterturn.base.types import Forgotten
 from afterturn.hosts.cli.commands.forget import print_forgotten
+from afterturn.testing.hashing import HashingEmbedder
 
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine
@@ -57,6 +59,22 @@ def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: Comm
     assert "The damaged store is now" in answer.out
     assert "tea" in cli("list").out
     assert [path.read_bytes()[200:] for path in cli.store.parent.glob("*.damaged-*") if path.stat().st_size > 0]
+
+
+def test_looking_at_a_store_with_vectors_of_another_embedder_changes_none(cli: CommandLine) -> None:
+    """M3: `search`, `stats` and `doctor` in a shell with another setting make nobody embed everything anew."""
+    with blocking.open(cli.store, background=False, parts=Parts(embedder=HashingEmbedder())) as memory:
+        memory.space("user:ada").add("Ada drinks oolong tea")
+        assert memory.drain()
+    found, stats, findings = (cli(*command, "--json").json for command in (["search", "oolong"], ["stats"], ["doctor"]))
+    told = next(finding for finding in findings["findings"] if finding["subject"] == "embedder")
+    assert (len(found["hits"]), found["missing"]) == (1, ["vectors"])
+    assert (stats["store"]["vectors"], stats["store"]["jobs"]) == (False, {})
+    assert (told["level"], "the store's vectors are of hashing" in told["message"]) == ("warning", True)
+    with closing(apsw.Connection(str(cli.store))) as store:
+        assert store.execute("SELECT r.name FROM embedding JOIN embedder AS r ON r.key = embedder_key").fetchall() == [
+            ("hashing",)
+        ]
 
 
 def test_forget_says_when_a_reader_still_holds_the_old_bytes(cli: CommandLine) -> None:

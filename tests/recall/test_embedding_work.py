@@ -137,11 +137,46 @@ async def test_an_embedder_that_is_not_the_stores_any_more_takes_nothing_away(pa
     await filled(path, Named("one"))
     first = Named("one")
     async with opened(path, first) as memory:
-        await memory.ready()
+        assert await memory.drain(within=WITHIN)
         await filled(path, Named("two"), 0)
         await memory.space(SPACE).add("one more")
         assert await memory.drain(within=WITHIN)
     assert vectors(path) == {"one": 6, "two": 5}
+
+
+async def test_a_process_that_only_asks_takes_nothing_from_the_stores_embedder(path: Path):
+    """M3: with another setting it recalls by words, says so and what to do, and leaves no job behind."""
+    await filled(path, Named("one"), 40)
+    async with opened(path, Named("two")) as memory:
+        is_ready = await memory.ready()
+        found = await memory.space(SPACE).recall("statement 7 ?")
+        stats = await memory.stats()
+        finding = next(finding for finding in await memory.check() if finding.subject == "embedder")
+    assert (found.hits[0].entry.text, found.missing) == (f"statement 7 of {SPACE}", ("vectors",))
+    assert (is_ready, stats["vectors"], stats["jobs"], vectors(path)) == (False, False, {}, {"one": 40})
+    assert (finding.level, finding.message[:47]) == ("warning", "the store's vectors are of one, and this proces")
+    assert "afterturn worker --once" in finding.remedy
+
+
+async def test_a_store_without_an_embedder_takes_the_first_that_comes(path: Path):
+    """M3: also that of a process which works on no jobs, so that others know what to make."""
+    async with opened(path, Named("one")) as memory:
+        assert await memory.ready()
+    async with opened(path, Named("two")) as memory:
+        assert not await memory.ready()
+    async with opened(path, Named("one")) as memory:
+        assert await memory.ready()
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_process_that_works_on_jobs_embeds_everything_anew(path: Path, background: bool):
+    """C8, M3: at once with jobs behind it, else when it is told to drain."""
+    await filled(path, Named("one"))
+    async with opened(path, Named("two"), background=background) as memory:
+        assert await memory.ready() == background
+        assert await memory.drain(within=WITHIN)
+        assert await memory.ready()
+    assert vectors(path) == {"two": 5}
 
 
 async def test_a_backup_with_vectors_of_another_embedder_is_embedded_anew(path: Path, tmp_path: Path):
@@ -154,6 +189,18 @@ async def test_a_backup_with_vectors_of_another_embedder_is_embedded_anew(path: 
         await memory.restore(tmp_path / "backup.db")
         assert await memory.drain(within=WITHIN)
     assert vectors(path) == {"two": 5}
+
+
+async def test_a_restore_by_a_process_that_only_asks_embeds_nothing_anew(path: Path, tmp_path: Path):
+    """M3: it goes on by words until somebody who works on jobs has come."""
+    await filled(path, Named("one"))
+    async with opened(path, Named("one")) as memory:
+        await memory.backup(tmp_path / "backup.db")
+    async with opened(tmp_path / "fresh.db", Named("two")) as memory:
+        assert await memory.ready()
+        await memory.restore(tmp_path / "backup.db")
+        assert not await memory.ready()
+    assert vectors(tmp_path / "fresh.db") == {"one": 5}
 
 
 async def test_how_many_entries_wait_is_told(path: Path):

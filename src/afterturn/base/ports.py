@@ -261,6 +261,9 @@ class Index(Protocol):
         """Makes this the store's embedder. When it was another before (or none): (tenant, space) of every space with
         entries, all to be embedded anew. Empty when it is the same as last time."""
 
+    def adopted(self) -> EmbedderIdentity | None:
+        """The store's embedder; None before the first."""
+
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
         """(key, text) of active entries without a vector of this embedder, oldest first; long texts cut short."""
 

@@ -51,6 +51,11 @@ SHELVED_AFTER = 0.02
 # Between two events about one backlog.
 TOLD_EVERY = 2.0
 
+_AGREE = (
+    "Give this process the setting `embedder` that made them. Or `afterturn worker --once` with this setting: it embeds "
+    "everything anew."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingParts:
@@ -80,6 +85,7 @@ class Embedding:
         self.tried = asyncio.Event()
         self.trouble = ""
         self.index: Shelves | None = None
+        self._is_adopted = False
         self._asked = asyncio.Event()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
         self._followed: weakref.WeakSet[Following] = weakref.WeakSet()
@@ -104,8 +110,9 @@ class Embedding:
         self._turns.discard(turn)
         self.want()
 
-    async def warm_up(self, index_bytes_max: int) -> bool:
-        """Loads the embedder and makes it the store's; a store that knew another one is embedded anew (M3).
+    async def warm_up(self, index_bytes_max: int, *, works: bool) -> bool:
+        """Loads the embedder. If this process works on jobs, it becomes the store's: one that knew another is embedded
+        anew (M3). A process that only asks uses what is there, and so undoes nobody's work.
 
         False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
         """
@@ -119,7 +126,7 @@ class Embedding:
         self._works()
         from afterturn.recall.shelves import Shelves
 
-        await self.adopt()
+        await (self.adopt() if works else self.join())
         self.index = Shelves(self._embedder.identity, index_bytes_max)
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
@@ -141,9 +148,51 @@ class Embedding:
         self.trouble = ""
         self._again_after = AGAIN_AFTER
 
+    async def ready(self, *, within: float) -> bool:
+        """Waits until it was tried to load it. Whether recall has vectors then, as far as they were made."""
+        self.want()
+        await is_set(self.tried, within=within)
+        return await self.has_vectors()
+
+    async def has_vectors(self) -> bool:
+        return self.index is not None and await self.find_other() is None
+
     async def adopt(self) -> None:
-        """Makes it the store's; if another was before, every space gets a job."""
-        await self._store.write(self._adopt)
+        """Makes it the store's, once; if another was before, every space gets a job. For who works on jobs, before."""
+        if self._is_adopted:
+            return
+        if await self._adopted() != self.identity:
+            await self._store.write(self._adopt)
+        self._is_adopted = True
+
+    async def join(self) -> None:
+        """Makes it the store's where none was before."""
+        if await self._adopted() is None:
+            await self._store.write(self._adopt_first)
+        other = await self.find_other()
+        if other is not None:
+            logger.warning("recall goes by words alone: %s", self._disagreement(other))
+
+    async def join_again(self) -> None:
+        """After the store's content was replaced: its vectors may be another's."""
+        if self.index is not None:
+            was_adopted, self._is_adopted = self._is_adopted, False
+            await (self.adopt() if was_adopted else self.join())
+
+    async def find_other(self) -> EmbedderIdentity | None:
+        """The store's embedder, if it is another than this one and this one makes no vectors of its own."""
+        adopted = self.identity if self._is_adopted else await self._adopted()
+        return None if adopted == self.identity else adopted
+
+    async def _adopted(self) -> EmbedderIdentity | None:
+        return await self._store.read(lambda unit: unit.index.adopted())
+
+    def _disagreement(self, other: EmbedderIdentity) -> str:
+        return f"the store's vectors are of {other.name}, and this process is set to {self._embedder.identity.name}"
+
+    def _adopt_first(self, unit: Unit) -> None:
+        if unit.index.adopted() is None:
+            self._adopt(unit)
 
     def _adopt(self, unit: Unit) -> None:
         now = self._parts.clock.now()
@@ -200,6 +249,9 @@ class Embedding:
         """What `afterturn doctor` shows of it, under the name that the settings give it."""
         if self.index is None or self.trouble:
             return Finding("warning", "embedder", self.trouble or f"{name} is not ready; recall goes by words alone")
+        other = await self.find_other()
+        if other is not None:
+            return Finding("warning", "embedder", f"{self._disagreement(other)}: recall goes by words alone", _AGREE)
         waiting = await self.waiting(tenant)
         if not waiting:
             return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector")

@@ -11,6 +11,11 @@ def identity_text(embedder: EmbedderIdentity) -> str:
     return json.dumps([embedder.name, embedder.version, embedder.dimensions, embedder.normalised])
 
 
+def read_identity(text: str) -> EmbedderIdentity:
+    name, version, dimensions, normalised = json.loads(text)
+    return EmbedderIdentity(name, version, dimensions, normalised)
+
+
 class Abandoned:
     """What others than one embedder, the store's own, have left in a space."""
 

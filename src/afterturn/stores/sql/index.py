@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope, Shelved
-from afterturn.stores.sql.abandoned import Abandoned, identity_text
+from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, WIDTH, read_entries, read_shelved
@@ -214,6 +214,10 @@ class SqlIndex:
         )
         rows = self._session.rows("SELECT tenant, name FROM space WHERE documents > 0 ORDER BY key")
         return [(tenant, name) for tenant, name in rows]
+
+    def adopted(self) -> EmbedderIdentity | None:
+        text = self._meta("embedder")
+        return None if text is None else read_identity(text)
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
         space_key = self._entries.spaces.find(tenant, space)

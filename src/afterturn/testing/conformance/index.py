@@ -241,10 +241,12 @@ class TestVectors:
         await add(store, "Bob keeps wasps", within=operation(space="user:bob"))
         other = EmbedderIdentity("other", "1", 4)
         spaces = [(TENANT, SPACE), (TENANT, "user:bob")]
+        none = await store.read(lambda unit: unit.index.adopted())
         first = await store.write(lambda unit: unit.index.adopt(SMALL))
         again = await store.write(lambda unit: unit.index.adopt(SMALL))
         changed = await store.write(lambda unit: unit.index.adopt(other))
         assert [sorted(adopted) for adopted in (first, again, changed)] == [spaces, [], spaces]
+        assert (none, await store.read(lambda unit: unit.index.adopted())) == (None, other)
 
     async def test_entries_that_wait_for_a_vector_are_counted(self, store: Store) -> None:
         """M3: in one space or in all of the tenant's; other tenants' are their own affair."""
