@@ -45,19 +45,28 @@ def test_what_was_said_elsewhere_is_no_context(library, ask):
 
 
 @WAYS
+def test_what_says_nothing_is_made_no_answer_by_what_is_said_around_it(library, ask):
+    """L5, L6: a polite word after a question shares all its neighbours and tells nothing."""
+    say(library, "Which bicycle should Carol buy for the mountain race?", "Sure, happy to help!")
+    assert texts(ask(library, "Which bicycle for Carol's mountain race?")) == [
+        "Which bicycle should Carol buy for the mountain race?"
+    ]
+
+
+@WAYS
 def test_context_counts_less_the_further_away_it_is(library, ask):
     """L6: the message itself, then the next one, then the one behind it."""
     say(
         library,
         "The zebra crossing needs paint",
-        "Noted then",
+        "Green stripes then",
         "Somebody wrote",
         "Unrelated entirely",
         origin=Origin.USER,
     )
     scores = {one.entry.text: one.lexical for one in ask(library, "zebra crossing paint", score_min=0.0).hits}
     itself, beside, behind = (
-        scores[text] for text in ("The zebra crossing needs paint", "Noted then", "Somebody wrote")
+        scores[text] for text in ("The zebra crossing needs paint", "Green stripes then", "Somebody wrote")
     )
     assert itself > beside > behind > 0
     assert scores.get("Unrelated entirely", 0.0) == 0.0
@@ -67,10 +76,10 @@ def test_context_counts_less_the_further_away_it_is(library, ask):
 def test_a_long_answer_says_little_about_its_neighbours(library, ask):
     """L6: an answer of pages is about itself."""
     page = " ".join(f"subject{number}" for number in range(400))
-    say(library, "Tell me", f"zebra {page}", conversation="long")
-    say(library, "Tell me", "zebra", conversation="short")
+    say(library, "Tell Bruno", f"zebra {page}", conversation="long")
+    say(library, "Tell Bruno", "zebra", conversation="short")
     hits = ask(library, "zebra", score_min=0.0).hits
-    beside = {one.entry.conversation: one.lexical for one in hits if one.entry.text == "Tell me"}
+    beside = {one.entry.conversation: one.lexical for one in hits if one.entry.text == "Tell Bruno"}
     assert beside["long"] < beside["short"] / 2
 
 
@@ -230,7 +239,7 @@ def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
 
 def test_a_question_that_no_space_can_answer_finds_nothing(library):
     """L5: neither by words nor by context."""
-    say(library, "The zebra crossing needs paint", "Noted then")
+    say(library, "The zebra crossing needs paint", "Green stripes then")
     asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
     found = library.read(lambda unit: StoreSearch(unit, LaneQuery(ADA, 1000.0), asked, ()).search(Lane.EPISODIC))  # type: ignore[arg-type]
     assert found == []
