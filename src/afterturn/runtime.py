@@ -20,7 +20,6 @@ from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
-from afterturn.base.slot import is_set
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
@@ -233,8 +232,8 @@ class MemoryCore:
     # On the loop: verbs of the whole memory.
 
     async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store's vectors are
-        another's."""
+        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store has
+        another's vectors."""
         return self._embedding is not None and await self._embedding.ready(within=within)
 
     async def drain(self, *, within: float = 30.0) -> bool:

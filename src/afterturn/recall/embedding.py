@@ -52,8 +52,8 @@ SHELVED_AFTER = 0.02
 TOLD_EVERY = 2.0
 
 _AGREE = (
-    "Give this process the setting `embedder` that made them. Or `afterturn worker --once` with this setting: it embeds "
-    "everything anew."
+    "Give this process the setting `embedder` that made them. Or run `afterturn worker --once` with this setting: "
+    "it embeds everything anew."
 )
 
 
