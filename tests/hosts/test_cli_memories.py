@@ -142,7 +142,18 @@ def test_search_that_finds_nothing_says_so_and_is_no_error(cli: CommandLine) -> 
     """L5: recalling nothing is a good answer."""
     cli.add("Ada prefers oolong tea")
     answer = cli("search", "quarterly tax forms")
-    assert (answer.code, answer.out) == (0, "Nothing relevant.\n")
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "Nothing relevant.")
+
+
+def test_search_that_finds_nothing_says_how_near_it_was_and_looks_below_the_floor(cli: CommandLine) -> None:
+    """L5: the floor can be seen and lowered; programs read what they always did."""
+    cli.add("Ada prefers oolong tea from the market in the old town")
+    asked = ["search", "which market sells quarterly tax forms and stamps"]
+    out = cli(*asked, "--floor", "0.99").out.splitlines()
+    assert out[0] == "Nothing relevant."
+    assert re.fullmatch(r"Nothing reaches the floor of 0\.99\. The nearest, at 0\.\d\d: Ada prefers .* town", out[1])
+    assert cli(*asked, "--floor", "0.99", "--json").json["hits"] == []
+    assert len(cli(*asked, "--floor", "0", "--json").json["hits"]) == 1
 
 
 def test_search_without_an_embedder_says_what_is_missing(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,12 @@ class Invocation:
 
     @contextmanager
     def memory(
-        self, *, create: bool = False, vectors: bool = False, background: bool = False
+        self, *, create: bool = False, vectors: bool = False, background: bool = False, floor: float | None = None
     ) -> Iterator[blocking.Memory]:
         """Without `create`, a store that is not there is an error: looking must not leave an empty file behind.
 
-        Without `vectors` the embedder is not loaded, which is half the time that a short command takes.
+        Without `vectors` the embedder is not loaded, which is half the time that a short command takes. `floor` stands
+        in for `recall_score_min`.
         """
         from afterturn import blocking
 
@@ -51,6 +52,7 @@ class Invocation:
         if not create and path is not None and not _is_there(path):
             raise StoreUnavailable(f"There is no store at {path}. `afterturn add` makes one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
+        chosen = chosen if floor is None else replace(chosen, recall_score_min=floor)
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
 

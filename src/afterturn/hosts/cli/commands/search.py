@@ -1,5 +1,6 @@
 """`search`: asks memory as a turn would, and says why each hit was found."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.hosts.cli.parameters import as_filter, filter_options, read_text
 from afterturn.hosts.cli.times import age, time_option
+from afterturn.recall.lanes import worth_telling
 
 _WAIT = 5.0
 
@@ -22,6 +24,7 @@ _WAIT = 5.0
     $ afterturn search what does she drink
     $ afterturn search tea --limit 3 --lane long_term
     $ afterturn search "where does Ada work" --as-of 2026-06-01
+    $ afterturn search tea --floor 0.3
     $ afterturn search tea --json | jq '.hits[] | {score, terms}'
     """,
 )
@@ -36,6 +39,11 @@ _WAIT = 5.0
 )
 @click.option("--conversation", metavar="ID", help="Ask from within it: its own messages are the lane short_term.")
 @time_option("--as-of", help="What was known then.")
+@click.option(
+    "--floor",
+    type=click.FloatRange(0, 1),
+    help="How good the best must be; 0 shows all that was looked at. Default: the setting `recall_score_min`.",
+)
 @filter_options
 def search(
     invocation: Invocation,
@@ -51,11 +59,11 @@ def search(
     meaning is; all are 0 to 1. Finding nothing is an answer too.
     """
     text, name = read_text(" ".join(words)), invocation.space_name()
-    with invocation.memory(vectors=as_of is None) as memory:
+    with invocation.memory(vectors=as_of is None, floor=0.0) as memory:
         # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
         if as_of is None and memory.ready(within=_WAIT):
             memory.drain(within=_WAIT)
-        found = memory.space(name).recall(
+        ranked = memory.space(name).recall(
             text,
             limit=limit,
             lanes=tuple(Lane(lane) for lane in lanes) or None,
@@ -63,10 +71,16 @@ def search(
             as_of=as_of,
             filter=as_filter(options),
         )
+    floor = invocation.config().recall_score_min if options["floor"] is None else options["floor"]
+    found = replace(ranked, hits=tuple(worth_telling(ranked.hits, floor)))
     if invocation.json:
         print_document(found)
-    else:
-        _print(found)
+        return
+    _print(found)
+    if ranked.hits and not found.hits:
+        nearest = ranked.hits[0]
+        told = f"Nothing reaches the floor of {floor:.2f}. The nearest, at {nearest.score:.2f}"
+        click.echo(dim(f"{told}: {one_line(nearest.entry.text)}"), color=True)
 
 
 def _print(found: Recollection) -> None:
