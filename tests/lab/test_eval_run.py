@@ -1,6 +1,7 @@
 """`afterturn eval` on conversations of a few lines: a real store, real turns, every system beside the others."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,10 @@ def test_questions_that_were_missed_are_told_on_request(tmp_path: Path, capsys: 
     (tmp_path / "hard.json").write_text(json.dumps([first]), encoding="utf-8")
     asked = ["eval", str(tmp_path / "hard.json"), "--alone", "--misses", "5"]
     assert run(asked) == 0
-    assert "0% delivered, single, one: Quux zyxel?" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "0% delivered, single, one: Quux zyxel?" in told
+    assert re.search(r"sought, place \d, score 0\.\d\d, below the floor: Ann: .*\n    instead: no block", told)
+    assert "95 % of afterturn: not known from one conversation" in told
     assert run([*asked, "--json"]) == 0
     (missed,) = json.loads(capsys.readouterr().out)["hard"]["afterturn"]["missed"]
     assert missed["sought"][0]["text"] == f"Ann: {LINES[0][2]}"

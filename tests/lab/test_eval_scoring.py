@@ -1,6 +1,7 @@
 """Figures of rankings, held against numbers worked out by hand, and what must hold for every ranking."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.cases import Belief, Case
 from afterturn.lab.eval.conversations import Item, Question, Talk
 from afterturn.lab.eval.examining import chosen_of
-from afterturn.lab.eval.misses import Miss, make_miss, worst
+from afterturn.lab.eval.misses import Miss, Stand, make_miss, worst
 from afterturn.lab.eval.precision import judge, summary
 from afterturn.lab.eval.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
 from afterturn.lab.eval.silence import sampled
@@ -54,8 +55,9 @@ def test_intervals_draw_conversations_and_are_the_same_each_time():
     assert intervals(outcomes) == intervals(outcomes) == {"a": (0.0, 1.0)}
 
 
-def test_one_conversation_has_an_interval_of_no_width():
-    assert intervals([Outcome("only", "c", {"a": 1.0}), Outcome("only", "c", {"a": 0.5})]) == {"a": (0.75, 0.75)}
+def test_one_conversation_has_no_interval():
+    """An interval of no width would say that others go the same."""
+    assert intervals([Outcome("only", "c", {"a": 1.0}), Outcome("only", "c", {"a": 0.5})]) == {}
 
 
 def test_differences_are_taken_question_by_question():
@@ -103,19 +105,29 @@ def test_every_conversation_gives_other_questions():
     assert len(samples) == 8
 
 
-def miss(category: str, delivered: float) -> Miss:
-    items = (Item("0", "s", "Ann", "The ferry leaves at nine.", 0.0), Item("1", "s", "user", "Why? " * 40, 0.0))
-    asked = Question("q", "When does the ferry leave?", category, "", ("0", "1"), 2)
-    return make_miss("talk", asked, delivered, ["1"], items)
+def miss(category: str, delivered: float, *, shown: Sequence[str] = ()) -> Miss:
+    lines = ("The ferry leaves at nine.", "Why? " * 40, "It rains.", "Bring a coat.")
+    items = tuple(Item(str(number), "s", "Ann", text, 0.0) for number, text in enumerate(lines))
+    asked = Question("q", "When does the ferry leave?", category, "", ("0", "1", "2"), 4)
+    stands = {"1": Stand(1, 0.45, is_low=True), "2": Stand(2, 0.44, is_low=False), "3": Stand(3, 0.2, is_low=False)}
+    return make_miss(Talk("talk", items, ()), asked, delivered, stands, shown)
 
 
-def test_a_miss_tells_what_was_sought_where_it_stood_and_what_came_instead():
+def test_a_miss_tells_what_was_sought_where_it_stood_and_why_it_did_not_come():
     told = miss("plain", 0.5).lines()
     assert told[0] == "50% delivered, plain, talk: When does the ferry leave?"
     assert told[1] == "    sought, not ranked: Ann: The ferry leaves at nine."
-    assert told[2].startswith("    sought, place 1: Why? Why?")
-    assert told[3].startswith("    instead, place 1: Why? Why?")
+    assert told[2].startswith("    sought, place 1, score 0.45, below the floor: Ann: Why? Why?")
     assert told[2].endswith("…")
+    assert told[3:] == ["    sought, place 2, score 0.44, left out: Ann: It rains.", "    instead: no block"]
+
+
+def test_what_came_instead_is_what_else_was_in_the_block():
+    told = miss("plain", 0.5, shown=["3", "2"]).lines()
+    assert told[3:] == [
+        "    sought, place 2, score 0.44, in the block: Ann: It rains.",
+        "    instead: Ann: Bring a coat.",
+    ]
 
 
 def test_misses_are_taken_from_each_category_in_turn():

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from afterturn.base.types import Draft, Entry
+from afterturn.base.types import Draft, Entry, Hit
 from afterturn.lab.eval.baselines import Bm25, Dense
 from afterturn.lab.eval.conversations import Dataset, Question, Talk
-from afterturn.lab.eval.misses import Miss, make_miss
+from afterturn.lab.eval.misses import Miss, Stand, make_miss
 from afterturn.lab.eval.scoring import Outcome, rank_figures
 from afterturn.lab.eval.subject import DAY, Block, Subject, drafts_of, plain
+from afterturn.recall.lanes import worth_telling
 from afterturn.turn.preparing import weighed_max
 
 OURS = "afterturn"
@@ -24,10 +25,11 @@ _TELLING_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one system found for a question: items' names, best first, and the block that they make."""
+    """What one system found for a question: items' names, best first, and the block that they make. `hits` are ours."""
 
     ranked: tuple[str, ...]
     block: Block
+    hits: tuple[Hit, ...] = ()
 
 
 class Examination:
@@ -71,10 +73,11 @@ class Examination:
 
     def _answer(self, question: Question) -> Mapping[str, Answer]:
         limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)
-        ids = self._subject.ranked(self._space, question.text, limit)
+        hits = self._subject.ranked(self._space, question.text, limit)
         ours = Answer(
-            self._named([self._names[name] for name in ids], question),
+            self._named([self._names[hit.entry.id] for hit in hits], question),
             self._subject.handed_over(self._space, question.text),
+            hits,
         )
         answers = {OURS: ours}
         if self._bm25 is not None:
@@ -109,6 +112,17 @@ class Examination:
         count = len(question.evidence)
         return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
 
+    def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
+        """One of ours: where the evidence stood, and what was in the block."""
+        floor = self._subject.config.recall_score_min
+        worth = {hit.entry.id for hit in worth_telling(answer.hits, floor)}
+        stands: dict[str, Stand] = {}
+        for hit in answer.hits:
+            (name,) = self._named([self._names[hit.entry.id]], question)
+            stands.setdefault(name, Stand(len(stands) + 1, hit.score, hit.entry.id not in worth))
+        shown = self._named([self._names[ref] for ref in answer.block.ids], question)
+        return make_miss(self.talk, question, delivered, stands, shown)
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -130,7 +144,7 @@ class Examined:
         outcome = Outcome(talk.id, question.category, {**figures, **delivered})
         self.outcomes.setdefault(system, []).append(outcome)
         if system == OURS and delivered["delivered"] < 1:
-            self.missed.append(make_miss(talk.id, question, delivered["delivered"], answer.ranked, talk.items))
+            self.missed.append(examination.miss(question, delivered["delivered"], answer))
 
 
 def examine(

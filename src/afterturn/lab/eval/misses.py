@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from afterturn.lab.eval.conversations import Item, Question
+from afterturn.lab.eval.conversations import Question, Talk
 
 _FIRST_SHOWN = 3
 _CHARS_SHOWN = 72
 
 
 @dataclass(frozen=True, slots=True)
+class Stand:
+    """How something did in the ranking. `is_low`: it was not worth telling, by the floor that blocks have."""
+
+    place: int
+    score: float
+    is_low: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sought:
-    """One piece of evidence. `place` in the ranking is None when it is not among those that were looked at."""
+    """One piece of evidence. `stand` is None when it is not among those that were looked at."""
 
     id: str
     text: str
-    place: int | None
+    stand: Stand | None
+    is_shown: bool
+
+    def where(self) -> str:
+        if self.stand is None:
+            return "not ranked"
+        what_came = "in the block" if self.is_shown else "below the floor" if self.stand.is_low else "left out"
+        return f"place {self.stand.place}, score {self.stand.score:.2f}, {what_came}"
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """`first` are the texts that were ranked first."""
+    """`instead` are the first texts of the block that were not sought; `block_entries` counts all of it."""
 
     talk: str
     id: str
@@ -30,31 +46,34 @@ class Miss:
     category: str
     delivered: float
     sought: tuple[Sought, ...]
-    first: tuple[str, ...]
+    instead: tuple[str, ...]
+    block_entries: int
 
     def lines(self) -> list[str]:
         """For people; long texts are cut."""
         told = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
-        for sought in self.sought:
-            where = "not ranked" if sought.place is None else f"place {sought.place}"
-            told.append(f"    sought, {where}: {_cut(sought.text)}")
-        return told + [f"    instead, place {place}: {_cut(text)}" for place, text in enumerate(self.first, start=1)]
+        told += [f"    sought, {sought.where()}: {_cut(sought.text)}" for sought in self.sought]
+        told += [f"    instead: {_cut(text)}" for text in self.instead]
+        return told if self.block_entries else [*told, "    instead: no block"]
 
 
-def make_miss(talk: str, question: Question, delivered: float, ranked: Sequence[str], items: Sequence[Item]) -> Miss:
-    """`ranked` are names of items, or of sessions where the question's evidence is given so."""
+def make_miss(
+    talk: Talk, question: Question, delivered: float, stands: Mapping[str, Stand], shown: Sequence[str]
+) -> Miss:
+    """`stands` and `shown` are by the names of items, or of sessions where the question's evidence is given so."""
     texts: dict[str, str] = {}
-    for item in items:
+    for item in talk.items:
         texts.setdefault(item.session if question.by_session else item.id, item.signed)
-    places = {name: place for place, name in enumerate(ranked, start=1)}
+    others = [name for name in shown if name not in question.evidence]
     return Miss(
-        talk=talk,
+        talk=talk.id,
         id=question.id,
         question=question.text,
         category=question.category,
         delivered=delivered,
-        sought=tuple(Sought(name, texts[name], places.get(name)) for name in question.evidence),
-        first=tuple(texts[name] for name in ranked[:_FIRST_SHOWN]),
+        sought=tuple(Sought(name, texts[name], stands.get(name), name in shown) for name in question.evidence),
+        instead=tuple(texts[name] for name in others[:_FIRST_SHOWN]),
+        block_entries=len(shown),
     )
 
 

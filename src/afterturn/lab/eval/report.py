@@ -133,7 +133,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     """How sure the means are, and at what there was silence. `quoting` tells of some that were answered by a block."""
     told = [name for name, found in systems.items() if "replies" in found or name == OURS]
-    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if systems[name].get("intervals")]
+    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
         lines.append(f"{OURS} above {name}: {_above(found)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
@@ -153,13 +153,18 @@ def _missed(systems: Systems) -> list[str]:
 
 
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
+    if not intervals:
+        return "not known from one conversation"
     known = [name for name in _SURE if name in intervals]
     return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
 
 
 def _above(found: Mapping[str, Any]) -> str:
-    bounds = found["intervals"]
-    return ", ".join(f"{name} {found[name]:+.3f} ({bounds[name][0]:+.3f} to {bounds[name][1]:+.3f})" for name in _ABOVE)
+    return ", ".join(f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE)
+
+
+def _between(bounds: Sequence[float] | None) -> str:
+    return "" if bounds is None else f" ({bounds[0]:+.3f} to {bounds[1]:+.3f})"
 
 
 def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:

@@ -52,10 +52,15 @@ def means(outcomes: Iterable[Outcome]) -> dict[str, float]:
 
 
 def intervals(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
-    """Of 95 %, by drawing whole conversations with replacement. The same outcomes give the same intervals."""
+    """Of 95 %, by drawing whole conversations with replacement; none of a single one, which tells nothing of others.
+
+    The same outcomes give the same intervals.
+    """
     import numpy as np
 
     talks = sorted({outcome.talk for outcome in outcomes})
+    if len(talks) < 2:
+        return {}
     names = sorted({name for outcome in outcomes for name in outcome.figures})
     sums = np.zeros((len(talks), len(names)))
     counts = np.zeros((len(talks), len(names)))
@@ -65,9 +70,7 @@ def intervals(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
             column = names.index(name)
             sums[row, column] += value
             counts[row, column] += 1
-    drawn = np.random.default_rng(SEED).integers(0, max(1, len(talks)), size=(RESAMPLES, len(talks)))
-    if not talks:
-        return {}
+    drawn = np.random.default_rng(SEED).integers(0, len(talks), size=(RESAMPLES, len(talks)))
     resampled = sums[drawn].sum(axis=1) / np.maximum(counts[drawn].sum(axis=1), 1)
     low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     return {name: (float(low[at]), float(high[at])) for at, name in enumerate(names)}

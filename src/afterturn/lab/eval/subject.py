@@ -156,11 +156,11 @@ class Subject:
             before = page[-1].id
         return found
 
-    def ranked(self, space: str, question: str, limit: int) -> list[str]:
-        """Ids of what is recalled, best first, whatever its score."""
+    def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
+        """What is recalled, best first, whatever its score."""
         found = self.unfloored.space(space).recall(question, limit=limit)
         self.faults.note(",".join(found.missing))
-        return [hit.entry.id for hit in found.hits]
+        return found.hits
 
     def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
         """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
