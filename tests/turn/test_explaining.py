@@ -158,7 +158,10 @@ async def test_below_the_floor(open_memory: OpenMemory) -> None:
         known = await remembered(memory, "The cat weighs five kilos")
         await spoken(memory, [], "How heavy is my old grey cat by now, I wonder?")
         found = await told(memory, "five kilos")
-        assert (found.why, found.reason) == ("floor", "it matches less than the 0.90 that recall_score_min asks for")
+        assert (found.why, found.reason) == (
+            "floor",
+            "it matches less than the 0.90 that recall_score_min asks for, or much less than the best",
+        )
         assert await why(memory, known) == found
 
 

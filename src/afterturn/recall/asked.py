@@ -13,7 +13,7 @@ from typing import Protocol
 from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
 from afterturn.base.types import Scope
-from afterturn.recall.light import LIGHT_TERMS, asks_about_oneself
+from afterturn.recall.light import LIGHT_TERMS, is_remark
 from afterturn.recall.ranking import LIGHT, even, worth
 
 # A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
@@ -140,11 +140,11 @@ def weigh(chosen: Sequence[str], frequencies: Mapping[str, int], documents: int)
 
 
 def is_askable(text: str) -> bool:
-    """Not stop words, acknowledgements and remarks of light words alone: they find what sounds like them (L5)."""
+    """Whether what a user said is worth a recall: not stop words, acknowledgements and remarks of empty words (L5)."""
     if is_acknowledgement(text):
         return False
     asked = terms(text)
-    return bool(asked) and (not LIGHT_TERMS.issuperset(asked) or asks_about_oneself(text))
+    return bool(asked) and not is_remark(text, asked)
 
 
 def _rarity(frequency: int, documents: int) -> float:

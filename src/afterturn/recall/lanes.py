@@ -1,4 +1,4 @@
-"""One recall: every lane searched on its own, by words and, where there are vectors, by meaning (L1).
+"""One recall: the lanes searched at once, or each on its own where that fails, by words and by meaning (L1).
 
 A space that is in memory is ranked there as a whole; of any other one, the store finds candidates.
 """
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
-from afterturn.base.terms import terms
+from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.asked import Asked, is_askable, read_question, telling_terms, weigh
+from afterturn.recall.asked import Asked, read_question, telling_terms, weigh
 from afterturn.recall.lexical import Weighed, Weigher
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, SpaceReading, StoreSearch, search_memory
@@ -103,7 +103,7 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
     Only DeadlineExceeded passes through: the caller has given up, and no lane is to blame for it.
     """
-    if not is_askable(request.text):
+    if not _has_words(request.text):
         return Recollection(request.text, (), correlation=request.correlation)
     shelves = _find_shelves(unit, request, vectors)
     read = partial(read_question, unit.index, request.scope, request.text, shelves)
@@ -118,7 +118,7 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
-    if not is_askable(request.text):
+    if not _has_words(request.text):
         return Recollection(request.text, (), correlation=request.correlation)
     then = replace(request, now=at)
     missing = [VECTORS]
@@ -239,6 +239,11 @@ def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence
         missing=tuple(missing),
         correlation=request.correlation,
     )
+
+
+def _has_words(text: str) -> bool:
+    """Stop words and "ok" match nothing (L5)."""
+    return bool(terms(text)) and not is_acknowledgement(text)
 
 
 def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:

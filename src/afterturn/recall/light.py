@@ -30,7 +30,8 @@ trying ugh unbelievable understand understood unfortunately upon use used uses u
 waiting want wanted wanting wants way ways welcome well went whatever whether whoa whole wish wishes without wonder
 wonderful wondering word words worries worry worth wow wrong yay yeah yep yes yesterday yet yikes yup
 """
-# Greetings, thanks and assent elsewhere, with the small words around them; none that means something in English.
+# Greetings, thanks and assent elsewhere, with the small words around them. Some mean something else in English, so
+# they count only where nothing else is said.
 _COURTESIES = """
 guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
 sehr schön freut mich mir dir dich ihnen ich wir sie es das ist geht gehts wie von noch auch machen nett okay
@@ -51,7 +52,9 @@ merhaba günaydın teşekkürler teşekkür ederim nasılsın nasılsınız evet
 了解しました お願いします すみません そうですね 大丈夫です 元気ですか
 안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
 """
-LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS) + terms(_COURTESIES))
+LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS))
+_COURTESY_TERMS = frozenset(terms(_COURTESIES))
+_EMPTY_TERMS = LIGHT_TERMS | _COURTESY_TERMS
 _QUESTION = frozenset(
     "am are can could did do does had has have how is was were what when where which who whom whose why".split()
 )
@@ -60,10 +63,14 @@ _ASKER = frozenset("i me mine my myself our ours us we".split())
 
 def says_something(terms: Collection[str]) -> bool:
     """ "Noted.", "Sure, happy to!" do not: what is said around them would make them answers."""
-    return not LIGHT_TERMS.issuperset(terms)
+    return not _EMPTY_TERMS.issuperset(terms)
 
 
-def asks_about_oneself(text: str) -> bool:
-    """ "What do I like best?": of light words alone, and yet what memory is for."""
+def is_remark(text: str, asked: Collection[str]) -> bool:
+    """Of empty words alone, and no question but one to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
+    # "LA" and "EST" are no courtesies.
+    if says_something(asked) or (text.isascii() and text.strip().isupper()):
+        return False
     said = words(text)
-    return bool(said) and ("?" in text or said[0] in _QUESTION) and not _ASKER.isdisjoint(said)
+    is_question = said[0] in _QUESTION and not ("you" in said and _ASKER.isdisjoint(said))
+    return _COURTESY_TERMS.issuperset(asked) or not is_question
