@@ -215,3 +215,12 @@ def test_a_pasted_page_is_weighed_by_its_telling_terms_alone():
     question = read_question(Frequencies(page), ADA, " ".join(page))  # type: ignore[arg-type]
     assert len(question.terms) == QUERY_TERMS_MAX
     assert set(question.spaces["user:ada"].by_term) == set(question.terms) == question.wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["What happened in May?", "Who is coming tomorrow?", "What did she say last time?", "What do they like?", "LA", "EST"],
+)
+def test_a_question_of_light_words_is_a_question(text):
+    """L5, R6: "sounds good" is a remark; who asks what somebody likes wants to know."""
+    assert is_askable(text)

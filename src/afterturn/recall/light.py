@@ -67,7 +67,7 @@ def says_something(terms: Collection[str]) -> bool:
 
 
 def is_remark(text: str, asked: Collection[str]) -> bool:
-    """Of empty words alone, and no question but one to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
+    """Of empty words alone, and no question but to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
     # "LA" and "EST" are no courtesies.
     if says_something(asked) or (text.isascii() and text.strip().isupper()):
         return False
