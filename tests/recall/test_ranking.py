@@ -5,9 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.config import Config
-from afterturn.base.types import Kind, Lane, Origin
+from afterturn.base.types import Kind, Lane, Match, Origin
+from afterturn.recall.asked import Asked, Weights, weigh
+from afterturn.recall.lexical import Weighed, Weigher
 from afterturn.recall.ranking import (
     RECENT,
+    even,
     evidence,
     in_context,
     in_order,
@@ -19,7 +22,8 @@ from afterturn.recall.ranking import (
     without_repeats,
     worth,
 )
-from afterturn.testing.entries import hit
+from afterturn.recall.threads import Threads
+from afterturn.testing.entries import entry, hit
 
 shares = st.floats(0, 1)
 likenesses = st.floats(0, 1)
@@ -32,6 +36,53 @@ lengths = st.floats(0, 10_000)
 
 def scored(share: float, likeness: float, *, total: float = 12.0, place: float = 1.0) -> float:
     return score(evidence(share, worth(total, total), likeness), place, 1.5)
+
+
+def said(position: int, *terms: str, length: int) -> Match:
+    """A message with these terms, and others up to that length."""
+    others = [f"other{number}" for number in range(length - len(terms))]
+    record = entry("", id=f"r{position}", kind=Kind.RECORD, conversation="c1", position=position)
+    return Match(position, record, (*terms, *others))
+
+
+def asked_for_honey(match: Match, *around: Match) -> Weighed:
+    """In the space of `entry`, where nothing has a vector."""
+    honey = Weights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
+    weigher = Weigher(Asked(("honey",), frozenset(), {"user:ada": honey}), {}, {})
+    return weigher.weigh(match, Threads([match, *around]))
+
+
+def light_share() -> float:
+    """Of a question of a light word and another as rare, the part that the other weighs."""
+    weighed = weigh(("honey", "great"), {}, 100)
+    return weighed.telling / weighed.total
+
+
+PINNED = [
+    ("the only term of eight that was asked for", saturated(1.0, 8.0), 0.833),
+    ("what a message of ten terms says of its neighbours", said_shortly(10.0), 0.75),
+    ("in the next message, of ten terms", asked_for_honey(said(1, length=2), said(2, "honey", length=10)).share, 0.75),
+    (
+        "in the one behind it, after thirty terms",
+        asked_for_honey(said(1, length=2), said(2, length=30), said(3, "honey", length=10)).share,
+        0.532,
+    ),
+    ("like the question, between two that are not", in_context(0.8, 0.2, 0.2), 0.575),
+    ("a question that weighs 12, of which 8 tell", worth(12.0, 8.0), 1.25),
+    ("beside a light word as rare", light_share(), 0.625),
+    ("named, the user's own, 200 are newer", standing(1.0, 1.0, 200.0), 1.72),
+    ("even in a space of one", even(1), 0.8),
+    ("even in a space of a hundred", even(100), 1.356),
+    ("even in a space of a million", even(1_000_000), 1.55),
+    ("evidence of 0.9, where 1.2 is even", score(0.9, 1.0, 1.2), 0.5),
+    ("an old statement that holds nothing of it", asked_for_honey(Match(1, entry(""), ())).score, 0.447),
+]
+
+
+@pytest.mark.parametrize("what, found, pinned", PINNED, ids=[what for what, _, _ in PINNED])
+def test_the_formula_is_changed_on_purpose_alone(what, found, pinned):
+    """L6: `afterturn eval` decides such changes, on conversations of several kinds; then the figure here follows."""
+    assert round(found, 3) == pinned
 
 
 @given(shares, likenesses, weights, flags, flags, ages)
