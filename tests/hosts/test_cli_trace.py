@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import apsw
@@ -55,7 +56,7 @@ def test_trace_tells_a_conversation_turn_by_turn(cli: CommandLine) -> None:
     assert re.search(rf"came: {known} just now, user: Ada's cat is called Miso score \d\.\d\d · lexical", told)
     assert re.search(rf"did not come: {old} Ada's cat is called Tofu deleted: it was deleted · score \d", told)
     assert re.search(r"block after the user's message at [\d:.]+: 1 memory, \d+ bytes, \d+ tokens turn id t1", told)
-    assert "recalled nothing: there was nothing to ask" in told
+    assert "recalled nothing: there was nothing to ask turn id t2" in told
     assert max(len(line) for line in out.splitlines()) < 140
 
 
@@ -68,11 +69,32 @@ def test_trace_as_json_is_one_document(cli: CommandLine) -> None:
     (recall,) = turn["recalls"]
     (shown,) = recall["shown"]
     assert set(document) == {"space", "conversation", "turns_total", "turns"}
-    assert set(turn) == {"number", "turn", "blocks", "recalls"}
+    assert set(turn) == {"number", "turn", "blocks", "recalls", "no_recall"}
+    assert turn["no_recall"] is None
     assert set(recall) == {"turn", "delivered_in", "milliseconds", "fate", "shown", "left_out", "row"}
     assert (shown["ref"], shown["why"], shown["lane"]) == (known, "shown", "long_term")
     assert recall["row"]["asked_at"].endswith("Z")
     assert turn["blocks"][0]["text"].startswith("<afterturn-memory>")
+
+
+@pytest.mark.parametrize(
+    "setting,erased,told",
+    [
+        ({"recall": False}, "", "recall was off turn id"),
+        ({"recall_entries_max": 0}, "", "recall was off turn id"),
+        ({}, "DELETE FROM recall", "its trace is gone by now block after the user's message at "),
+        ({}, "DELETE FROM recall; DELETE FROM timeline", "there was nothing to ask, recall was off, or its trace "),
+    ],
+)
+def test_a_turn_without_a_recall_says_why_where_that_is_known(
+    cli: CommandLine, setting: dict[str, object], erased: str, told: str
+) -> None:
+    """R6: switched off is not the same as nothing to ask, and neither is a trace that is gone."""
+    cli.add("Ada's cat is called Miso")
+    talk(cli, ASKED, **setting)
+    with closing(apsw.Connection(str(cli.store))) as store:
+        store.execute(erased)
+    assert f"recalled nothing: {told}" in squeezed(cli("trace", TALK).out)
 
 
 def test_a_long_conversation_is_told_from_its_end_with_a_hint(cli: CommandLine) -> None:

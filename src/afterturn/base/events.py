@@ -19,7 +19,7 @@ EVENTS = {
     "vectors_ready": "The embedder is loaded; from now on recall uses vectors too.",
     "embedder_unavailable": "The embedder can not be loaded or asked (`reason`); recall goes on with words alone.",
     "embedding_progress": "A long backlog gets its vectors: entries `done` by one job, and `left` in the space.",
-    "turn_started": "A turn began in a conversation.",
+    "turn_started": "A turn began in a conversation; `no_recall` says why nothing is asked, where that is so.",
     "turn_aborted": "A turn ended without a finished answer (`reason`).",
     "recall_started": "A recall is under way; nobody waits for it.",
     "recall_settled": "A recall has its result: hits per lane, what is missing, milliseconds.",

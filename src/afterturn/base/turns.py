@@ -130,6 +130,19 @@ class Why(StrEnum):
     UNFOUND = "unfound"
 
 
+class NoRecall(StrEnum):
+    """Why a turn has no recall. The first two are told when it begins, the others found when somebody looks back.
+
+    `not_begun`: the turn was over, or is not yet so far; `unknown`: what was told then is gone by now.
+    """
+
+    OFF = "off"
+    NOTHING_TO_ASK = "nothing_to_ask"
+    NOT_BEGUN = "not_begun"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One entry that a recall weighed, by reference, and what became of it; None where nothing was decided."""

@@ -25,7 +25,7 @@ from afterturn.turn.ledger import Ledger
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch, Stage
-from afterturn.turn.preparing import Question, Reading, Shown, question_for, read_turn
+from afterturn.turn.preparing import Question, Reading, Shown, no_recall, question_for, read_turn
 from afterturn.turn.recalls import Recalls
 from afterturn.turn.sight import Sight
 from afterturn.turn.speculation import Speculations
@@ -132,7 +132,7 @@ class Epochs:
             _begin_at(state, messages, *reading.said)
         self.sight.read(state, messages, reading)
         state.read.settle(True)
-        self.emit("turn_started", state)
+        self.emit("turn_started", state, no_recall=no_recall(reading.question, self._parts.config))
         self._parts.supervisor.start(self._books.store_turn(state), f"store turn {state.id}")
         if reading.lost:
             self.emit("compacted", state, how="seen")

@@ -5,18 +5,20 @@ Pure over a unit; `recall.explain` judges each memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.tokens import estimate_tokens
-from afterturn.base.turns import BlockRow, Candidate, ConversationKey, RecallRow, TurnRow, Why
+from afterturn.base.turns import BlockRow, Candidate, ConversationKey, NoRecall, RecallRow, TurnRow, Why
+from afterturn.base.types import Event, Scope
 from afterturn.recall.explain import Explained, Explainer, shown_first
 from afterturn.recall.reasons import fate
 
 LAST = "last"
 TURNS_MAX = 10_000
+_EVENTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,16 @@ class TracedRecall:
 
 @dataclass(frozen=True, slots=True)
 class TracedTurn:
-    """`number` counts the conversation's turns from 1. Recalls are those asked or handed over in it."""
+    """`number` counts the conversation's turns from 1. Recalls are those asked or handed over in it.
+
+    `no_recall` says why there is none.
+    """
 
     number: int
     turn: TurnRow
     blocks: tuple[TracedBlock, ...]
     recalls: tuple[TracedRecall, ...]
+    no_recall: NoRecall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +116,8 @@ def trace(unit: Unit, key: ConversationKey, wanted: str | int | None, *, limit: 
     chosen = everything[-limit:] if wanted is None else find_turns(unit, key, wanted)
     numbers = {turn.id: number for number, turn in everything}
     blocks = unit.conversations.blocks(key)
-    turns = tuple(_traced(unit, key, numbers, blocks, turn) for _, turn in chosen)
-    return Trace(key.space, key.id, len(everything), turns)
+    turns = [_traced(unit, key, numbers, blocks, turn) for _, turn in chosen]
+    return Trace(key.space, key.id, len(everything), tuple(_with_reasons(unit, key, turns)))
 
 
 def answers(
@@ -143,15 +149,39 @@ def _traced(
     )
 
 
+def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn]) -> Iterator[TracedTurn]:
+    if all(turn.recalls for turn in turns):
+        yield from turns
+        return
+    told: dict[str, list[Event]] = {}
+    for event in unit.timeline.page(Scope(key.tenant, (key.space,)), conversation=key.id, limit=_EVENTS_MAX):
+        told.setdefault(event.turn, []).append(event)
+    for turn in turns:
+        yield turn if turn.recalls else replace(turn, no_recall=_no_recall(told.get(turn.turn.id, ())))
+
+
+def _no_recall(told: Sequence[Event]) -> NoRecall:
+    """By what the timeline has of a turn without a recall."""
+    if any(event.name == "recall_started" for event in told):
+        return NoRecall.GONE
+    reasons = [event.data.get("no_recall") for event in told if event.name == "turn_started"]
+    if not reasons or reasons[0] is None:
+        return NoRecall.UNKNOWN
+    return NoRecall(str(reasons[0])) if reasons[0] else NoRecall.NOT_BEGUN
+
+
 def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) -> TracedBlock:
     asked_in = {row.turn for row in rows if row.block == block.hash and row.turn != row.delivered_in}
+    shown = {one.ref for row in rows if row.block == block.hash for one in row.candidates if _is_shown(one)}
+    if block.text and not any(row.block == block.hash for row in rows):
+        shown = set(block.refs)
     return TracedBlock(
         hash=block.hash,
         point=block.point,
         injected_at=block.injected_at,
         size_bytes=block.size_bytes,
         tokens=estimate_tokens(block.text) if block.text else None,
-        memories=len({one.ref for row in rows if row.block == block.hash for one in row.candidates if _is_shown(one)}),
+        memories=len(shown),
         refs=block.refs,
         carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
         text=block.text,

@@ -14,7 +14,7 @@ from afterturn.base.config import Config
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import terms
-from afterturn.base.turns import BlockRow, Candidate, CarriedRow
+from afterturn.base.turns import BlockRow, Candidate, CarriedRow, NoRecall
 from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
@@ -164,9 +164,20 @@ def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
     """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6)."""
-    if not config.recall or config.recall_entries_max == 0 or not is_askable(text):
+    if _is_off(config) or not is_askable(text):
         return None
     return Question(text[:QUESTION_CHARS_MAX], place, ledger)
+
+
+def no_recall(question: Question | None, config: Config) -> str:
+    """Why nothing is asked, for who looks back; blank when something is."""
+    if question is not None:
+        return ""
+    return NoRecall.OFF if _is_off(config) else NoRecall.NOTHING_TO_ASK
+
+
+def _is_off(config: Config) -> bool:
+    return not config.recall or config.recall_entries_max == 0
 
 
 @dataclass(frozen=True, slots=True)

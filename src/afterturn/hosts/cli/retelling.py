@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.turns import Outcome, Phase, TurnRow, TurnStatus, Why
+from afterturn.base.turns import NoRecall, Outcome, Phase, TurnRow, TurnStatus, Why
 from afterturn.hosts.cli.console import count, dim, one_line, print_pairs, print_told, styled
 from afterturn.hosts.cli.times import age, local, local_clock
 from afterturn.recall.reasons import occasion, place
@@ -21,6 +21,13 @@ _LEFT_OUT_TOLD = 5
 _TEXT_CHARS = 160
 _QUESTION_CHARS = 300
 _NAME_CHARS = len("handed over")
+_NO_RECALL = {
+    NoRecall.OFF: "recall was off",
+    NoRecall.NOTHING_TO_ASK: "there was nothing to ask",
+    NoRecall.NOT_BEGUN: "none had begun when the turn was left",
+    NoRecall.GONE: "its trace is gone by now",
+    NoRecall.UNKNOWN: "there was nothing to ask, recall was off, or its trace is gone by now",
+}
 
 
 def print_trace(trace: Trace, *, whole: bool) -> None:
@@ -45,8 +52,8 @@ def print_answers(memory: str, answers: Sequence[Answer]) -> None:
 def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
     row = turn.turn
     click.echo(styled(f"Turn {turn.number}", "bold") + dim(f"  {_when(row)}, {_ended(row)}"), color=True)
-    if not turn.recalls:
-        _print_pairs([("recalled", "nothing: there was nothing to ask, recall was off, or its trace is gone by now")])
+    if turn.no_recall is not None:
+        _print_pairs([("recalled", f"nothing: {_NO_RECALL[turn.no_recall]}")])
     for number, recall in enumerate(turn.recalls):
         if number:
             click.echo()
