@@ -55,6 +55,15 @@ async def test_the_same_question_is_embedded_once(embedder: Counted, questions: 
     assert second is first
 
 
+async def test_two_questions_that_differ_in_case_alone_have_a_vector_each(
+    embedder: Counted, questions: QuestionVectors
+):
+    """L6: an embedder may tell "US" from "us"; the same question gets the same answer."""
+    await questions.get("what of us?")
+    await questions.get("what of US?")
+    assert embedder.asked == ["what of us?", "what of US?"]
+
+
 async def test_what_is_kept_can_not_be_written_to(questions: QuestionVectors):
     """One who changes his vector would change everybody's."""
     vector = await questions.get("which tea?")

@@ -12,6 +12,7 @@ from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
 from afterturn.recall.assembly import Place
+from afterturn.recall.edition import Edition
 from afterturn.recall.postings import Form
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.hashing import HashingEmbedder
@@ -45,6 +46,11 @@ def shelve(library, shelves: Shelves, space: str = ADA) -> None:
         build(library, shelves)
 
 
+def occurrences(edition: Edition) -> int:
+    """Of all terms that are kept of a space."""
+    return sum(int(part.counts.sum()) for part in edition.postings._parts)
+
+
 def ask(library, shelves: Shelves, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
     def work(unit):
         shelf = shelves.find(unit, "default", space)
@@ -63,7 +69,7 @@ def shelves() -> Shelves:
 
 
 def test_a_space_asked_twice_is_put_on_a_shelf(library, shelves):
-    """§13: one question to each of many spaces fills no memory."""
+    """L6: one question to each of many spaces fills no memory."""
     library.add_all(["red apple pie", "blue sea"])
     found = [find(library, shelves)]
     found.append(build(library, shelves))
@@ -105,19 +111,19 @@ def test_what_was_forgotten_leaves_memory(library, shelves):
     library.embed(EMBEDDER)
     shelve(library, shelves)
     [stock] = shelves._held.values()
-    terms = sum(stock.edition.postings.occurrences())
+    terms = occurrences(stock.edition)
     library.write(lambda unit: unit.operations.forget("default", ADA, Selector(memory=secret.id), at=500.0))
     find(library, shelves)
     edition = stock.edition
     assert np.count_nonzero(edition.vectors.matrix.any(axis=1)) == 1
-    assert (terms, sum(edition.postings.occurrences())) == (5, 2)
+    assert (terms, occurrences(edition)) == (5, 2)
     assert edition.facts.lengths.tolist()[:2] == [2.0, 0.0]
     assert not stock.codes.find_conversations(None, "secret talk")
     assert not stock.codes.find_speakers(frozenset({"eve"}))
 
 
 def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(library, shelves, monkeypatch):
-    """§13: after an import, recall goes on without the shelf until that has caught up."""
+    """L1: after an import, recall goes on without the shelf until that has caught up."""
     monkeypatch.setattr(stock_module, "FOLLOWED_MAX", 3)
     monkeypatch.setattr(stock_module.Stock.follow, "__kwdefaults__", {"changed_max": 3})
     library.add("blue sea")
@@ -143,7 +149,7 @@ def test_a_space_that_was_emptied_is_let_go(library, shelves, is_shelved):
 
 
 def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
-    """§13: a question that began before it was there does not put an older copy in its place."""
+    """L6: as new as the store: a question that began before it was there does not put an older copy in its place."""
     library.add("red apple pie")
     library.embed(EMBEDDER)
 
@@ -157,7 +163,7 @@ def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
 
 
 def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
-    """§13: what is built anew is not in memory twice at the cost of the bound."""
+    """L6: what is built anew is not in memory twice at the cost of the bound."""
     monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
     entries = library.add_all([f"red apple {number}" for number in range(60)])
     library.embed(EMBEDDER)
@@ -181,7 +187,7 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
 
 
 def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
-    """§13: an import may be faster than the builder, which begins anew with what is there then."""
+    """L6: as new as the store: an import may be faster than the builder, which begins anew with what is there then."""
     monkeypatch.setattr(assembly_module, "form_for", lambda rows: Form(4 if rows < 20 else 12))
     monkeypatch.setattr(assembly_module, "PAGE_ROWS", 4)
     monkeypatch.setattr(assembly_module, "_PAGES_AT_ONCE", 1)
@@ -213,7 +219,7 @@ def test_two_embedders_never_meet(library, shelves):
 
 
 def test_memory_is_bounded_over_all_spaces(library):
-    """§13: the space that was unused for longest goes first, and comes back when it is asked for."""
+    """L6: what had to go comes back when it is asked for."""
     spaces = [f"user:u{number}" for number in range(6)]
     for space in spaces:
         library.add_all([f"red apple {word}" for word in ("one", "two", "three")], space=space)
@@ -226,8 +232,25 @@ def test_memory_is_bounded_over_all_spaces(library):
     assert len(shelves._held) < len(spaces)
 
 
+def test_the_space_unused_for_longest_goes_first(library):
+    """L6: which spaces are in memory is decided by their use, not by when they came there."""
+    for space in "abcd":
+        library.add_all(["red apple pie", "blue sea"], space=f"user:{space}")
+        library.embed(EMBEDDER, space=f"user:{space}")
+    alone = Shelves(EMBEDDER.identity, MEGABYTE)
+    shelve(library, alone, "user:a")
+    shelves = Shelves(EMBEDDER.identity, alone.size_bytes * 7 // 2)
+    for space in "abc":
+        shelve(library, shelves, f"user:{space}")
+    before = [place.space for place in shelves._held]
+    assert find(library, shelves, "user:a")
+    shelve(library, shelves, "user:d")
+    after = [place.space for place in shelves._held]
+    assert (before, after) == (["user:a", "user:b", "user:c"], ["user:c", "user:a", "user:d"])
+
+
 def test_a_space_that_does_not_fit_keeps_sketches_alone(library):
-    """§13: vectors of the few that are worth it are read from the store."""
+    """L6: vectors of the few that are worth it are read from the store."""
     library.add_all([f"red apple {number} of {number * 7}" for number in range(600)])
     library.embed(EMBEDDER)
     whole = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
@@ -239,7 +262,7 @@ def test_a_space_that_does_not_fit_keeps_sketches_alone(library):
 
 
 def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(library):
-    """§13: no time is spent on what can not be."""
+    """L6: no time is spent on what can not be."""
     entries = library.add_all([f"red apple {number}" for number in range(40)])
     shelves = Shelves(EMBEDDER.identity, 4_000)
     for _ in range(2):
@@ -271,7 +294,7 @@ def test_a_restored_store_is_shelved_anew(library, shelves, tmp_path):
 
 
 def test_an_older_snapshot_meets_a_newer_shelf(library, shelves):
-    """§13: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
+    """L6: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
     library.add("red apple pie")
     shelve(library, shelves)
 
@@ -293,7 +316,7 @@ def test_an_older_snapshot_meets_a_newer_shelf(library, shelves):
 
 
 def test_threads_share_a_shelf(library, shelves):
-    """§13: every thread ranks whole rows, whatever the others add and remove meanwhile."""
+    """L6: every thread ranks whole rows, whatever the others add and remove meanwhile."""
     entries = library.add_all([f"red apple {number}" for number in range(60)], conversation="c1")
     library.embed(EMBEDDER)
     shelve(library, shelves)
@@ -317,7 +340,7 @@ def test_threads_share_a_shelf(library, shelves):
 
 
 def test_a_worn_shelf_is_built_anew(library, shelves, monkeypatch):
-    """§13: rows that are dead or came late do not pile up."""
+    """L6: rows that are dead or came late do not pile up."""
     monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
     entries = library.add_all([f"red apple {number}" for number in range(12)])
     shelve(library, shelves)
@@ -373,8 +396,35 @@ class TestCosines:
         library.add("red car")
         assert (before, self.compare(library, shelves, "red apple").complete) == (False, True)
 
+    @pytest.mark.parametrize("missing, complete", [(64, True), (65, False)])
+    @pytest.mark.parametrize("is_shelved", [True, False])
+    def test_up_to_sixty_four_may_wait_for_their_vectors(self, library, shelves, is_shelved, missing, complete):
+        """L1: a turn at most that was just recorded; more is a backlog, and said."""
+        library.add_all([f"red apple {number}" for number in range(200 - missing)])
+        library.embed(EMBEDDER)
+        library.add_all([f"blue sea {number}" for number in range(missing)])
+        if is_shelved:
+            shelve(library, shelves)
+            assert library.read(lambda unit: shelves.find(unit, "default", ADA).complete) is complete
+        else:
+            assert self.compare(library, shelves, "red apple").complete is complete
+
+    def test_a_restored_store_is_read_anew(self, library, shelves, tmp_path):
+        """M4: another generation means another content, whatever the sequence numbers say."""
+        library.add("red apple pie")
+        library.embed(EMBEDDER)
+        library.backup(tmp_path / "copy.db")
+        library.add("red apple tart")
+        library.embed(EMBEDDER)
+        before = self.compare(library, shelves, "apple tart").nearest_keys(9)
+        library.restore(tmp_path / "copy.db")
+        library.add("deep blue sea")
+        library.embed(EMBEDDER)
+        after = self.compare(library, shelves, "apple tart").nearest_keys(9)
+        assert (before, after) == ([2, 1], [1, 2])
+
     def test_a_large_space_is_wanted_on_a_shelf_at_once(self, library, shelves, monkeypatch):
-        """§13: reading thousands of vectors takes longer than a turn waits."""
+        """L6: reading thousands of vectors takes longer than a turn waits."""
         monkeypatch.setattr(shelves_module, "COMPARED_ROWS_MAX", 2)
         library.add_all(["red apple pie", "red apple tart", "blue sea"])
         assert self.compare(library, shelves, "red apple") is None
@@ -382,7 +432,7 @@ class TestCosines:
         assert find(library, shelves)
 
     def test_spaces_without_vectors_count_too(self, library):
-        """§13: however many spaces wait for their vectors, memory is bounded."""
+        """L6: however many spaces wait for their vectors, memory is bounded."""
         shelves = Shelves(EMBEDDER.identity, 8_000)
         for number in range(20):
             library.add("red apple pie", space=f"user:u{number}")

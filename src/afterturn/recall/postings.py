@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -136,10 +136,6 @@ class Postings:
                 continue
             for row in rows.tolist():
                 part.counts[part.rows == row] = 0
-
-    def occurrences(self) -> Iterator[int]:
-        """How often anything occurs, part by part."""
-        return (int(part.counts.sum()) for part in self._parts)
 
 
 def _is_among(rows: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.bool_]:
