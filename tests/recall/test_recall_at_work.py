@@ -83,7 +83,7 @@ async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) 
 
 
 async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(tmp_path: Path, built: Built) -> None:
-    """§13, L6: behind the answer, and nobody can tell but by the time it takes."""
+    """L6: behind the answer, and nobody can tell but by the time it takes."""
     parts = afterturn.Parts(embedder=HashingEmbedder())
     async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
         assert await memory.ready()

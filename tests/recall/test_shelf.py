@@ -160,7 +160,7 @@ def large_space(rows: int) -> PlainIndex:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_estimates_find_nearly_all_of_the_best(whole):
-    """§13: of the ten best of a large space at least 0.97 are found, in every lane."""
+    """L6: of the ten best of a large space at least 0.97 are found, in every lane."""
     index = large_space(5000)
     stock = stocked(index, whole=whole, embedder=WIDE)
     random = np.random.default_rng(3)

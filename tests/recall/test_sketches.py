@@ -50,7 +50,7 @@ def test_the_same_vector_is_the_nearest_by_its_sketch():
 
 @pytest.mark.parametrize("rows", [100, 20_000])
 def test_vectors_grow_without_a_change(rows):
-    """§13: kept as they are compared, or as the store keeps them where there are many."""
+    """L6: kept as they are compared, or as the store keeps them where there are many."""
     vectors = unit_vectors(100, 16)
     held = Vectors(16, rows, whole=True, sketched=True)
     held.put(np.arange(100, dtype=np.int32), vectors)
@@ -74,7 +74,7 @@ def test_blank_rows_hold_nothing():
 
 @pytest.mark.parametrize("rows, whole", [(100, True), (5000, True), (20_000, True), (100, False)])
 def test_what_a_row_takes_is_known_before(rows, whole):
-    """§13: a bound is kept by not building what would not fit."""
+    """L6: a bound is kept by not building what would not fit."""
     sketched = rows >= 4096 or not whole
     held = Vectors(256, rows, whole=whole, sketched=sketched)
     assert held.size_bytes - held.mean.nbytes == rows * vector_bytes(256, rows, whole=whole)
