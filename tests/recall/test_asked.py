@@ -219,7 +219,14 @@ def test_a_pasted_page_is_weighed_by_its_telling_terms_alone():
 
 @pytest.mark.parametrize(
     "text",
-    ["What happened in May?", "Who is coming tomorrow?", "What did she say last time?", "What do they like?", "LA", "EST"],
+    [
+        "What happened in May?",
+        "Who is coming tomorrow?",
+        "What did she say last time?",
+        "What do they like?",
+        "LA",
+        "EST",
+    ],
 )
 def test_a_question_of_light_words_is_a_question(text):
     """L5, R6: "sounds good" is a remark; who asks what somebody likes wants to know."""
