@@ -22,6 +22,8 @@ from afterturn.stores.sqlite.failures import translate
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096
 _WRITER_CACHE_KIB = 16384
+# Of each reader: what it does not find there is in the system's cache, and there are several of them.
+_READER_CACHE_KIB = 6144
 _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
 _TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
 _WAL_RETRY_SECONDS = 0.01
@@ -90,6 +92,7 @@ def connect_reader(place: Place) -> apsw.Connection:
     """As `connect`, for work that must not write."""
     connection = connect(place)
     run(connection, "PRAGMA query_only=ON")
+    run(connection, f"PRAGMA cache_size=-{_READER_CACHE_KIB}")
     return connection
 
 
