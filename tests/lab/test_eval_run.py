@@ -14,7 +14,7 @@ from afterturn.lab.eval.conversations import Dataset, Item, Question, Talk
 from afterturn.lab.eval.examining import Examination, examine, spaces_of
 from afterturn.lab.eval.report import as_markdown, as_text
 from afterturn.lab.eval.run import Evaluation, Wanted, evaluate
-from afterturn.lab.eval.silence import spoken_to
+from afterturn.lab.eval.silence import Spoken, spoken_to
 from afterturn.lab.eval.sources import Utterances
 from afterturn.lab.eval.subject import DAY, Faults, Subject, block_of, open_subject
 
@@ -187,11 +187,13 @@ def _without_tokens(outcome: Any) -> Any:
 
 
 def test_silence_is_measured_in_the_memories_of_the_data_set(subject: Subject):
-    """L5: small talk recalls nothing, what is remembered does."""
+    """L5: small talk recalls nothing, what is remembered does; whether it was asked for at all is told."""
     dataset = Dataset("quiet", (talk(question("?")), talk(question("?"), name="two")))
     examine(subject, dataset, lambda: None)
-    said = Utterances("said", ("ok", "thanks a lot", "Pepper the greyhound"))
-    assert spoken_to(subject, spaces_of(dataset), said, lambda: None) == (3, ["Pepper the greyhound"])
+    said = Utterances("said", ("ok", "thanks a lot", "Quux zyxel?", "Pepper the greyhound"))
+    spoken = spoken_to(subject, spaces_of(dataset), said, lambda: None)
+    assert spoken == Spoken(count=4, not_asked=2, heard=["Pepper the greyhound"])
+    assert spoken.shares() == {"silence": 0.75, "not_asked": 0.5, "below_floor": 0.25}
 
 
 def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

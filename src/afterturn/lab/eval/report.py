@@ -144,7 +144,10 @@ def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
         lines.append(f"silence at questions without an answer ({count}): {shares}")
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
-        lines.append(f"silence at {name} ({figures['n']}): {figures['silence']:.1%}{heard and f', not at {heard}'}")
+        why = f"{figures['not_asked']:.1%} not asked, {figures['below_floor']:.1%} below the floor"
+        lines.append(
+            f"silence at {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f', not at {heard}'}"
+        )
     return lines
 
 

@@ -16,7 +16,7 @@ from afterturn.lab.eval.examining import OURS, chosen_of, examine, spaces_of
 from afterturn.lab.eval.misses import worst
 from afterturn.lab.eval.precision import Precision, comparable
 from afterturn.lab.eval.scoring import Outcome, differences, intervals, means
-from afterturn.lab.eval.silence import OWN, sampled, spoken_to
+from afterturn.lab.eval.silence import OWN, Spoken, sampled, spoken_to
 from afterturn.lab.eval.sources import Sources, Utterances, find_sources
 from afterturn.lab.eval.subject import Subject, open_subject
 
@@ -135,13 +135,14 @@ def _bounds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
 
 
 def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
-    """The share of all that was said at which there was silence, then the same for each set."""
+    """The share of all that was said at which there was silence, and why, then the same for each set."""
     by_set: dict[str, dict[str, Any]] = {}
-    for spoken in (OWN, *utterances):
-        count, heard = spoken_to(subject, spaces_of(dataset), spoken, asked)
-        by_set[spoken.name] = {"n": count, "silence": 1 - len(heard) / count, "heard": heard}
-    heard_total = sum(len(found["heard"]) for found in by_set.values())
-    return {"silence": 1 - heard_total / sum(found["n"] for found in by_set.values()), "silence_by_set": by_set}
+    total = Spoken()
+    for said in (OWN, *utterances):
+        spoken = spoken_to(subject, spaces_of(dataset), said, asked)
+        by_set[said.name] = {"n": spoken.count, **spoken.shares(), "heard": spoken.heard}
+        total.add(spoken)
+    return {**total.shares(), "silence_by_set": by_set}
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
