@@ -16,7 +16,8 @@ from afterturn.lab.eval.report import as_markdown, as_text
 from afterturn.lab.eval.run import Evaluation, Wanted, evaluate
 from afterturn.lab.eval.silence import Spoken, spoken_to
 from afterturn.lab.eval.sources import Utterances
-from afterturn.lab.eval.subject import DAY, Faults, Subject, block_of, open_subject
+from afterturn.lab.eval.subject import DAY, CachedEmbedder, Faults, Subject, block_of, open_subject
+from afterturn.testing.hashing import HashingEmbedder
 
 LINES = (
     ("s1", "Ann", "My sister Clara moved to Lisbon in spring and works at an aquarium."),
@@ -203,6 +204,25 @@ def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsy
     for form in ((), ("--markdown",)):
         assert run(["eval", str(tmp_path / "none.json"), *form]) == 0
     assert "silence at questions without an answer (1)" in capsys.readouterr().out
+
+
+def test_what_the_embedder_can_is_passed_on():
+    """M3: one that holds on to connections is closed, and gets as many texts at a time as it wants."""
+
+    class Connected(HashingEmbedder):
+        batch_texts = 7
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    inner = Connected()
+    cached = CachedEmbedder(inner)
+    cached.close()
+    assert (cached.batch_texts, inner.closed) == (7, True)
+    plain = CachedEmbedder(HashingEmbedder())
+    plain.close()
+    assert plain.batch_texts > 0
 
 
 def test_recalls_that_had_to_do_without_something_are_counted(evaluation: Evaluation):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from afterturn import blocking
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, load_config
+from afterturn.base.embedder_ports import Batching, Closable
 from afterturn.base.errors import ConfigError, DeadlineExceeded
 from afterturn.base.ports import Embedder
 from afterturn.base.terms import terms
@@ -22,6 +23,7 @@ from afterturn.base.tokens import estimate_tokens
 from afterturn.base.turns import Outcome
 from afterturn.base.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Target
 from afterturn.lab.eval.conversations import Item
+from afterturn.recall.embedding import SLICE
 from afterturn.runtime import Parts, default_embedder
 from afterturn.turn.preparing import compose, weighed_max
 
@@ -84,6 +86,16 @@ class CachedEmbedder:
     @property
     def identity(self) -> EmbedderIdentity:
         return self._embedder.identity
+
+    @property
+    def batch_texts(self) -> int:
+        """The Batching port; for an embedder that has none, as many as a memory gives to it without a turn beside."""
+        return self._embedder.batch_texts if isinstance(self._embedder, Batching) else SLICE
+
+    def close(self) -> None:
+        """The Closable port."""
+        if isinstance(self._embedder, Closable):
+            self._embedder.close()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
