@@ -79,6 +79,12 @@ def test_the_turn_report_shows_each_target_with_its_result(report: TurnReport, f
     assert [check.name for check in report.checks if check.name not in shown or check.target not in shown] == []
 
 
+def test_a_quick_run_of_turns_is_not_judged_and_says_so(report: TurnReport):
+    text = report.as_text()
+    assert text.startswith("quick: too little was measured to mean anything")
+    assert (report.passed, "FAIL" in text, text.count("  not judged")) == (None, False, len(report.checks))
+
+
 def test_a_target_that_was_missed_is_shown_as_failed(report: TurnReport):
     missed = replace(report, checks=(Check("added", 2.0, " %", "≤ 1 %", passed=False),))
     assert not missed.passed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from afterturn.lab.bench.report import Surroundings
+from afterturn.lab.bench.report import Surroundings, remark, result, verdict
 
 _TEXT_WIDTH = 100
 _NAME_WIDTH = 46
@@ -22,7 +22,8 @@ _EXPLAINED = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure. `limit` and `ratio` are None where it stands alone, `passed` is None where nothing is demanded."""
+    """One figure. `limit` and `ratio` are None where it stands alone, `passed` is None where nothing is demanded,
+    and in a quick run, which is not judged."""
 
     row: str
     name: str
@@ -77,8 +78,8 @@ class RecallReport:
     growth: tuple[tuple[int, float, float], ...] = ()
 
     @property
-    def passed(self) -> bool:
-        return all(figure.passed is not False for figure in self.figures)
+    def passed(self) -> bool | None:
+        return verdict(self.figures)
 
     def as_dict(self) -> dict[str, Any]:
         found = asdict(self)
@@ -86,7 +87,7 @@ class RecallReport:
 
     def as_text(self) -> str:
         lines: list[str] = []
-        for name, value in self.surroundings.lines():
+        for name, value in self._surroundings():
             lines += textwrap.wrap(f"{name}: {value}", _TEXT_WIDTH, subsequent_indent="    ")
         cells = [_COLUMNS, *(_cells(figure) for figure in self.figures)]
         widths = [max(len(row[column]) for row in cells) for column in range(len(_COLUMNS))]
@@ -106,12 +107,14 @@ class RecallReport:
         if self.growth:
             lines += ["", "![Recall as a space grows, beside one matrix product](plots/recall_growth.svg)"]
         lines += ["", *(f"- **{figure.name}**: {'; '.join(figure.notes)}." for figure in self.figures if figure.notes)]
-        lines += ["", *(f"- {name}: {value}" for name, value in self.surroundings.lines())]
+        lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]
         return "\n".join(lines)
+
+    def _surroundings(self) -> list[tuple[str, str]]:
+        return [*remark(self.figures), *self.surroundings.lines()]
 
 
 _COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")
-_RESULTS = {True: "pass", False: "FAIL", None: "reported"}
 
 
 def _cells(figure: Measured) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ def _cells(figure: Measured) -> tuple[str, ...]:
         "" if figure.limit is None else f"{number(figure.limit)} {figure.unit}",
         "" if figure.ratio is None else f"{figure.ratio:.2f} ×",
         figure.target,
-        _RESULTS[figure.passed],
+        result(figure),
     )
 
 

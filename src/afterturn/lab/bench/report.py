@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Progress: TypeAlias = Callable[[str], None]
 
@@ -26,12 +26,16 @@ only from a run with nothing else going on: beside other work, several threads l
 $ {command} --markdown
 ```
 """
+NOT_JUDGED = "not judged"
 _COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure beside its limit, which `limit_name` explains. `notes` say what else was measured on the way."""
+    """One figure beside its limit, which `limit_name` explains. `notes` say what else was measured on the way.
+
+    `passed` is None in a quick run, which is not judged.
+    """
 
     name: str
     unit: str
@@ -40,7 +44,7 @@ class Figure:
     limit_name: str
     ratio: float
     target: str
-    passed: bool
+    passed: bool | None
     notes: tuple[str, ...] = ()
 
 
@@ -76,6 +80,34 @@ class Rounds:
         return Figure(self.name, self.unit, ours, limit, self.limit_name, ratio, str(target), passed, notes)
 
 
+class Judged(Protocol):
+    """A figure of whatever benchmark. One without a target is only reported."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def passed(self) -> bool | None: ...
+
+
+def result(figure: Judged) -> str:
+    if figure.passed is None:
+        return NOT_JUDGED if figure.target else "reported"
+    return "pass" if figure.passed else "FAIL"
+
+
+def verdict(figures: Sequence[Judged]) -> bool | None:
+    """Whether every target was met; None when figures were not judged, unless something failed all the same."""
+    if any(figure.passed is False for figure in figures):
+        return False
+    return None if any(result(figure) == NOT_JUDGED for figure in figures) else True
+
+
+def remark(figures: Sequence[Judged]) -> list[tuple[str, str]]:
+    """What has to stand above the figures of a quick run."""
+    is_quick = any(result(figure) == NOT_JUDGED for figure in figures)
+    return [("quick", "too little was measured to mean anything; figures show the form and are not judged")] * is_quick
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a run was started by, and on what it ran."""
@@ -105,8 +137,8 @@ class Report:
     figures: tuple[Figure, ...]
 
     @property
-    def passed(self) -> bool:
-        return all(figure.passed for figure in self.figures)
+    def passed(self) -> bool | None:
+        return verdict(self.figures)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "passed": self.passed}
@@ -130,7 +162,7 @@ class Report:
         return "\n".join(lines)
 
     def _surroundings(self) -> list[tuple[str, str]]:
-        return Surroundings(self.command, self.machine, self.versions).lines()
+        return [*remark(self.figures), *Surroundings(self.command, self.machine, self.versions).lines()]
 
 
 def make_report(command: str, figures: Sequence[Figure], folder: Path) -> Report:
@@ -149,7 +181,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
         f"{_number(figure.limit)} {figure.unit}",
         f"{figure.ratio:.2f} ×",
         figure.target,
-        "pass" if figure.passed else "FAIL",
+        result(figure),
     )
 
 

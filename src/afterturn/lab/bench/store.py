@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from afterturn.lab.bench.adding import measure_adding
@@ -16,7 +17,8 @@ def measure_store(*, quick: bool = False, progress: Progress = lambda step: None
     command = "afterturn bench store" + (" --quick" if quick else "")
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
         figures = asyncio.run(_figures(Path(folder), QUICK if quick else FULL, progress))
-        return make_report(command, figures, Path(folder))
+        judged = [replace(figure, passed=None) for figure in figures] if quick else figures
+        return make_report(command, judged, Path(folder))
 
 
 async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:

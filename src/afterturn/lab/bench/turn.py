@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -76,7 +76,10 @@ def measure_turn(*, quick: bool = False, progress: Steps = lambda step, done, to
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
         prompts, waits, deliveries = asyncio.run(_measure(Path(folder), scale, told))
         around = surroundings(command, Path(folder))
-    return TurnReport(around, checks(prompts, waits, deliveries), tuple(prompts), tuple(waits), tuple(deliveries))
+    judged = checks(prompts, waits, deliveries)
+    if quick:
+        judged = tuple(replace(check, passed=None) for check in judged)
+    return TurnReport(around, judged, tuple(prompts), tuple(waits), tuple(deliveries))
 
 
 async def _measure(folder: Path, scale: Scale, told: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:

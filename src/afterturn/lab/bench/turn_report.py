@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from afterturn.lab.bench.report import Surroundings
+from afterturn.lab.bench.report import Surroundings, remark, result, verdict
 from afterturn.lab.bench.turn_delivery import Delivery
 from afterturn.lab.bench.turn_prompts import Prompts
 from afterturn.lab.bench.turn_waiting import CALL_SECONDS, HISTORY, Waits
@@ -56,13 +56,16 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A figure beside its target. `where` names the case that gave it, the worst of all that were run."""
+    """A figure beside its target. `where` names the case that gave it, the worst of all that were run.
+
+    `passed` is None in a quick run, which is not judged.
+    """
 
     name: str
     figure: float
     unit: str
     target: str
-    passed: bool
+    passed: bool | None
     where: str = ""
 
 
@@ -83,8 +86,8 @@ class TurnReport:
     deliveries: tuple[Delivery, ...]
 
     @property
-    def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
+    def passed(self) -> bool | None:
+        return verdict(self.checks)
 
     def as_dict(self) -> dict[str, Any]:
         """Times in seconds, shares from 0 to 1."""
@@ -92,7 +95,7 @@ class TurnReport:
         return {**found.pop("surroundings"), **found, "passed": self.passed}
 
     def as_text(self) -> str:
-        lines = [f"{name}: {value}" for name, value in self.surroundings.lines()]
+        lines = [f"{name}: {value}" for name, value in self._surroundings()]
         for table in self._tables():
             explained = textwrap.wrap(
                 table.explained.replace("*", ""), _TEXT_WIDTH, initial_indent="    ", subsequent_indent="    "
@@ -107,8 +110,11 @@ class TurnReport:
         for table in self._tables():
             lines += ["", f"### {table.title}", "", *([table.explained, ""] if table.explained else [])]
             lines += [_cells(table.columns), "|" + "---|" * len(table.columns), *(_cells(row) for row in table.rows)]
-        lines += ["", *(f"- {name}: {value}" for name, value in self.surroundings.lines())]
+        lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]
         return "\n".join(lines)
+
+    def _surroundings(self) -> list[tuple[str, str]]:
+        return [*remark(self.checks), *self.surroundings.lines()]
 
     def _tables(self) -> list[Table]:
         return [_checks(self.checks), _prompts(self.prompts), _waits(self.waits), _deliveries(self.deliveries)]
@@ -116,8 +122,7 @@ class TurnReport:
 
 def _checks(checks: Sequence[Check]) -> Table:
     rows = [
-        (check.name, f"{check.figure:.3g}{check.unit}", check.target, "pass" if check.passed else "FAIL", check.where)
-        for check in checks
+        (check.name, f"{check.figure:.3g}{check.unit}", check.target, result(check), check.where) for check in checks
     ]
     return Table("Targets", ("figure", "ours", "target", "result", "worst in"), tuple(rows))
 

@@ -38,7 +38,7 @@ def bench(context: click.Context) -> None:
     $ afterturn bench store --quick --json
     """,
 )
-@click.option("--quick", is_flag=True, help="A small run: the figures are rough.")
+@click.option("--quick", is_flag=True, help="A small run: figures show the form and are not judged.")
 @click.option("--markdown", is_flag=True, help="Print tables for a page.")
 def store(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
     """Measure adding, importing and starting turns.
@@ -54,7 +54,7 @@ def store(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
         print_document(report.as_dict())
     else:
         click.echo(report.as_markdown() if markdown else report.as_text())
-    if not report.passed:
+    if report.passed is False:
         raise click.exceptions.Exit(1)
 
 
@@ -65,7 +65,7 @@ def store(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
     $ afterturn bench turn --quick --json
     """,
 )
-@click.option("--quick", is_flag=True, help="A small run: the figures are rough.")
+@click.option("--quick", is_flag=True, help="A small run: figures show the form and are not judged.")
 @click.option("--markdown", is_flag=True, help="Print tables for a page.")
 def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
     """Measure what memory costs turns and what reaches the model.
@@ -82,7 +82,7 @@ def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
         print_document(report.as_dict())
     else:
         click.echo(report.as_markdown() if markdown else report.as_text())
-    if not report.passed:
+    if report.passed is False:
         raise click.exceptions.Exit(1)
 
 
@@ -93,7 +93,7 @@ def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
     $ afterturn bench recall --only large --text conversations.json.gz --keep ~/stores
     """,
 )
-@click.option("--quick", is_flag=True, help="A small run: the figures are rough.")
+@click.option("--quick", is_flag=True, help="A small run: figures show the form and are not judged.")
 @click.option("--markdown", is_flag=True, help="Print tables for a page.")
 @click.option("--only", multiple=True, metavar="ROW", help="Only this row; may be given several times.")
 @click.option("--spaces", type=click.IntRange(min=1), help="How many small spaces; 10,000 by default.")
@@ -118,5 +118,5 @@ def recall(invocation: Invocation, *, markdown: bool, only: tuple[str, ...], **a
         print_document(report.as_dict())
     else:
         click.echo(report.as_markdown() if markdown else report.as_text())
-    if not report.passed:
+    if report.passed is False:
         raise click.exceptions.Exit(1)
