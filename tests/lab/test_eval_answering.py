@@ -155,6 +155,18 @@ def test_without_a_model_the_error_names_the_option(data: Path, capsys: pytest.C
     assert "--model" in capsys.readouterr().err
 
 
+def test_what_is_wrong_with_a_model_is_told_of_the_option_that_named_it(
+    server: KnowingServer, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """A message tells what to change: the option where there was one, else the setting."""
+    assert run(["eval", str(data), "--answer", "--model", "nowhere"]) == 2
+    monkeypatch.setenv("AFTERTURN_MODEL_URL", "nowhere")
+    assert run(["eval", str(data), "--answer"]) == 2
+    of_option, of_setting = capsys.readouterr().err.strip().splitlines()
+    assert "--model is 'nowhere'" in of_option
+    assert "model_url is 'nowhere'" in of_setting
+
+
 def test_a_history_keeps_its_newest_lines_in_their_order():
     items = [Item(str(at), "s", "Ann", f"line {at}", at * 86_400.0) for at in range(20)]
     text, is_cut = history(items, 60)

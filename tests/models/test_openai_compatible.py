@@ -332,7 +332,7 @@ except ModelUnavailable as error:
     print(error.reason, error)
 """
     assert "not_installed A model server needs a package" in (printed := _printed(program))
-    assert "pip install afterturn[models]" in printed
+    assert "Run `pip install 'afterturn[models]'`." in printed
 
 
 def test_importing_memory_loads_neither_models_nor_their_client() -> None:

@@ -328,6 +328,7 @@ async def test_an_embedder_that_breaks_its_word_is_not_used(path: Path, rows: ND
         assert not await memory.ready()
         told = await embedder_finding(memory)
     assert re.search(complaint, told)
+    assert "If it is your own, correct its `embed`." in told
     assert vectors(path) == {}
 
 

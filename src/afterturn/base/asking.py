@@ -155,7 +155,7 @@ async def load_transport(
         return await run_on(worker, lambda: Transport(service, endpoint, headers, keeps=keeps))
     except ImportError as error:
         raise ModelUnavailable(
-            f"A {service.name} needs a package that is not installed ({error}). Run `pip install afterturn[models]`.",
+            f"A {service.name} needs a package that is not installed ({error}). Run `pip install 'afterturn[models]'`.",
             reason="not_installed",
         ) from error
     finally:

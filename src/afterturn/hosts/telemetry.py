@@ -57,7 +57,7 @@ def handler(
     try:
         from opentelemetry import metrics, trace
     except ImportError as error:
-        raise ExtraMissing("OpenTelemetry is not installed. Run: pip install 'afterturn[otel]'") from error
+        raise ExtraMissing("OpenTelemetry is not installed. Run `pip install 'afterturn[otel]'`.") from error
     tracer = trace.get_tracer("afterturn", tracer_provider=tracer_provider)
     meter = metrics.get_meter("afterturn", meter_provider=meter_provider)
     watch = _Watch(_Spans(tracer), _Figures.of(meter))

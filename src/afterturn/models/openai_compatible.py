@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from afterturn.base.asking import Asker
+from afterturn.base.endpoint import Service
 from afterturn.base.errors import InvalidInput, ModelRefused, ModelUnavailable
 from afterturn.models.replies import CHAT, read_reply
 
@@ -20,13 +21,20 @@ class OpenAICompatible:
     """The ChatModel port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds a whole call.
 
     `base.asking` says when a server is asked again, up to `retries` times. ConfigError for a `url` or `key` that can
-    not be used. The key is in no error, log or representation.
+    not be used. The key is in no error, log or representation. `service` is how errors name what to change.
     """
 
     def __init__(
-        self, url: str, model: str, *, key: str | None = None, timeout: float = 30.0, retries: int = 2
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+        service: Service = CHAT,
     ) -> None:
-        self._asker = Asker(CHAT, url, key=key, timeout=timeout, retries=retries)
+        self._asker = Asker(service, url, key=key, timeout=timeout, retries=retries)
         self._model = model
         self._takes_schema = True
         self._closed = False

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_REMEDY = (
+    "If it is your own, correct its `embed`. For minilm, run `afterturn models remove minilm`, then `afterturn models "
+    "get minilm`. For a server, check embedder_url and embedder_model."
+)
+
 
 def embed_as_promised(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
     """EmbedderUnavailable, too, for vectors that could not be compared with the others of its name (M3)."""
@@ -22,10 +27,8 @@ def embed_as_promised(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.fl
     if rows.shape != (len(texts), identity.dimensions):
         raise EmbedderUnavailable(
             f"The embedder {identity.name!r} gave {' × '.join(map(str, rows.shape))} numbers for {len(texts)} texts, "
-            f"but its identity says {identity.dimensions} for each. Mend it."
+            f"but its identity says {identity.dimensions} for each. {_REMEDY}"
         )
     if not np.isfinite(rows).all():
-        raise EmbedderUnavailable(
-            f"The embedder {identity.name!r} gave numbers that are not finite. Mend the embedder."
-        )
+        raise EmbedderUnavailable(f"The embedder {identity.name!r} gave numbers that are not finite. {_REMEDY}")
     return rows

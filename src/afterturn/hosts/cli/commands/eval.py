@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +79,20 @@ def evaluate(
 def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
     from afterturn.lab.eval.answering import Asking
     from afterturn.models.openai_compatible import OpenAICompatible
+    from afterturn.models.replies import CHAT
 
     config = invocation.config()
     url = options["model"] or config.model_url
     if not url:
         raise ConfigError("No model is named. Pass --model URL, such as http://localhost:8080/v1, or set model_url.")
     name = options["model_name"] or config.model or ""
-    model = OpenAICompatible(url, name, key=config.model_key, timeout=max(config.model_timeout, _ANSWER_WITHIN))
+    service = replace(
+        CHAT,
+        url="--model" if options["model"] else CHAT.url,
+        model=CHAT.model if config.model and not options["model_name"] else "--model-name",
+    )
+    timeout = max(config.model_timeout, _ANSWER_WITHIN)
+    model = OpenAICompatible(url, name, key=config.model_key, timeout=timeout, service=service)
     return Asking(model, options["judge"], options["history_tokens"])
 
 
