@@ -22,6 +22,7 @@ import afterturn
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import EmbedderIdentity, Recollection
 from afterturn.lab.bench.recall_asking import Asker, Question, asking
+from afterturn.lab.bench.recall_concurrent import Round, figures_of
 from afterturn.lab.bench.recall_growth import slopes_of
 from afterturn.lab.bench.recall_plot import Line, draw
 from afterturn.lab.bench.recall_reference import BareSpace, Reference
@@ -110,6 +111,15 @@ async def test_a_copied_space_lives_on_like_any_other(stores: Stores, tmp_path: 
         assert (await memory.space(CLONE).forget(everything=True)).erased == EACH + 1
         assert (await memory.space(ORIGINAL).stats())["searchable"] == EACH
         assert [finding for finding in await memory.check() if finding.level == "error"] == []
+
+
+def test_recalls_without_vectors_are_no_throughput():
+    """L1: they are less work, so they are told apart on both sides."""
+    alone = Round(seconds=2.0, recalls=100, by_words=20, lags=[0.001])
+    many = Round(seconds=1.0, recalls=100, by_words=90, lags=[0.001])
+    *_, throughput = figures_of([alone], [alone], [many], QUICK)
+    assert (throughput.ours, throughput.limit, throughput.passed) == (10.0, 40.0, False)
+    assert "90.0% of the recalls of all callers, 20.0% of one caller's alone" in throughput.notes[1]
 
 
 def test_the_reference_gives_the_nearest_with_their_texts(tmp_path: Path):
