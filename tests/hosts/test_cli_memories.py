@@ -162,6 +162,7 @@ def test_search_without_an_embedder_says_what_is_missing(cli: CommandLine, monke
     out = cli("search", "tea").out
     assert "similarity none" in out
     assert "Searched without: vectors." in out
+    assert "afterturn doctor" in cli.on_a_terminal("search", "tea")[1]
 
 
 def test_search_asks_what_was_known_at_a_time(cli: CommandLine) -> None:

@@ -8,7 +8,7 @@ import click
 from afterturn.base.types import Hit, Lane, Recollection
 from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import dim, one_line
+from afterturn.hosts.cli.console import dim, note, one_line
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 from afterturn.hosts.cli.parameters import as_filter, filter_options, read_text
@@ -77,6 +77,8 @@ def search(
         print_document(found)
         return
     _print(found)
+    if found.missing and as_of is None:
+        note("`afterturn doctor` says why something is missing.")
     if ranked.hits and not found.hits:
         nearest = ranked.hits[0]
         told = f"Nothing reaches the floor of {floor:.2f}. The nearest, at {nearest.score:.2f}"
