@@ -174,7 +174,7 @@ class Embedding:
             await self._store.write(self._adopt_first)
         other = await self.find_other()
         if other is not None:
-            logger.warning("recall goes by words alone: %s", self._disagreement(other))
+            logger.warning("recall goes by words alone: %s", _disagreement(other, self._embedder.identity.name))
 
     async def join_again(self) -> None:
         """After the store's content was replaced: its vectors may be another's."""
@@ -189,9 +189,6 @@ class Embedding:
 
     async def _adopted(self) -> EmbedderIdentity | None:
         return await self._store.read(lambda unit: unit.index.adopted())
-
-    def _disagreement(self, other: EmbedderIdentity) -> str:
-        return f"the store's vectors are of {other.name}, and this process is set to {self._embedder.identity.name}"
 
     def _adopt_first(self, unit: Unit) -> None:
         if unit.index.adopted() is None:
@@ -257,7 +254,7 @@ class Embedding:
             return Finding("warning", "embedder", self.trouble or f"{name} is not ready; recall goes by words alone")
         other = await self.find_other()
         if other is not None:
-            return Finding("warning", "embedder", f"{self._disagreement(other)}: recall goes by words alone", _AGREE)
+            return Finding("warning", "embedder", f"{_disagreement(other, name)}; recall goes by words alone", _AGREE)
         waiting = await self.waiting(tenant)
         if not waiting:
             return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector")
@@ -335,3 +332,7 @@ class Embedding:
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
         return [row.tobytes() for row in embed_as_promised(self._embedder, texts).astype("<f2")]
+
+
+def _disagreement(other: EmbedderIdentity, chosen: str) -> str:
+    return f"the store's vectors are of {other.name}, and this process is set to {chosen}"

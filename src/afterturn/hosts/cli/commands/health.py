@@ -78,4 +78,6 @@ def _findings(invocation: Invocation) -> list[Finding]:
 
 
 def _advice(finding: Finding) -> str:
-    return one_line(f"{finding.message} {finding.remedy}")
+    if not finding.remedy:
+        return one_line(finding.message)
+    return one_line(f"{finding.message.rstrip('.')}. {finding.remedy}")
