@@ -31,6 +31,7 @@ from afterturn.lab.bench.recall_sizes import measure_small
 from afterturn.lab.bench.recall_stores import SPACE, Stores, crowd_name, texts_of
 from afterturn.lab.bench.recall_text import Corpus, drafts, load_corpus
 from afterturn.recall.shelves import Shelves
+from afterturn.testing.entries import hit
 
 SPACES = 11
 EACH = 30
@@ -111,6 +112,20 @@ async def test_a_copied_space_lives_on_like_any_other(stores: Stores, tmp_path: 
         assert (await memory.space(CLONE).forget(everything=True)).erased == EACH + 1
         assert (await memory.space(ORIGINAL).stats())["searchable"] == EACH
         assert [finding for finding in await memory.check() if finding.level == "error"] == []
+
+
+def test_a_recall_without_vectors_is_told_from_one_that_lacks_some():
+    """L1: "vectors" in `missing` says that many entries had none; others may well have been compared."""
+    compared, by_words = replace(hit("tea"), similarity=0.5), hit("tea")
+    found = Round()
+    for recalled in (
+        Recollection("1", (compared,)),
+        Recollection("2", (by_words,), missing=("vectors",)),
+        Recollection("3", (compared, by_words), missing=("vectors",)),
+        Recollection("4", (compared,), missing=("episodic",)),
+    ):
+        found.note(recalled)
+    assert found == Round(recalls=4, by_words=1, incomplete=1, errors=["episodic"])
 
 
 def test_recalls_without_vectors_are_no_throughput():

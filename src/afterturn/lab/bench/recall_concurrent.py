@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import afterturn
 from afterturn.base.errors import AfterturnError
+from afterturn.base.types import Recollection
 from afterturn.lab.bench.corpus import sentences
 from afterturn.lab.bench.recall_asking import shelved
 from afterturn.lab.bench.recall_report import Goal, Measured, Row
@@ -33,12 +35,13 @@ _ROW = Row("concurrent")
 
 @dataclass(slots=True)
 class Round:
-    """What a number of callers and a writer did in some seconds. `by_words` are recalls that had to do without vectors:
-    less work, so they do not count in the rate."""
+    """What a number of callers and a writer did in some seconds. `by_words` are recalls that had to do without any
+    vectors: less work, so they do not count in the rate. `incomplete` are those for which many entries had none yet."""
 
     seconds: float = 0.0
     recalls: int = 0
     by_words: int = 0
+    incomplete: int = 0
     adds: int = 0
     errors: list[str] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
@@ -47,6 +50,15 @@ class Round:
     def rate(self) -> float:
         """Whole recalls a second."""
         return (self.recalls - self.by_words) / self.seconds
+
+    def note(self, recalled: Recollection) -> None:
+        self.recalls += 1
+        if VECTORS in recalled.missing:
+            is_compared = any(hit.similarity is not None for hit in recalled.hits)
+            self.incomplete += is_compared
+            self.by_words += not is_compared
+        # While many additions have no vectors yet, an answer says so; a lane that is missing is a fault.
+        self.errors += [lane for lane in recalled.missing if lane != VECTORS]
 
 
 def measure_concurrent(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
@@ -108,10 +120,7 @@ class _Host:
             except AfterturnError as error:
                 found.errors.append(str(error))
                 continue
-            found.recalls += 1
-            # While many additions have no vectors yet, an answer says so; a lane that is missing is a fault.
-            found.by_words += VECTORS in recalled.missing
-            found.errors += [lane for lane in recalled.missing if lane != VECTORS]
+            found.note(recalled)
 
     async def _write(self, found: Round, deadline: float) -> None:
         while perf_counter() < deadline:
@@ -131,6 +140,7 @@ class _Host:
 
 def figures_of(alone: Sequence[Round], beside: Sequence[Round], many: Sequence[Round], scale: Scale) -> list[Measured]:
     errors = [error for one in (*alone, *beside, *many) for error in one.errors]
+    by_words, incomplete = attrgetter("by_words"), attrgetter("incomplete")
     lags = [lag * 1000 for one in many for lag in one.lags]
     quiet = [lag * 1000 for one in alone for lag in one.lags]
     rates = {name: median(one.rate for one in found) for name, found in (("alone", alone), ("many", many))}
@@ -159,13 +169,13 @@ def figures_of(alone: Sequence[Round], beside: Sequence[Round], many: Sequence[R
             THROUGHPUT,
             f"limit: one caller alone, without a writer; beside the writer it has "
             f"{median(one.rate for one in beside):,.0f}/s",
-            f"without vectors, and not counted here: {_share(many)} of the recalls of all callers, {_share(alone)} of "
-            f"one caller's alone, {_share(beside)} of one's beside the writer",
+            f"without vectors, and not counted here: {_share(by_words, many)} of the recalls of all callers, "
+            f"{_share(by_words, alone)} of one caller's alone, {_share(by_words, beside)} of one's beside the writer",
+            f"more than 64 new entries had no vectors yet at {_share(incomplete, many)} of all callers' recalls",
             writing,
         ),
     ]
 
 
-def _share(rounds: Sequence[Round]) -> str:
-    """Of recalls that had to do without vectors."""
-    return f"{sum(one.by_words for one in rounds) / max(1, sum(one.recalls for one in rounds)):.1%}"
+def _share(count: Callable[[Round], int], rounds: Sequence[Round]) -> str:
+    return f"{sum(map(count, rounds)) / max(1, sum(one.recalls for one in rounds)):.1%}"
