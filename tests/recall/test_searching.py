@@ -9,10 +9,11 @@ from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved
 
 from afterturn.base.types import Lane, LaneQuery, Match, Origin
 from afterturn.recall.lanes import recall
-from afterturn.recall.searching import Ranked, StoreSearch, lane_of, search_memory
+from afterturn.recall.searching import MemorySearch, Ranked, StoreSearch, lane_of
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
+FOODS = ("peanuts", "shellfish", "wheat", "milk")
 LANES = tuple(Lane)
 WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
 
@@ -207,10 +208,13 @@ def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     """L3: page after page of the best, each row looked up once, until enough are admitted or none is left."""
     shelf = Row(500, refused)
     asked = SimpleNamespace(wanted=frozenset({"tea"}), terms=("green", "tea"))
-    found = search_memory(shelf, LaneQuery(ADA, 0.0), asked, shelf, tuple(Lane), limit=20)  # type: ignore[arg-type]
+    search = MemorySearch(shelf, LaneQuery(ADA, 0.0), asked, shelf)  # type: ignore[arg-type]
+    found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
+    best = sorted(found, key=lambda item: -item[1].score)[:20]
     expected = [key for key in range(500) if key not in refused][:20]
-    assert [item.match.key for _, item in found] == expected
-    assert [lane for lane, _ in found] == [LANES[key % 3] for key in expected]
+    assert is_done
+    assert [item.match.key for _, item in best] == expected
+    assert [lane for lane, _ in best] == [LANES[key % 3] for key in expected]
     assert len(shelf.asked) == len(set(shelf.asked))
     assert all(item.terms == ("tea",) for _, item in found)
 
@@ -243,3 +247,36 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
     asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
     found = library.read(lambda unit: StoreSearch(unit, LaneQuery(ADA, 1000.0), asked, ()).search(Lane.EPISODIC))  # type: ignore[arg-type]
     assert found == []
+
+
+def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
+    """L3, G5: a filter that admits the last of ten thousand must not look up all of them."""
+    shelf = Row(10_000, set(range(9_999)))
+    asked = SimpleNamespace(wanted=frozenset({"tea"}), terms=("green", "tea"))
+    search = MemorySearch(shelf, LaneQuery(ADA, 0.0), asked, shelf)  # type: ignore[arg-type]
+    found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
+    assert (found, is_done) == ([], False)
+    assert len(shelf.asked) < 2_000
+
+
+
+@WAYS
+def test_a_statement_is_not_crowded_out_by_messages(library, ask):
+    """H9: however many messages score higher, the best of each lane is among the hits."""
+    library.add("Whoever finds an old key should hang it beside the door where the blue bicycle stands in winter")
+    library.add_all([f"blue bicycle blue bicycle {number}" for number in range(100)], conversation="rides")
+    found = ask(library, "the blue bicycle", limit=20, lane_min=2, score_min=0.0)
+    assert len(found.hits) == 20
+    assert [one.lane for one in found.hits].count(Lane.LONG_TERM) == 1
+    assert [one.score for one in found.hits] == sorted((one.score for one in found.hits), reverse=True)
+
+
+@WAYS
+def test_whoever_has_spoken_can_still_be_asked_about(library, ask):
+    """L6: a name tells what is said about somebody, though everybody says it."""
+    names = ("Rose", "Bruno", "Carol", "Dmitri")
+    library.add_all([f"{name} is allergic to {food}" for name, food in zip(names, FOODS, strict=True)])
+    for name in names:
+        library.add("The train was late again", conversation=f"with {name}", speaker=name)
+    for name, food in zip(names, FOODS, strict=True):
+        assert texts(ask(library, f"What is {name} allergic to?"))[0] == f"{name} is allergic to {food}"

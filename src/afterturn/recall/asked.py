@@ -51,7 +51,7 @@ NO_WEIGHTS = Weights({}, {}, 0.0, 0.0, even(0))
 
 @dataclass(frozen=True)
 class Asked:
-    """`terms` are distinct and in the question's order, without `names`: the words of it that name a speaker."""
+    """`terms` are distinct and in the question's order; `names` are the words of it that name a speaker."""
 
     terms: tuple[str, ...]
     names: frozenset[str]
@@ -99,22 +99,16 @@ def read_question(index: Index, scope: Scope, text: str, in_memory: Mapping[str,
     speakers = [name for space in in_memory.values() for name in space.speakers()]
     speakers += index.speakers(stored, limit=SPEAKERS_MAX) if stored else []
     names = named_in(text, speakers)
-    asked = _wanted_terms(text, names)
+    asked = tuple(dict.fromkeys(terms(text)))[:WEIGHED_TERMS_MAX]
+    named = frozenset(terms(" ".join(names))) if names else names
     documents = {space: figures.documents for space, figures in in_memory.items()}
     frequencies = {space: figures.frequencies(asked) for space, figures in in_memory.items()}
     if stored is not None:
         documents |= {space: extent.documents for space, extent in index.extents(stored).items()}
         frequencies |= index.frequencies(stored, asked) if asked else {}
     chosen = telling_terms(asked, frequencies.values())
-    spaces = {space: weigh(chosen, frequencies.get(space, {}), count) for space, count in documents.items()}
+    spaces = {space: weigh(chosen, frequencies.get(space, {}), count, named) for space, count in documents.items()}
     return Asked(chosen, names, spaces)
-
-
-def _wanted_terms(text: str, names: frozenset[str]) -> tuple[str, ...]:
-    named = frozenset(terms(" ".join(names))) if names else names
-    said = dict.fromkeys(terms(text))
-    # A question of nothing but a name asks for who is mentioned.
-    return (tuple(term for term in said if term not in named) or tuple(said))[:WEIGHED_TERMS_MAX]
 
 
 def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> tuple[str, ...]:
@@ -130,9 +124,16 @@ def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> 
     return tuple(term for term in distinct if term in kept)
 
 
-def weigh(chosen: Sequence[str], frequencies: Mapping[str, int], documents: int) -> Weights:
-    """Where all words are light, none is."""
-    light = frozenset() if LIGHT_TERMS.issuperset(chosen) else LIGHT_TERMS
+def weigh(
+    chosen: Sequence[str],
+    frequencies: Mapping[str, int],
+    documents: int,
+    named: frozenset[str] = frozenset(),
+) -> Weights:
+    """Names of speakers are light too: others say them to them. Where all words are light, none is."""
+    light = LIGHT_TERMS | named
+    if light.issuperset(chosen):
+        light = frozenset()
     rarities = {term: _rarity(frequencies.get(term, 0), documents) for term in chosen}
     weights = {term: rarity * (LIGHT if term in light else 1.0) for term, rarity in rarities.items()}
     telling = sum(weight for term, weight in weights.items() if term not in light)

@@ -20,7 +20,7 @@ from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollecti
 from afterturn.recall.asked import Asked, read_question, telling_terms, weigh
 from afterturn.recall.lexical import Weighed, Weigher
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
-from afterturn.recall.searching import Cosines, SpaceReading, StoreSearch, search_memory
+from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
 from afterturn.recall.threads import Threads
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class VectorSearch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
-    """What to recall. `limit` bounds all lanes together: ask for more than a block holds when lanes must not starve.
+    """What to recall. `limit` bounds all lanes together, but the best `lane_min` of each are among them (H9).
 
     Without `conversation` there is no short-term lane: every record is episodic.
     """
@@ -70,6 +70,7 @@ class RecallRequest:
     now: float
     limit: int
     score_min: float
+    lane_min: int = 0
     query_vector: NDArray[np.float32] | None = None
     conversation: str | None = None
     owner: str | None = None
@@ -203,10 +204,14 @@ class _Search:
         return hits
 
     def _in_memory(self, lanes: tuple[Lane, ...], lane: Lane | None) -> list[Hit]:
+        request = self._request
         hits: list[Hit] = []
         for space, reading in self._readings.items():
-            query = replace(self._request.lane_query(lane), scope=Scope(self._request.scope.tenant, (space,)))
-            found = search_memory(self._unit.index, query, self._asked, reading, lanes, limit=self._request.limit)
+            query = replace(request.lane_query(lane), scope=Scope(request.scope.tenant, (space,)))
+            search = MemorySearch(self._unit.index, query, self._asked, reading)
+            found, is_done = search.search(lanes, limit=request.limit, lane_min=request.lane_min)
+            if not is_done:
+                found += StoreSearch(self._unit, query, self._asked, ()).search_all(lanes)
             hits += [_hit(item, of_lane) for of_lane, item in found]
         return hits
 
@@ -235,10 +240,20 @@ def _hit(weighed: Weighed, lane: Lane) -> Hit:
 def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> Recollection:
     return Recollection(
         query=request.text,
-        hits=tuple(worth_telling(without_repeats(in_order(hits)), request.score_min)[: request.limit]),
+        hits=tuple(_cut(worth_telling(without_repeats(in_order(hits)), request.score_min), request)),
         missing=tuple(missing),
         correlation=request.correlation,
     )
+
+
+def _cut(hits: Sequence[Hit], request: RecallRequest) -> list[Hit]:
+    """The best, among them the best of each lane."""
+    if len(hits) <= request.limit:
+        return list(hits)
+    sure = {hit.entry.ref for lane in Lane for hit in [hit for hit in hits if hit.lane is lane][: request.lane_min]}
+    others = [hit.entry.ref for hit in hits if hit.entry.ref not in sure]
+    kept = sure.union(others[: max(0, request.limit - len(sure))])
+    return [hit for hit in hits if hit.entry.ref in kept][: request.limit]
 
 
 def _has_words(text: str) -> bool:

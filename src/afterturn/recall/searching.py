@@ -23,6 +23,8 @@ _LANE_MIN = 16
 # Of so many of the best records the store is asked what was said around them.
 _CONTEXT_MAX = 16
 _PAGE_GROWTH = 4
+# Where so many of the best are not admitted, a filter or a long history is to be reckoned with: SQL finds the others.
+_RESOLVED_MAX = 1024
 # What is resolved comes with its text and its terms, and hundreds of long records take long to read.
 _PAGE_MAX = 256
 
@@ -54,26 +56,53 @@ class Cosines(Protocol):
     def nearest_keys(self, count: int) -> list[int]: ...
 
 
-def search_memory(
-    index: Index, query: LaneQuery, asked: Asked, reading: SpaceReading, lanes: Sequence[Lane], *, limit: int
-) -> list[tuple[Lane, Weighed]]:
-    """The best `limit` of all these lanes that the query admits: what it excludes is passed over before the cut (L3).
+@dataclass(frozen=True)
+class MemorySearch:
+    """One question asked of one space in memory. What the query excludes is passed over before any cut (L3)."""
 
-    They are disjoint, so that one look into the store does for all of them.
-    """
-    conversation = None if query.conversation is None else (query.owner, query.conversation)
-    found: list[tuple[Lane, Weighed]] = []
-    taken, size = 0, limit
-    while len(found) < limit:
-        best = [(lane, row) for lane in lanes for row in reading.best(lane, conversation, taken + size)]
-        best.sort(key=lambda item: (-item[1].score, -item[1].key))
-        page = {row.key: (lane, row) for lane, row in best[taken : taken + size]}
-        if not page:
-            break
-        admitted = {match.key: match for match in index.resolve(query, list(page))}
-        found += [(lane, _weighed(admitted[key], row, asked)) for key, (lane, row) in page.items() if key in admitted]
-        taken, size = taken + size, min(_PAGE_MAX, size * _PAGE_GROWTH)
-    return found[:limit]
+    index: Index
+    query: LaneQuery
+    asked: Asked
+    reading: SpaceReading
+
+    def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> tuple[list[tuple[Lane, Weighed]], bool]:
+        """The best `limit` of all lanes, and the best `lane_min` of each. Lanes are disjoint, so that one look into the
+        store does for all of them.
+
+        False when most of what was looked up is not admitted: then the store knows better where to look.
+        """
+        found: dict[Lane, list[Weighed]] = {lane: [] for lane in lanes}
+        seen: set[int] = set()
+        size = limit
+        seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.visible_hashes)
+        while len(seen) < seen_max:
+            short = [lane for lane in lanes if len(found[lane]) < lane_min]
+            if not short and sum(map(len, found.values())) >= limit:
+                break
+            page = self._page(lanes, short, seen, size, lane_min)
+            if not page:
+                break
+            for match in self.index.resolve(self.query, list(page)):
+                lane, row = page[match.key]
+                found[lane].append(_weighed(match, row, self.asked))
+            seen.update(page)
+            size = min(_PAGE_MAX, size * _PAGE_GROWTH)
+        total = sum(map(len, found.values()))
+        return [(lane, item) for lane in lanes for item in found[lane]], total >= limit or len(seen) < seen_max
+
+    def _page(
+        self, lanes: Sequence[Lane], short: Sequence[Lane], seen: Collection[int], size: int, lane_size: int
+    ) -> dict[int, tuple[Lane, Ranked]]:
+        """The next so many by score, and the next of lanes that still have too few."""
+        conversation = None if self.query.conversation is None else (self.query.owner, self.query.conversation)
+        count = len(seen) + size
+        unseen = {
+            lane: [row for row in self.reading.best(lane, conversation, count) if row.key not in seen] for lane in lanes
+        }
+        rows = [(lane, row) for lane in lanes for row in unseen[lane]]
+        rows.sort(key=lambda item: (-item[1].score, -item[1].key))
+        chosen = rows[:size] + [(lane, row) for lane in short for row in unseen[lane][:lane_size]]
+        return {row.key: (lane, row) for lane, row in chosen}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import Any
 
+from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
 from afterturn.recall.assembly import PAGE_ROWS, Assembly, Place, Plan, room_for
@@ -66,7 +67,7 @@ class Shelves:
                 self._release(place)
             self._note(place)
             return None
-        if not held.follow(unit.index):
+        if not self._follows(held, unit):
             self._want(place)
             return None
         if not held.edition.alive_count:
@@ -76,6 +77,18 @@ class Shelves:
             self._want(place)
         self._keep(held)
         return Shelf(held, unit.index, exact=self._exact)
+
+    def _follows(self, stock: Stock, unit: Unit) -> bool:
+        try:
+            return stock.follow(unit.index)
+        except DeadlineExceeded:
+            raise
+        except Exception:
+            # Whatever is wrong with it stays with it: it must not keep what was forgotten, and another is built.
+            with self._lock:
+                self._drop(stock.place)
+            self._want(stock.place)
+            raise
 
     def cosines(self, unit: Unit, tenant: str, space: str, query_vector: Floats) -> Cosines | None:
         """Of a small space without a shelf. None for others, which are wanted on a shelf at once."""

@@ -167,8 +167,9 @@ def _next_edition(edition: Edition, added: int) -> Edition:
     """The same with so many more rows, which nobody has filled in; in arrays of its own where something may change."""
     count = edition.count + added
     facts, vectors = edition.facts, edition.vectors
-    if count > facts.capacity:
-        room = room_for(count)
+    # Vectors were given room for what was planned, facts for what came.
+    if count > min(facts.capacity, facts.capacity if vectors is None else vectors.capacity):
+        room = max(room_for(count), facts.capacity)
         facts, vectors = facts.grown(room), vectors and vectors.grown(room)
     return replace(
         edition,

@@ -278,6 +278,7 @@ def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Reco
         owner=place.owner,
         limit=weighed_max(config),
         score_min=0.0,
+        lane_min=Budget.of(config).lane_entries_min,
         excluded_refs=ledger.refs,
         visible_hashes=ledger.message_hashes,
         seen_since=ledger.seen_since,
