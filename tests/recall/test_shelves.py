@@ -438,3 +438,45 @@ class TestCosines:
             library.add("red apple pie", space=f"user:u{number}")
             self.compare(library, shelves, "red apple", f"user:u{number}")
             assert 0 < shelves.size_bytes <= 8_000
+
+
+def test_a_space_that_grows_a_little_while_it_is_read_goes_on_growing(library, shelves):
+    """L6: vectors were given room for what was planned; later entries find room all the same."""
+    library.add_all([f"red apple {number}" for number in range(300)])
+    library.embed(EMBEDDER)
+    for _ in range(2):
+        find(library, shelves)
+    reads = []
+
+    class Growing(Reading):
+        async def read(self, work):
+            if len(reads) == 1:
+                library.add_all([f"green pear {number}" for number in range(6)])
+            reads.append(work)
+            return await super().read(work)
+
+    asyncio.run(shelves.build_wanted(Growing(library)))
+    for number in range(40):
+        library.add(f"blue plum {number}")
+        library.embed(EMBEDDER)
+        assert find(library, shelves)
+    assert len(ask(library, shelves, "blue plum", lane=Lane.LONG_TERM)) == 100
+    assert ask(library, shelves, "blue plum")[:1][0].startswith("blue plum")
+
+
+def test_a_shelf_that_breaks_gives_way_to_another(library, shelves, monkeypatch):
+    """M2: what can not follow the store may hold what was forgotten, so it goes at once."""
+    library.add_all(["red apple", "green pear"])
+    shelve(library, shelves)
+    library.add("blue plum")
+
+    def broken(*arguments: object, **bounds: object) -> None:
+        raise IndexError("no such row")
+
+    with monkeypatch.context() as broke:
+        broke.setattr(stock_module.Stock, "_apply", broken)
+        with pytest.raises(IndexError):
+            find(library, shelves)
+    assert shelves.size_bytes == 0
+    assert build(library, shelves)
+    assert ask(library, shelves, "blue plum")[0] == "blue plum"

@@ -227,6 +227,8 @@ class Embedding:
             await asyncio.sleep(SHELVED_AFTER)
             while self.index is not None and self.index.is_wanted:
                 await self._build_shelf(self.index)
+                # A space that changes faster than it can be read is wanted again and again.
+                await asyncio.sleep(SHELVED_AFTER)
 
     async def _build_shelf(self, shelves: Shelves) -> None:
         size_bytes = shelves.size_bytes

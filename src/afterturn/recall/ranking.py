@@ -98,7 +98,7 @@ def even(documents: int) -> float:
 
 
 def score(evidence: N, standing: N, even: N) -> N:
-    """0 to 1; `even` is what makes 0.5."""
+    """0 to 1, or below where something means the opposite; `even` is what makes 0.5."""
     value: N = (evidence + _GROUND) * standing
     share: N = value / (value + even)
     return share
