@@ -16,7 +16,7 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench eval crash sim format docs behaviour lock clean embedders
+.PHONY: help demo test check bench benchmarks eval crash sim format docs behaviour lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -97,7 +97,12 @@ class Config:
     close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish what was promised.", least=0)
     records_retention_days: float | None = _key(None, "days", "Recorded messages must not be kept for longer.", least=0)
     # bounds
-    index_bytes_max: int = _key(268435456, "bytes", "Memory for vectors of all spaces together.", least=1048576)
+    index_bytes_max: int = _key(
+        268435456,
+        "bytes",
+        "Memory for all spaces held ready for recall, with their words, vectors and names.",
+        least=1048576,
+    )
     timeline_entries_max: int = _key(10000, "entries", "How far back `afterturn trace` can look, per space.", least=100)
     recording_queue_max: int = _key(
         1000, "turns", "Turns that wait in memory while the store can not be written.", least=1
