@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from afterturn.hosts.cli.app import app
 from afterturn.lab.bench.recall import measure_recall
-from afterturn.lab.bench.recall_report import Goal, RecallReport, Row
+from afterturn.lab.bench.recall_report import RecallReport, Row
 from afterturn.lab.bench.recall_scale import ROWS, Options
+from afterturn.lab.bench.report import Goal
 
 TEXT_WIDTH = 100
 
@@ -111,6 +112,14 @@ def test_the_report_names_the_command_that_makes_it_again(options: Options, comm
 )
 def test_a_goal_says_which_side_is_good(goal: Goal, value: float, met: bool):
     assert goal.is_met(value) is met
+
+
+def test_a_goal_is_written_with_its_unit():
+    assert [str(goal) for goal in (Goal(1.3), Goal(99, "%", at_least=True), Goal(0, ""))] == [
+        "≤ 1.3 ×",
+        "≥ 99 %",
+        "≤ 0",
+    ]
 
 
 def test_a_recall_report_fails_with_one_figure_and_not_for_want_of_a_target(report: RecallReport):

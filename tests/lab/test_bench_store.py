@@ -8,7 +8,7 @@ import pytest
 
 from afterturn.lab.bench.bare import bare, prepare
 from afterturn.lab.bench.corpus import sentences
-from afterturn.lab.bench.report import Report, Rounds, Target, percentile
+from afterturn.lab.bench.report import Goal, Report, Rounds, percentile
 from afterturn.lab.bench.rounds import alternate
 from afterturn.lab.bench.store import measure_store
 
@@ -62,7 +62,7 @@ def test_the_report_shows_each_figure_with_its_limit(report: Report, form: str):
 
 
 def test_a_report_passes_only_when_every_figure_does():
-    good = Rounds("adding", "µs", [1.0], [1.0], "nothing").figure(Target(1.3))
+    good = Rounds("adding", "µs", [1.0], [1.0], "nothing").figure(Goal(1.3))
     assert Report("", {}, {}, (good,)).passed is True
     assert Report("", {}, {}, (good, replace(good, passed=False))).passed is False
 
@@ -76,21 +76,8 @@ def test_a_quick_run_is_not_judged_and_says_so(report: Report):
 
 
 def test_figures_are_medians_of_rounds():
-    figure = Rounds("adding", "µs", [1.0, 2.0, 90.0], [1.0, 4.0, 70.0], "nothing").figure(Target(1.3))
+    figure = Rounds("adding", "µs", [1.0, 2.0, 90.0], [1.0, 4.0, 70.0], "nothing").figure(Goal(1.3))
     assert (figure.ours, figure.limit, figure.ratio) == (2.0, 4.0, 0.5)
-
-
-@pytest.mark.parametrize(
-    "target,ratio,met",
-    [
-        (Target(1.3), 1.3, True),
-        (Target(1.3), 1.31, False),
-        (Target(0.5, larger_is_better=True), 0.5, True),
-        (Target(0.5, larger_is_better=True), 0.49, False),
-    ],
-)
-def test_a_target_says_which_side_is_good(target: Target, ratio: float, met: bool):
-    assert target.is_met(ratio) is met
 
 
 async def test_ours_and_the_limit_take_turns_and_the_first_round_does_not_count():

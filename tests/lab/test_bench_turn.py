@@ -13,7 +13,7 @@ from afterturn.lab.bench.turn_corpus import TOPICS, memories, questions
 from afterturn.lab.bench.turn_delivery import FIRST_AT_ONCE, FIRST_LATER, Delivery, Seen, tally
 from afterturn.lab.bench.turn_host import NoMemory, Paced, run_turn
 from afterturn.lab.bench.turn_prompts import OURS, PER_CALL, PER_TURN, Course, Prompts, shared_prefix, weigh
-from afterturn.lab.bench.turn_report import Check, Goal, TurnReport
+from afterturn.lab.bench.turn_report import Check, TurnReport
 from afterturn.lab.bench.turn_waiting import Waits
 
 BLOCK = f"<{TAG}>\n## Relevant Memory\n- [{{}}] today, user: Tea is kept in the kitchen.\n</{TAG}>"
@@ -86,7 +86,7 @@ def test_a_quick_run_of_turns_is_not_judged_and_says_so(report: TurnReport):
 
 
 def test_a_target_that_was_missed_is_shown_as_failed(report: TurnReport):
-    missed = replace(report, checks=(Check("added", 2.0, " %", "≤ 1 %", passed=False),))
+    missed = replace(report, checks=(Check("added", 2.0, "%", "≤ 1 %", passed=False),))
     assert not missed.passed
     assert "FAIL" in missed.as_text()
     assert "| FAIL |" in missed.as_markdown()
@@ -166,19 +166,6 @@ def test_each_target_is_held_to_the_worst_case():
         "tool-free turns delivered, first turns included": (99.5, True, "199 of 200"),
         "first turns of processes delivered": (75.0, False, "3 of 4"),
     }
-
-
-@pytest.mark.parametrize(
-    "goal,figure,met",
-    [
-        (Goal(1), 1.0, True),
-        (Goal(1), 1.01, False),
-        (Goal(99, at_least=True), 99, True),
-        (Goal(99, at_least=True), 98.9, False),
-    ],
-)
-def test_a_goal_says_which_side_of_it_is_good(goal: Goal, figure: float, met: bool):
-    assert goal.is_met(figure) is met
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -8,15 +8,15 @@ from time import perf_counter
 import afterturn
 from afterturn.lab.bench.bare import Bare, bare, prepare
 from afterturn.lab.bench.corpus import sentences
-from afterturn.lab.bench.report import Figure, Progress, Rounds, Target
+from afterturn.lab.bench.report import Figure, Goal, Progress, Rounds
 from afterturn.lab.bench.rounds import Scale, alternate
 
 ADDERS = 32
 WAVES = 4
 ADDS = 8
 SPACE = "user:bench"
-ADD = Target(1.3)
-CONCURRENT = Target(0.5, larger_is_better=True)
+ADD = Goal(1.3)
+CONCURRENT = Goal(0.5, at_least=True)
 
 
 async def measure_adding(folder: Path, scale: Scale, told: Progress) -> list[Figure]:

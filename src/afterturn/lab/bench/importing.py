@@ -12,13 +12,13 @@ from afterturn.base.types import Draft
 from afterturn.embedders.static import StaticEmbedder
 from afterturn.lab.bench.bare import bare, prepare
 from afterturn.lab.bench.corpus import sentences
-from afterturn.lab.bench.report import Figure, Progress, Target, percentile
+from afterturn.lab.bench.report import Figure, Goal, Progress, percentile
 from afterturn.lab.bench.rounds import Scale
 from afterturn.recall.following import embed_aside
 from afterturn.space.transfer import CHUNK
 
 SPACE = "user:bench"
-IMPORT = Target(0.8, larger_is_better=True)
+IMPORT = Goal(0.8, at_least=True)
 LAG_FACTOR = 2.0
 LAG_MILLISECONDS = 10.0
 TICK = 0.001

@@ -18,10 +18,10 @@ from afterturn.base.errors import AfterturnError
 from afterturn.base.types import Recollection
 from afterturn.lab.bench.corpus import sentences
 from afterturn.lab.bench.recall_asking import shelved
-from afterturn.lab.bench.recall_report import Goal, Measured, Row
+from afterturn.lab.bench.recall_report import Measured, Row
 from afterturn.lab.bench.recall_scale import Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
-from afterturn.lab.bench.report import percentile
+from afterturn.lab.bench.report import Goal, percentile
 from afterturn.recall.lanes import VECTORS
 
 CALLERS = 32

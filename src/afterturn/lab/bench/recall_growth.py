@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from afterturn.lab.bench.recall_asking import Asker, Question, asking
 from afterturn.lab.bench.recall_reference import random_matrix
-from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
+from afterturn.lab.bench.recall_report import Measured, Row, number
 from afterturn.lab.bench.recall_scale import WIDTH, Growth, Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
+from afterturn.lab.bench.report import Goal
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,10 @@ from time import perf_counter
 from typing import Any
 
 from afterturn.lab.bench.recall_reference import BareSpace
-from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
+from afterturn.lab.bench.recall_report import Measured, Row, number
 from afterturn.lab.bench.recall_scale import Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, texts_of
+from afterturn.lab.bench.report import Goal
 
 OPENING = Goal(3.0)
 RESIDENT = Goal(120.0, "MB")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from afterturn.lab.bench.report import Surroundings, remark, result, verdict
+from afterturn.lab.bench.report import Goal, Surroundings, remark, result, verdict
 
 _TEXT_WIDTH = 100
 _NAME_WIDTH = 46
@@ -34,21 +34,6 @@ class Measured:
     limit: float | None = None
     ratio: float | None = None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """At most `bound`, or at least; times the limit where there is one."""
-
-    bound: float
-    unit: str = "×"
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g} {self.unit}".rstrip()
-
-    def is_met(self, value: float) -> bool:
-        return value >= self.bound if self.at_least else value <= self.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.lab.bench.recall_asking import LIMIT, Asker, Question, asking, public_times
 from afterturn.lab.bench.recall_reference import BareSpace, Reference, random_matrix
-from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
+from afterturn.lab.bench.recall_report import Measured, Row, number
 from afterturn.lab.bench.recall_scale import WIDTH, Scale, Told
 from afterturn.lab.bench.recall_stores import SPACE, Stores, references_of, texts_of
-from afterturn.lab.bench.report import percentile
+from afterturn.lab.bench.report import Goal, percentile
 
 if TYPE_CHECKING:
     import numpy as np

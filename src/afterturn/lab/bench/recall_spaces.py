@@ -13,10 +13,10 @@ from time import perf_counter
 
 from afterturn.lab.bench.recall_asking import Asker, Question, asking, public_times
 from afterturn.lab.bench.recall_reference import BareSpace
-from afterturn.lab.bench.recall_report import Goal, Measured, Row, number
+from afterturn.lab.bench.recall_report import Measured, Row, number
 from afterturn.lab.bench.recall_scale import MEBIBYTE, Scale, Told
 from afterturn.lab.bench.recall_stores import Stores, crowd_name, template_of, texts_of
-from afterturn.lab.bench.report import percentile
+from afterturn.lab.bench.report import Goal, percentile
 
 TAIL = Goal(3.0)
 # Beside the index: SQLite's page cache of 16 MiB a connection, and what Python and malloc keep of freed memory.

@@ -49,17 +49,18 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """How ours may stand to the limit. A smaller figure is better for times, a larger one for rates."""
+class Goal:
+    """At most `bound`, or at least: times the limit where there is one, else in `unit`."""
 
-    factor: float
-    larger_is_better: bool = False
+    bound: float
+    unit: str = "×"
+    at_least: bool = False
 
     def __str__(self) -> str:
-        return f"{'≥' if self.larger_is_better else '≤'} {self.factor:g} ×"
+        return f"{'≥' if self.at_least else '≤'} {self.bound:g} {self.unit}".rstrip()
 
-    def is_met(self, ratio: float) -> bool:
-        return ratio >= self.factor if self.larger_is_better else ratio <= self.factor
+    def is_met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,12 @@ class Rounds:
     limit: Sequence[float]
     limit_name: str
 
-    def figure(self, target: Target, *notes: str) -> Figure:
+    def figure(self, goal: Goal, *notes: str) -> Figure:
         """Medians of the rounds, and their ratio."""
         ours, limit = median(self.ours), median(self.limit)
         ratio = ours / limit
-        passed = target.is_met(ratio)
-        return Figure(self.name, self.unit, ours, limit, self.limit_name, ratio, str(target), passed, notes)
+        passed = goal.is_met(ratio)
+        return Figure(self.name, self.unit, ours, limit, self.limit_name, ratio, str(goal), passed, notes)
 
 
 class Judged(Protocol):

@@ -10,12 +10,12 @@ from statistics import median
 from time import perf_counter
 
 import afterturn
-from afterturn.lab.bench.report import Figure, Progress, Rounds, Target
+from afterturn.lab.bench.report import Figure, Goal, Progress, Rounds
 from afterturn.lab.bench.rounds import Scale, alternate
 
 HEAVY = ("apsw", "numpy", "tokenizers")
 MESSAGES = 1000
-START = Target(3.0)
+START = Goal(3.0)
 IMPORTS = 5
 STARTS = 10
 _PROGRAM = """

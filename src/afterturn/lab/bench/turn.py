@@ -12,29 +12,29 @@ from typing import TypeAlias
 import afterturn
 from afterturn.base.config import Config
 from afterturn.lab.bench import turn_delivery, turn_prompts, turn_waiting
-from afterturn.lab.bench.report import Progress, surroundings
+from afterturn.lab.bench.report import Goal, Progress, surroundings
 from afterturn.lab.bench.turn_corpus import memories
 from afterturn.lab.bench.turn_delivery import FIRST_AT_ONCE, FIRST_LATER, Delivery, DeliveryScale, measure_delivery
 from afterturn.lab.bench.turn_host import learn
 from afterturn.lab.bench.turn_prompts import OURS, PER_CALL, PER_TURN, Course, Prompts, measure_prompts
-from afterturn.lab.bench.turn_report import Check, Goal, TurnReport
+from afterturn.lab.bench.turn_report import Check, TurnReport
 from afterturn.lab.bench.turn_waiting import WaitingScale, Waits, measure_waiting
 
 Steps: TypeAlias = Callable[[str, int, int], None]
 
 TARGETS = {
-    "recalls per user message": Goal(1, " ×"),
-    "prompts that begin with the one before": Goal(100, " %", at_least=True),
-    "memories shown again while still in sight": Goal(0),
-    "tokens injected beside recall per turn": Goal(1, " ×"),
+    "recalls per user message": Goal(1),
+    "prompts that begin with the one before": Goal(100, "%", at_least=True),
+    "memories shown again while still in sight": Goal(0, ""),
+    "tokens injected beside recall per turn": Goal(1),
     # As many as if every call of a turn but its first were free.
-    "tokens injected beside recall per call, × calls per turn": Goal(1, " ×"),
-    "added at grace 0, in verbs": Goal(1, " %"),
-    "added at grace 0, on the wall": Goal(1, " %"),
-    "added at the default grace beyond the grace, in verbs": Goal(1, " %"),
-    "added at the default grace beyond the grace, on the wall": Goal(1, " %"),
-    "tool-free turns delivered, first turns included": Goal(99, " %", at_least=True),
-    "first turns of processes delivered": Goal(99, " %", at_least=True),
+    "tokens injected beside recall per call, × calls per turn": Goal(1),
+    "added at grace 0, in verbs": Goal(1, "%"),
+    "added at grace 0, on the wall": Goal(1, "%"),
+    "added at the default grace beyond the grace, in verbs": Goal(1, "%"),
+    "added at the default grace beyond the grace, on the wall": Goal(1, "%"),
+    "tool-free turns delivered, first turns included": Goal(99, "%", at_least=True),
+    "first turns of processes delivered": Goal(99, "%", at_least=True),
 }
 
 

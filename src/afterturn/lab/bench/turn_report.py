@@ -40,21 +40,6 @@ _DELIVERIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """What a figure has to be: at most `bound`, or at least, in `unit`."""
-
-    bound: float
-    unit: str = ""
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{self.unit}"
-
-    def is_met(self, figure: float) -> bool:
-        return figure >= self.bound if self.at_least else figure <= self.bound
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """A figure beside its target. `where` names the case that gave it, the worst of all that were run.
 
@@ -122,7 +107,8 @@ class TurnReport:
 
 def _checks(checks: Sequence[Check]) -> Table:
     rows = [
-        (check.name, f"{check.figure:.3g}{check.unit}", check.target, result(check), check.where) for check in checks
+        (check.name, f"{check.figure:.3g} {check.unit}".rstrip(), check.target, result(check), check.where)
+        for check in checks
     ]
     return Table("Targets", ("figure", "ours", "target", "result", "worst in"), tuple(rows))
 

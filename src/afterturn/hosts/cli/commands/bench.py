@@ -1,7 +1,7 @@
 """`bench`: measures afterturn on this machine, each figure beside the limit that the machine sets."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -50,12 +50,7 @@ def store(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
 
     with status("Measuring") as told:
         report = measure_store(quick=quick, progress=told)
-    if invocation.json:
-        print_document(report.as_dict())
-    else:
-        click.echo(report.as_markdown() if markdown else report.as_text())
-    if report.passed is False:
-        raise click.exceptions.Exit(1)
+    _show(report, invocation, markdown=markdown)
 
 
 @command(
@@ -78,12 +73,7 @@ def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
 
     with progress("Measuring turns") as told:
         report = measure_turn(quick=quick, progress=lambda step, done, total: told(done, total))
-    if invocation.json:
-        print_document(report.as_dict())
-    else:
-        click.echo(report.as_markdown() if markdown else report.as_text())
-    if report.passed is False:
-        raise click.exceptions.Exit(1)
+    _show(report, invocation, markdown=markdown)
 
 
 @command(
@@ -114,6 +104,22 @@ def recall(invocation: Invocation, *, markdown: bool, only: tuple[str, ...], **a
         raise click.BadParameter(f"{unknown[0]!r} is no row. Use one of: {', '.join(ROWS)}.", param_hint="--only")
     with status("Measuring") as told:
         report = measure_recall(Options(only=only or ROWS, **asked), progress=told)
+    _show(report, invocation, markdown=markdown)
+
+
+class _Report(Protocol):
+    @property
+    def passed(self) -> bool | None: ...
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+    def as_markdown(self) -> str: ...
+
+    def as_text(self) -> str: ...
+
+
+def _show(report: _Report, invocation: Invocation, *, markdown: bool) -> None:
+    """Ends the command with code 1 when a target was missed."""
     if invocation.json:
         print_document(report.as_dict())
     else:
