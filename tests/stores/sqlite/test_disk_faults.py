@@ -80,7 +80,7 @@ async def test_a_failed_commit_fails_every_write_of_its_group(disk: Disk, tmp_pa
 async def test_a_write_that_loses_the_transaction_does_not_take_its_neighbours_along(
     disk: Disk, tmp_path: Path
 ) -> None:
-    """§13: SQLite rolls everything back on a full disk; the others are run again and stand."""
+    """C2: SQLite rolls everything back on a full disk; the others are run again and stand."""
     store = plain_store(tmp_path / "memory.db", vfs=disk.name)
 
     def fill_the_disk(unit: Any) -> None:

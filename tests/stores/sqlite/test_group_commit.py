@@ -42,7 +42,7 @@ async def test_concurrent_writes_share_commits(commits: list[str], tmp_path: Pat
 
 
 async def test_a_failing_write_fails_alone(store: SqliteStore) -> None:
-    """§13: units share a commit but each succeeds or fails alone."""
+    """C2: units share a commit but each succeeds or fails alone."""
 
     def fail_halfway(unit: Any) -> None:
         insert(2)(unit)
@@ -101,7 +101,7 @@ async def test_a_write_cancelled_before_its_turn_never_runs(store: SqliteStore) 
 
 
 async def test_a_write_cancelled_after_it_began_commits(store: SqliteStore) -> None:
-    """§13: cancelling the await does not undo a write that has begun."""
+    """C2: cancelling the await does not undo a write that has begun."""
     begun, release = threading.Event(), threading.Event()
 
     def hold(unit: Any) -> None:

@@ -14,7 +14,7 @@ from afterturn.stores.sqlite.store import SqliteStore
 
 
 async def test_a_read_sees_one_state_while_others_write(store: SqliteStore) -> None:
-    """§13: a unit that reads twice gets the same answer, whatever was committed in between."""
+    """L6: a unit that reads twice gets the same answer, whatever was committed in between."""
     await store.write(insert(1))
     looked, go_on = threading.Event(), threading.Event()
 
@@ -33,7 +33,7 @@ async def test_a_read_sees_one_state_while_others_write(store: SqliteStore) -> N
 
 
 async def test_cancelling_interrupts_a_read_and_its_connection_stays_usable(store: SqliteStore) -> None:
-    """§13: cancelling the await ends the query; later reads are whole."""
+    """R4: cancelling the await ends the query; later reads are whole."""
     for _ in range(5):
         begun = [threading.Event() for _ in range(2)]
 
@@ -52,7 +52,7 @@ async def test_cancelling_interrupts_a_read_and_its_connection_stays_usable(stor
 
 
 async def test_a_read_of_many_short_statements_is_cancelled_too(store: SqliteStore) -> None:
-    """§13: an interrupt that falls between two statements is not lost."""
+    """R4: an interrupt that falls between two statements is not lost."""
     begun, ended = threading.Event(), threading.Event()
 
     def many(unit: Any) -> None:
@@ -70,7 +70,7 @@ async def test_a_read_of_many_short_statements_is_cancelled_too(store: SqliteSto
 
 
 async def test_cancelled_reads_never_hit_the_reads_that_follow(store: SqliteStore) -> None:
-    """§13: 200 reads, every other one cancelled at once; the rest are all answered."""
+    """R4: 200 reads, every other one cancelled at once; the rest are all answered."""
     await store.write(insert(1))
     for _ in range(100):
         doomed = asyncio.ensure_future(store.read(lambda unit: unit.session.rows(ENDLESS)))  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ async def test_a_read_can_not_write(store: SqliteStore) -> None:
 
 
 async def test_an_error_in_a_read_reaches_its_caller_only(store: SqliteStore) -> None:
-    """§13: one broken read leaves the others whole."""
+    """L1: one broken read leaves the others whole."""
     results = await asyncio.gather(
         store.read(lambda unit: 1 // 0), store.read(values), store.read(values), return_exceptions=True
     )
