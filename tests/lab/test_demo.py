@@ -58,9 +58,10 @@ def test_a_late_recall_is_carried_to_the_next_turn(shown: str) -> None:
     asked, again = scene.split("Please do.")
     assert "slowed down on purpose" in asked
     assert re.search(r"recalled in [2-9]\d\d\.\d ms", asked)
-    assert "too late for this turn: 6 memories carried" in asked
+    carried = re.search(r"too late for this turn: (\d+) memories carried", asked)
+    assert carried
     assert "handed over" not in asked
-    assert "handed over after Ada: 6 memories" in again
+    assert f"handed over after Ada: {carried[1]} memories" in again
     assert "carried over from the turn before:" in again
     assert "recall starts" not in again
     assert "recalled in" not in again

@@ -76,7 +76,9 @@ class Host:
 
         Memory is slow for as long as `slowed` is entered, which is until the turn was left.
         """
-        would_give = await self._standing.relevant_context(exchange.says)
+        # Vectors of questions are kept by their letters, and one that is known already would not come late.
+        compared = exchange.says if slowed is None else f"{exchange.says} "
+        would_give = await self._standing.relevant_context(compared)
         model = ScriptedModel(*exchange.replies)
         self._messages.append({"role": "user", "content": exchange.says})
         with slowed or nullcontext():
