@@ -140,7 +140,9 @@ def test_an_interrupt_ends_the_process_promptly(start: StartChild, path: Path, m
     """§2: Ctrl-C anywhere: no traceback but the host's own, and what was acknowledged is there."""
     ended = _ended_by(start(INTERRUPTED[moment]), signal.SIGINT)
     assert ended.code == -signal.SIGINT
-    assert ended.err.rstrip().endswith("KeyboardInterrupt")
+    # Inside asyncio's own functions an interrupt leaves things half made, of which Python itself warns afterwards.
+    said = [line for line in ended.err.splitlines() if "Warning: " not in line and line.strip()]
+    assert said[-1] == "KeyboardInterrupt"
     assert "Exception in thread" not in ended.err
     assert "Exception ignored" not in ended.err
     assert "never awaited" not in ended.err

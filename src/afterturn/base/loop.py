@@ -134,7 +134,12 @@ class PrivateLoop:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
+                try:
+                    asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
+                except BaseException:
+                    # An interrupt, before or after it was posted. Nobody else would end the thread; twice is harmless.
+                    asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
+                    raise
 
     async def ended(self, *, within: float) -> bool:
         """Waits until the thread is gone. False: it still runs after `within` seconds."""
