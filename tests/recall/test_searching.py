@@ -259,7 +259,6 @@ def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
     assert len(shelf.asked) < 2_000
 
 
-
 @WAYS
 def test_a_statement_is_not_crowded_out_by_messages(library, ask):
     """H9: however many messages score higher, the best of each lane is among the hits."""
