@@ -65,6 +65,9 @@ async def test_vectors_that_do_not_fit_are_read_for_each_question(path: Path) ->
         await memory.drain()
         for _ in range(3):
             found = await memory.space("user:ada").recall("Which tea does Ada like?", limit=100)
-            assert memory._core._embedding.index.size_bytes <= 1_048_576
+            embedding = memory._core._embedding
+            assert embedding is not None
+            assert embedding.index is not None
+            assert embedding.index.size_bytes <= 1_048_576
             assert (len(found.hits), found.missing) == (80, ())
             assert all(hit.similarity is not None for hit in found.hits)

@@ -91,10 +91,12 @@ async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(
         ada = memory.space("user:ada")
         cold = [await ada.recall("Where did Bob go hiking?") for _ in range(2)]
         await built.wait()
-        shelves = memory._core._embedding.index
-        assert await memory._loop.run(
-            memory._core._store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None)
-        )
+        embedding, store = memory._core._embedding, memory._core._store
+        assert embedding is not None
+        assert store is not None
+        shelves = embedding.index
+        assert shelves is not None
+        assert await memory._loop.run(store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None))
         warm = await ada.recall("Where did Bob go hiking?")
         added = (await ada.add("Bob takes his tent along when he goes hiking")).entry
         newer = await ada.recall("Where did Bob go hiking?")
