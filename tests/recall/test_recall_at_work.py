@@ -82,6 +82,15 @@ async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) 
     assert not any("Bob" in heard for heard in embedder.heard)
 
 
+async def is_in_memory(memory: afterturn.Memory) -> bool:
+    embedding, store = memory._core._embedding, memory._core._store
+    assert embedding is not None
+    assert store is not None
+    shelves = embedding.index
+    assert shelves is not None
+    return await store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None)
+
+
 async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(tmp_path: Path, built: Built) -> None:
     """L6: behind the answer, and nobody can tell but by the time it takes."""
     parts = afterturn.Parts(embedder=HashingEmbedder())
@@ -91,12 +100,7 @@ async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(
         ada = memory.space("user:ada")
         cold = [await ada.recall("Where did Bob go hiking?") for _ in range(2)]
         await built.wait()
-        embedding, store = memory._core._embedding, memory._core._store
-        assert embedding is not None
-        assert store is not None
-        shelves = embedding.index
-        assert shelves is not None
-        assert await memory._loop.run(store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None))
+        assert await memory._loop.run(is_in_memory(memory))
         warm = await ada.recall("Where did Bob go hiking?")
         added = (await ada.add("Bob takes his tent along when he goes hiking")).entry
         newer = await ada.recall("Where did Bob go hiking?")
