@@ -79,6 +79,7 @@ def test_a_damaged_model_is_replaced(files: ModelFiles):
     (files.path / "model.onnx").write_bytes(b"bad")
     put_files(files, CONTENTS)
     verify_all(files)
+    assert {name: (files.path / name).read_bytes() for name in CONTENTS} == CONTENTS
 
 
 def test_a_folder_that_can_not_be_made_is_named_with_its_remedy(tmp_path: Path):

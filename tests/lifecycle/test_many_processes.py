@@ -134,11 +134,11 @@ def test_what_one_process_forgot_is_gone_from_the_memory_of_another(path: Path, 
     other = start(LOOK)
     other.hear()
     with blocking.open(path, parts=_hashing()) as memory:
-        entry = memory.space("user:ada").add(f"The passphrase is {SENTINEL}").entry
+        entry = memory.space("user:ada").add(f"The word is {SENTINEL}").entry
         memory.drain()
-        assert SENTINEL in _ask(other, "which passphrase")
+        assert SENTINEL in _ask(other, "which word")
         memory.space("user:ada").forget(memory=entry.id)
-        found, held = _ask(other, "which passphrase"), _ask(other, "held?")
+        found, held = _ask(other, "which word"), _ask(other, "held?")
     other.say("")
     other.result()
     assert (found, held) == ("[]", "0")

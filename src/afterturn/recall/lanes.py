@@ -17,7 +17,7 @@ from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.asked import Asked, read_question, telling_terms, weigh
+from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh
 from afterturn.recall.lexical import Weighed, Weigher
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
@@ -34,18 +34,11 @@ VECTORS = "vectors"
 R = TypeVar("R")
 
 
-class Shelf(Protocol):
+class Shelf(Figures, Protocol):
     """One space in memory. `complete` is False while many of its entries have no vector."""
 
     @property
     def complete(self) -> bool: ...
-
-    @property
-    def documents(self) -> int: ...
-
-    def speakers(self) -> Iterable[str]: ...
-
-    def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]: ...
 
     def read(self, asked: Asked, query_vector: NDArray[np.float32] | None) -> SpaceReading: ...
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", float, "NDArray[Any]")
 
-REACH = 2
-"""So many messages before and after one belong to its context."""
 CONTEXT = (0.8, 0.4)
 """What a term in the next message counts, and in the one behind it, before `said_shortly`."""
+REACH = len(CONTEXT)
+"""So many messages before and after one belong to its context."""
 LIGHT = 0.6
 """What a light word weighs of its rarity."""
 FOLLOWS = 0.9
