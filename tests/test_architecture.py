@@ -154,13 +154,13 @@ def test_the_lock_satisfies_what_the_project_asks_for():
     assert unmet == [], "Run `make lock`."
 
 
-def test_only_the_runtime_chooses_parts():
+def test_only_one_module_chooses_parts():
     """Hosts and the lab may, since they stand where a program begins."""
     part = re.compile(r"afterturn\.(stores\.sqlite|embedders|models)\b")
     choosing = {
         name(path)
         for path in MODULES
-        if not name(path).startswith(("runtime", "hosts/", "lab/", "stores/sqlite/", "embedders/", "models/"))
+        if not name(path).startswith(("parts", "hosts/", "lab/", "stores/sqlite/", "embedders/", "models/"))
         for module in imports(tree(path))
         if part.match(module)
     }

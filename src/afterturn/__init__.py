@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
-    from afterturn.runtime import Parts as Parts
+    from afterturn.parts import Parts as Parts
     from afterturn.turn.turn import Turn as Turn
 
 _HOMES = {
@@ -32,7 +32,7 @@ _HOMES = {
     "Filter": "afterturn.base.types",
     "Lane": "afterturn.base.types",
     "Memory": "afterturn.memory",
-    "Parts": "afterturn.runtime",
+    "Parts": "afterturn.parts",
     "Recollection": "afterturn.base.types",
     "Space": "afterturn.memory",
     "Turn": "afterturn.turn.turn",

@@ -25,8 +25,8 @@ from afterturn.memory import (
     resolve_target,
     settings,
 )
+from afterturn.parts import rescue as rescue_store
 from afterturn.runtime import MemoryCore
-from afterturn.runtime import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.errands import ToolVerbs
 from afterturn.turn.explaining import Answer, Trace

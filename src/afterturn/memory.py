@@ -21,7 +21,8 @@ from afterturn.base.names import check_name
 from afterturn.base.ports import ChatModel
 from afterturn.base.types import Event, Scalar
 from afterturn.context.compaction import Compacted
-from afterturn.runtime import MemoryCore, Parts, make_core
+from afterturn.parts import Parts
+from afterturn.runtime import MemoryCore, make_core
 from afterturn.space.verbs import SpaceCore
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.errands import Tools

@@ -1,4 +1,4 @@
-"""Chooses the parts and runs them: the one place that knows which store, embedder, clock and ids there are."""
+"""Runs the parts of one open memory: starts them, hands each what it needs, ends them. `parts` chooses them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config, config_folder, models_folder
-from afterturn.base.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
+from afterturn.base.config import Config, config_folder
+from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
-from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
+from afterturn.base.ports import Store
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
-from afterturn.base.worker import ThreadWorker
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, TimelineWriter
+from afterturn.parts import Parts, default_embedder, default_model, no_progress, open_store
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
@@ -50,19 +48,6 @@ QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
 RECORDING_SHARE = 0.7
 FILES_WITHIN = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
-
-    embedder: Embedder | None = None
-    model: ChatModel | None = None
-    clock: Clock = field(default_factory=SystemClock)
-    ids: Ids = field(default_factory=TimeOrderedIds)
-    loop: Callable[[str], PrivateLoop] = PrivateLoop
-    worker: Callable[[str, int], Worker] = ThreadWorker
-    store: Callable[[Path, Config, Clock], Store] | None = None
 
 
 class MemoryCore:
@@ -111,7 +96,7 @@ class MemoryCore:
     def _open(self) -> None:
         # Kept here and not handed over: whoever waits for it may be cancelled, and the store still wants closing.
         assert self._target is not None
-        self._store = _open_store(self._target, self.config, self._parts)
+        self._store = open_store(self._target, self.config, self._parts)
 
     def _connect(self, store: Store | None) -> None:
         parts, config, events = self._parts, self.config, self._events
@@ -136,7 +121,7 @@ class MemoryCore:
             loop=self.loop,
             store=store,
             recaller=Recaller(
-                chosen, self._embedding, parts.model or _default_model(config), config, parts.clock, events
+                chosen, self._embedding, parts.model or default_model(config), config, parts.clock, events
             ),
             recorder=self._recorder,
             supervisor=self._supervisor,
@@ -264,13 +249,13 @@ class MemoryCore:
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """A consistent copy of the store in a new file, while everything goes on."""
-        await self._chosen().backup(Path(target), progress=progress or _no_progress)
+        await self._chosen().backup(Path(target), progress=progress or no_progress)
 
     async def restore(
         self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Replaces the store's content by a backup's. Every process sees it at its next recall."""
-        await self._chosen().restore(Path(source), progress=progress or _no_progress)
+        await self._chosen().restore(Path(source), progress=progress or no_progress)
         if self._embedding is not None:
             await self._embedding.join_again()
             self._jobs.wake()
@@ -403,61 +388,6 @@ class _NoStore:
         raise StoreUnavailable(_OFF)
 
 
-def _open_store(target: Path, config: Config, parts: Parts) -> Store:
-    if parts.store is not None:
-        return parts.store(target, config, parts.clock)
-    from afterturn.stores.sqlite.store import open_store
-
-    return open_store(target, config, parts.clock, worker=parts.worker)
-
-
-def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
-    """Puts a backup in the place of a store that is too damaged to open. Blocks; where the damaged file went."""
-    from afterturn.stores.sqlite.engine import rescue_store
-
-    return rescue_store(target, source, config, SystemClock(), progress=progress or _no_progress)
-
-
-def default_embedder(config: Config) -> Embedder | None:
-    """The one that the settings name. It loads or connects when it is first asked."""
-    if config.embedder == "static":
-        from afterturn.embedders.static import StaticEmbedder
-
-        return StaticEmbedder()
-    if config.embedder == "minilm":
-        from afterturn.embedders.minilm import MiniLmEmbedder
-
-        return MiniLmEmbedder(models_folder(config))
-    if config.embedder == "http":
-        return _http_embedder(config)
-    return None
-
-
-def _http_embedder(config: Config) -> Embedder:
-    from afterturn.embedders.http import HttpEmbedder
-
-    if config.embedder_url is None or config.embedder_model is None:
-        raise ConfigError(
-            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
-        )
-    return HttpEmbedder(
-        config.embedder_url,
-        config.embedder_model,
-        key=config.embedder_key,
-        dimensions=config.embedder_dimensions,
-        timeout=config.embedder_timeout,
-    )
-
-
-def _default_model(config: Config) -> ChatModel | None:
-    """The one that the settings name, if they do. It connects when it is first asked."""
-    if config.model_url is None:
-        return None
-    from afterturn.models.openai_compatible import OpenAICompatible
-
-    return OpenAICompatible(config.model_url, config.model or "", key=config.model_key, timeout=config.model_timeout)
-
-
 def _spill_folder(target: Path | None) -> Path:
     return Path(f"{target}.waiting") if target else Path(os.devnull)
 
@@ -483,10 +413,6 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) 
             logger.exception("closing met an error")
         return [undone]
     return []
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Nobody watches."""
 
 
 def make_core(

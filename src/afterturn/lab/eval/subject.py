@@ -23,8 +23,8 @@ from afterturn.base.tokens import estimate_tokens
 from afterturn.base.turns import Outcome
 from afterturn.base.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Target
 from afterturn.lab.eval.conversations import Item
+from afterturn.parts import Parts, default_embedder
 from afterturn.recall.embedding import SLICE
-from afterturn.runtime import Parts, default_embedder
 from afterturn.turn.preparing import compose, weighed_max
 
 if TYPE_CHECKING:

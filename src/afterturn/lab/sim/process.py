@@ -19,7 +19,7 @@ from afterturn.lab.sim.worker import SimWorker
 from afterturn.lab.sim.world import World
 from afterturn.memory import Memory
 from afterturn.memory import open as open_memory
-from afterturn.runtime import Parts
+from afterturn.parts import Parts
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 
 R = TypeVar("R")

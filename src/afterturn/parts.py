@@ -1,0 +1,86 @@
+"""Chooses the parts: the one place that knows which stores, embedders, models, clocks and ids there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from afterturn.base.clock import SystemClock, TimeOrderedIds
+from afterturn.base.config import Config, models_folder
+from afterturn.base.errors import ConfigError
+from afterturn.base.loop import PrivateLoop
+from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
+from afterturn.base.worker import ThreadWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
+
+    embedder: Embedder | None = None
+    model: ChatModel | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=TimeOrderedIds)
+    loop: Callable[[str], PrivateLoop] = PrivateLoop
+    worker: Callable[[str, int], Worker] = ThreadWorker
+    store: Callable[[Path, Config, Clock], Store] | None = None
+
+
+def open_store(target: Path, config: Config, parts: Parts) -> Store:
+    if parts.store is not None:
+        return parts.store(target, config, parts.clock)
+    from afterturn.stores.sqlite.store import open_store as open_file
+
+    return open_file(target, config, parts.clock, worker=parts.worker)
+
+
+def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
+    """Puts a backup in the place of a store that is too damaged to open. Blocks; where the damaged file went."""
+    from afterturn.stores.sqlite.engine import rescue_store
+
+    return rescue_store(target, source, config, SystemClock(), progress=progress or no_progress)
+
+
+def default_embedder(config: Config) -> Embedder | None:
+    """The one that the settings name. It loads or connects when it is first asked."""
+    if config.embedder == "static":
+        from afterturn.embedders.static import StaticEmbedder
+
+        return StaticEmbedder()
+    if config.embedder == "minilm":
+        from afterturn.embedders.minilm import MiniLmEmbedder
+
+        return MiniLmEmbedder(models_folder(config))
+    if config.embedder == "http":
+        return _http_embedder(config)
+    return None
+
+
+def _http_embedder(config: Config) -> Embedder:
+    from afterturn.embedders.http import HttpEmbedder
+
+    if config.embedder_url is None or config.embedder_model is None:
+        raise ConfigError(
+            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+        )
+    return HttpEmbedder(
+        config.embedder_url,
+        config.embedder_model,
+        key=config.embedder_key,
+        dimensions=config.embedder_dimensions,
+        timeout=config.embedder_timeout,
+    )
+
+
+def default_model(config: Config) -> ChatModel | None:
+    """The one that the settings name, if they do. It connects when it is first asked."""
+    if config.model_url is None:
+        return None
+    from afterturn.models.openai_compatible import OpenAICompatible
+
+    return OpenAICompatible(config.model_url, config.model or "", key=config.model_key, timeout=config.model_timeout)
+
+
+def no_progress(done: int, total: int) -> None:
+    """Nobody watches."""
