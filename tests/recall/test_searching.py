@@ -153,6 +153,17 @@ def test_what_is_not_admitted_does_not_come_in_as_context(library, ask):
     assert statements.hits == ()
 
 
+@WAYS
+def test_a_tools_words_make_no_answer_of_what_is_around_them(library, ask):
+    """C6, L6: but the question before it and the answer behind it stand next to each other."""
+    library.add("Which crossing is it?", conversation="then", position=0)
+    library.add("zebra", conversation="then", position=1, origin=Origin.TOOL)
+    library.add("That one near the harbour", conversation="then", position=2)
+    assert [one.lexical for one in ask(library, "zebra", score_min=0.0).hits if one.lexical] == []
+    found = ask(library, "crossing", score_min=0.0)
+    assert [(one.entry.position, one.lexical > 0) for one in found.hits] == [(0, True), (2, True)]
+
+
 @pytest.mark.parametrize("is_shelved", [False, True])
 def test_by_meaning_alone_everything_is_shown_once(library, is_shelved):
     """L3: A B C, then D E F, then G H, though no word is shared."""

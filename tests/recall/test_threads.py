@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.types import Kind, Match
+from afterturn.base.types import Kind, Match, Origin
 from afterturn.recall.threads import GAP_MAX, Threads
 from afterturn.testing.entries import entry
 
@@ -69,6 +69,14 @@ def test_statements_and_messages_without_a_place_have_no_neighbours():
     for other in (statement, lost, alone):
         assert threads.beside(other) == (None, None)
         assert threads.around(other) == ((), (), (None, None))
+
+
+def test_what_a_tool_answered_is_nobodys_neighbour():
+    """C6: and has none, and those around it stand next to each other."""
+    first, output, answer = record(1, 0), record(2, 1, origin=Origin.TOOL), record(3, 2)
+    threads = Threads([first, output, answer])
+    assert keys(*threads.beside(first)) == [None, 3]
+    assert threads.beside(output) == (None, None)
 
 
 def test_without_messages_nothing_is_beside_anything():

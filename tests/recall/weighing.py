@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from afterturn.base.types import Kind, Shelved
+from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall import ranking
 from afterturn.recall.asked import Asked, Weights
 from afterturn.recall.light import says_something
@@ -61,14 +61,18 @@ class Plain:
         return self.cosines.get(entry.key, ranking.SIMILARITY_ASSUMED)
 
     def _neighbour(self, entry: Shelved, step: int) -> Shelved | None:
-        if entry.kind is not Kind.RECORD or entry.conversation is None or entry.position is None:
+        if not _has_place(entry):
             return None
         thread = {
             other.position: other
             for other in sorted(self.entries)
-            if other.kind is Kind.RECORD
+            if _has_place(other)
             and (other.owner or self.space, other.conversation) == (entry.owner or self.space, entry.conversation)
-            and other.position is not None
         }
         near = [position for position in thread if 0 < (position - entry.position) * step <= 2]
         return thread[min(near, key=lambda position: abs(position - entry.position))] if near else None
+
+
+def _has_place(entry: Shelved) -> bool:
+    is_said = entry.kind is Kind.RECORD and entry.origin is not Origin.TOOL
+    return is_said and entry.conversation is not None and entry.position is not None

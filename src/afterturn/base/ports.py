@@ -232,7 +232,8 @@ class Index(Protocol):
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Match]:
         """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.
 
-        Active and in the scope; the query's lane and exclusions do not count: it is context that is asked for.
+        Active and in the scope; the query's lane and exclusions do not count: it is context that is asked for. What a
+        tool answered is none (C6).
         """
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:

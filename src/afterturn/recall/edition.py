@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.base.types import Kind, Shelved
+from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall.codes import NOWHERE, Codes
 from afterturn.recall.light import says_something
 from afterturn.recall.postings import Postings
@@ -241,7 +241,8 @@ def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_
 
 
 def _position(entry: Shelved) -> int:
-    return NO_POSITION if entry.position is None else entry.position
+    # What a tool answered is nobody's context (C6).
+    return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:

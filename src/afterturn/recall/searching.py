@@ -13,7 +13,7 @@ from afterturn.base.types import Entry, Kind, Lane, LaneQuery, Match
 from afterturn.recall.asked import Asked
 from afterturn.recall.lexical import CANDIDATES_MAX, Weighed, Weigher, find_by_words, ranked, records_of
 from afterturn.recall.ranking import REACH, RECENT
-from afterturn.recall.threads import Threads
+from afterturn.recall.threads import GAP_MAX, Threads
 
 # Of each space so many of the nearest are looked up, and so many more for a lane that has few of them: what is nearer
 # may be in another lane, or in sight already, and of that there are hundreds.
@@ -135,7 +135,7 @@ class StoreSearch:
             keys = [key for key in cosines.nearest_keys(_NEAREST_MAX + _FURTHER_MAX) if key not in found]
             found.update((match.key, match) for match in self._nearest(query, lanes, keys))
         alone = self._weighed(found.values(), Threads())
-        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=REACH)
+        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=REACH * GAP_MAX)
         if not context:
             return alone
         beside = index.resolve(query, [match.key for match in context if match.key not in found])

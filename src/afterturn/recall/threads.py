@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from afterturn.base.types import Kind, Match
+from afterturn.base.types import Kind, Match, Origin
 
 Place: TypeAlias = tuple[str, str, str]
 # A message that was deleted, or that nobody recalls, leaves a gap; over a wider one nobody goes on talking.
@@ -21,7 +21,8 @@ class Around(NamedTuple):
 
 
 class Threads:
-    """Of the records in `matches`, each of its own conversation. Others have no neighbours."""
+    """Of the records in `matches`, each of its own conversation. Others have no neighbours, and what a tool answered is
+    nobody's (C6)."""
 
     def __init__(self, matches: Iterable[Match] = ()) -> None:
         self._at: dict[Place, dict[int, Match]] = {}
@@ -62,6 +63,6 @@ class Threads:
 
 def _place(match: Match) -> Place | None:
     entry = match.entry
-    if entry.kind is not Kind.RECORD or entry.conversation is None:
+    if entry.kind is not Kind.RECORD or entry.origin is Origin.TOOL or entry.conversation is None:
         return None
     return entry.space, entry.owner or entry.space, entry.conversation

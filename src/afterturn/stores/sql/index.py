@@ -108,7 +108,7 @@ class SqlIndex:
         where.among("c.key", keys)
         found = self._session.rows(
             f"SELECT {SELECTED} FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
-            f"WHERE e.status = 'active' AND e.kind = 'record' AND {where.sql}",
+            f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
             [reach, reach, *where.values],
         )
         rows = list({row[0]: row for row in found}.values())

@@ -81,14 +81,14 @@ class TestAround:
         matches = await store.read(lambda unit: unit.index.around(query, [key], reach=1))
         assert sorted(match.entry.text for match in matches) == ["bees", "honey", "wasps"]
 
-    async def test_a_tools_output_is_context(self, store: Store) -> None:
-        """C6: it is not recalled, but the answer after it is about it."""
-        await self._talk(store, "what is it?", "a wasp", "it is that", origin=Origin.TOOL)
-        matches = await found(store, "wasp", LaneQuery(ADA, NOW, evidence=True))
-        around = await store.read(
-            lambda unit: unit.index.around(LaneQuery(ADA, NOW), [match.key for match in matches], reach=1)
-        )
-        assert len(around) == 3
+    async def test_a_tools_output_is_no_context(self, store: Store) -> None:
+        """C6: what is not recalled makes nothing else an answer."""
+        await record(store, "a wasp", conversation="talk", position=0, origin=Origin.TOOL)
+        await record(store, "it stings", conversation="talk", position=1)
+        assert await self._around(store, "it stings", reach=1) == ["it stings"]
+        [output] = await found(store, "wasp", LaneQuery(ADA, NOW, evidence=True))
+        around = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [output.key], reach=1))
+        assert [match.entry.text for match in around] == ["it stings"]
 
     async def test_what_is_gone_is_no_context(self, store: Store) -> None:
         """L7, M2: deleted or forgotten, until it comes back."""
