@@ -38,6 +38,10 @@ class Config:
     # switches
     recall: bool = _key(True, "", "Record only, recall nothing.")
     recording: bool = _key(True, "", "Recall only, keep nothing of new conversations.")
+    rules: bool = _key(True, "", "Nothing is learned from what users say outright (remember that …, I prefer …).")
+    consolidation: bool = _key(
+        False, "", "In idle time, merge duplicates, settle contradictions, let unused ones fade."
+    )
     background: bool = _key(True, "", "Another process (`afterturn worker`) does the jobs.")
     # embedder
     embedder: str = _key(
@@ -74,6 +78,36 @@ class Config:
         None, "tokens", "The model's context window; then an event warns when memory takes much of it.", least=1
     )
     window_share_max: float = _key(0.1, "share 0 to 1", "From which share of the window that event warns.", least=0)
+    tokens_per_day_max: int | None = _key(
+        None, "tokens", "What models may cost a day and space, over all of the tenant's too; then they pause.", least=1
+    )
+    # learning
+    recorder: str = _key(
+        "verbatim",
+        "",
+        "`extracting` also has a model state what each turn taught; `none` keeps nothing of conversations.",
+        choices=("verbatim", "extracting", "none"),
+    )
+    review_interval: int = _key(0, "turns", "After how many turns a model reviews a conversation; 0 is never.", least=0)
+    review_model: str | None = _key(
+        None, "name", "Another model behind `model_url` for reviews, such as a cheaper one."
+    )
+    review_timeout: float = _key(30.0, "seconds", "When a review is given up; it is not tried again.", least=0)
+    review_entries_max: int = _key(5, "changes", "How much one review may change.", least=1)
+    review_verbose: bool = _key(False, "", "An event tells the user what a review has saved.")
+    review_compaction: bool = _key(False, "", "Review what `conversation.compacting` says is about to be lost.")
+    approval: str = _key(
+        "off",
+        "",
+        "`background`: what reviews learn waits in the inbox; `all`: whatever the user did not write themselves.",
+        choices=("off", "background", "all"),
+    )
+    fade_days: float | None = _key(
+        None,
+        "days",
+        "Consolidation hides learned memories that were neither recalled nor changed for so long.",
+        least=1,
+    )
     # standing context
     context_files: str = _key("AGENTS.md,MEMORY.md", "names", "Which files are read as standing context.")
     context_file_bytes_max: int = _key(16384, "bytes", "A longer context file is cut, and says so.", least=256)
@@ -89,6 +123,9 @@ class Config:
     statement_bytes_max: int = _key(
         8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64
     )
+    user_bytes_max: int | None = _key(None, "bytes", "What a space may hold about its user.", least=1)
+    environment_bytes_max: int | None = _key(None, "bytes", "What a space may hold about the environment.", least=1)
+    scanning: bool = _key(True, "", "Texts are scanned elsewhere; nothing is redacted or quarantined here.")
     record_bytes_max: int = _key(1048576, "bytes", "Longer messages are recorded cut, and say so.", least=1024)
     # time
     turn_idle_timeout: float = _key(
@@ -115,6 +152,8 @@ class Config:
 
 
 KEYS = {item.name: item for item in fields(Config)}
+# What some hosts call a setting; wherever settings come from, either name will do.
+ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")}
 # The settings that shape a block: with them it can be made again, and with others another one.
 SHAPING = (
     "recall_entries_max",
@@ -137,7 +176,7 @@ def load_config(
     values = dict(_from_file(path or _existing_path(environ)))
     values.update(_from_environment(environ))
     for name, value in (overrides or {}).items():
-        values[name] = _checked(name, value, "the argument")
+        values[_named(name)] = _checked(_named(name), value, "the argument")
     return Config(**values)
 
 
@@ -152,8 +191,8 @@ def config_origins(
     file = path or _existing_path(environ)
     origins = dict.fromkeys(KEYS, "default")
     origins.update(dict.fromkeys(_from_file(file), str(file)))
-    origins.update({name: ENVIRONMENT_PREFIX + name.upper() for name in _from_environment(environ)})
-    origins.update(dict.fromkeys(overrides or {}, "argument"))
+    origins.update({_named(name): ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)})
+    origins.update({_named(name): "argument" for name in overrides or {}})
     return origins
 
 
@@ -243,16 +282,24 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"The settings file {path} can not be read: {error}. Mend or remove it.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
-    return {name: _checked(name, value, str(path)) for name, value in table.items()}
+    return {_named(name): _checked(_named(name), value, str(path)) for name, value in table.items()}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     found = {}
-    for name in KEYS:
-        variable = ENVIRONMENT_PREFIX + name.upper()
-        if environ.get(variable):
-            found[name] = _checked(name, _parsed(name, environ[variable]), variable)
+    for called in _variables(environ):
+        name, variable = _named(called), ENVIRONMENT_PREFIX + called.upper()
+        found[name] = _checked(name, _parsed(name, environ[variable]), variable)
     return found
+
+
+def _variables(environ: Mapping[str, str]) -> list[str]:
+    """What the environment sets, as it is called there; a setting's own name comes last and so counts."""
+    return [name for name in (*ALIASES, *KEYS) if environ.get(ENVIRONMENT_PREFIX + name.upper())]
+
+
+def _named(name: str) -> str:
+    return ALIASES.get(name, name)
 
 
 def _parsed(name: str, text: str) -> Any:

@@ -6,9 +6,11 @@ AfterturnError
 │   ├── EmptyText           nothing to remember or to ask
 │   ├── InvalidText         NUL characters or lone surrogates
 │   ├── TooLarge            over a size limit (`size_bytes`, `limit_bytes`)
+│   ├── OverBudget          a space may hold no more about this target (`used_bytes`, `limit_bytes`, `candidates`)
 │   ├── InvalidName         a tenant, space, conversation or id that is no valid name
 │   └── InvalidFile         a file to import or restore that cannot be read as one
 ├── NotFound                no such memory, operation, conversation or turn in the named spaces
+├── NotAllowed              whoever asks is not trusted enough to do this to this memory
 ├── Conflict                the state moved on: another version, a later operation, a duplicate
 ├── DeadlineExceeded        it did not end within the time that was given
 ├── MemoryClosed            used after closing
@@ -19,6 +21,7 @@ AfterturnError
 ├── ModelError              a model could not be asked, or gave nothing of use (`reason`, one word)
 │   ├── ModelUnavailable    not reached, not in time, overloaded, or its client is not installed (`retry_after`)
 │   ├── ModelRefused        the server does not take the call: the key, the model's name, the request (`status`)
+│   ├── ModelPaused         `tokens_per_day_max` is used up; fast recall goes on
 │   ├── ModelAnswerInvalid  what came back is no chat completion, or too long for one
 │   └── SelectionVoid       the model chose what it was not offered, or its choice can not be read
 └── StoreError              the store could not do it
@@ -59,6 +62,18 @@ class TooLarge(InvalidInput):
         self.limit_bytes = limit_bytes
 
 
+class OverBudget(InvalidInput):
+    """`candidates` are (id, beginning of the text) of what could go."""
+
+    def __init__(
+        self, message: str, *, used_bytes: int, limit_bytes: int, candidates: tuple[tuple[str, str], ...]
+    ) -> None:
+        super().__init__(message)
+        self.used_bytes = used_bytes
+        self.limit_bytes = limit_bytes
+        self.candidates = candidates
+
+
 class InvalidName(InvalidInput):
     pass
 
@@ -68,6 +83,10 @@ class InvalidFile(InvalidInput):
 
 
 class NotFound(AfterturnError, LookupError):
+    pass
+
+
+class NotAllowed(AfterturnError):
     pass
 
 
@@ -117,6 +136,10 @@ class ModelRefused(ModelError):
     def __init__(self, message: str, *, reason: str, status: int) -> None:
         super().__init__(message, reason=reason)
         self.status = status
+
+
+class ModelPaused(ModelError):
+    pass
 
 
 class ModelAnswerInvalid(ModelError):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from afterturn.base.review_ports import Reviews, Usage
 from afterturn.base.turns import (
     BlockRow,
     CarriedRow,
@@ -41,6 +42,7 @@ from afterturn.base.types import (
     Shelved,
     Status,
     Step,
+    Target,
 )
 
 if TYPE_CHECKING:
@@ -119,17 +121,28 @@ class Memories(Protocol):
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
         """Supersedes the active version. Conflict when it is not `expected_version`, when the new text is an active
         duplicate of another memory, or when there is no active version; NotFound when the space has no such id.
-        InvalidInput for a proposed draft: only what is new is proposed."""
+
+        A proposed draft leaves the active version as it is, and is stored as the next one, which waits. Conflict when
+        a change of this memory waits already."""
+
+    def propose_delete(self, operation: Operation, entry_id: str, *, expected_version: int | None) -> Entry:
+        """A next version with the same words and the status `withdrawal`; the active one stays until it is approved.
+
+        Conflict as for `update`."""
 
     def approve(self, operation: Operation, entry_id: str) -> Entry:
-        """Makes a proposed statement active; undo makes it wait again. Conflict when the same is active already, or
-        when it does not wait for approval; NotFound when the space has no such id."""
+        """Makes what was proposed so: a statement or a change becomes active, a withdrawal deletes the active version.
+
+        Undo makes it wait again. Conflict when the same is active already, when the memory has changed since the change
+        was proposed, or when nothing waits for approval; NotFound when the space has no such id."""
 
     def delete(self, operation: Operation, entry_id: str) -> Entry:
-        """Hides the active version, or rejects a proposed one; undo brings it back. Works on records too."""
+        """Rejects what waits for approval, else hides the active version; undo brings it back. Works on records too."""
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
-        """The newest version whatever its status, or the one asked for. NotFound outside the scope."""
+        """The newest version whatever its status, or the one asked for. NotFound outside the scope.
+
+        One that waits beside an active version is not what the memory says now, so it is given when it is asked for."""
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
         """Newest id first; `before` continues after the last id of the previous page."""
@@ -144,6 +157,9 @@ class Memories(Protocol):
         """
 
     def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]: ...
+
+    def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
+        """How many active statements there are about this target, and how many bytes of UTF-8 they take (G4)."""
 
 
 class Records(Protocol):
@@ -173,8 +189,10 @@ class Operations(Protocol):
     ) -> list[Operation]:
         """Newest first; with `entry_id`, those that touched any version of it. `before` continues after that id."""
 
-    def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
-        """What was done, oldest first, by one operation or to one entry."""
+    def steps(
+        self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
+    ) -> list[Step]:
+        """What was done, oldest first, by one operation, by a group of them, or to one entry."""
 
     def undo(self, operation: Operation, *, target: str) -> list[Step]:
         """Takes back the operation or the group named `target` exactly: each step's entry returns to its former state.
@@ -420,6 +438,10 @@ class Unit(Protocol):
     def recalls(self) -> Recalls: ...
     @property
     def timeline(self) -> Timeline: ...
+    @property
+    def reviews(self) -> Reviews: ...
+    @property
+    def usage(self) -> Usage: ...
 
 
 class Store(Protocol):

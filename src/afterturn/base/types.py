@@ -19,12 +19,15 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or deletes it."""
+    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or rejects it; beside an active
+    version of the same id it is a change that was proposed. `withdrawal`: somebody proposed to delete the active version.
+    """
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
     DELETED = "deleted"
     PROPOSED = "proposed"
+    WITHDRAWAL = "withdrawal"
     EXPIRED = "expired"
     UNDONE = "undone"
     QUARANTINED = "quarantined"
@@ -366,6 +369,7 @@ class JobKind(StrEnum):
 
     EMBED = "embed"
     SCRUB = "scrub"
+    REVIEW = "review"
 
 
 class JobState(StrEnum):

@@ -1,0 +1,60 @@
+"""What a store keeps of reviews and of what models cost: two more repositories of a unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from afterturn.base.reviews import ReviewRow, Snapped, Spent
+from afterturn.base.turns import ConversationKey
+
+
+class Reviews(Protocol):
+    """Reviews with the messages they are to read. What is forgotten leaves here too: messages of that record, speaker
+    or conversation, and with a conversation or a space its reviews. A review with no message left has nothing to read.
+    """
+
+    def add(self, review: ReviewRow, messages: Sequence[Snapped]) -> None:
+        """Schedules it. Conflict when the id was used before."""
+
+    def get(self, tenant: str, review_id: str) -> ReviewRow:
+        """NotFound when there is none, or it was forgotten."""
+
+    def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
+        """The one that waits or runs among those that take turns (`ReviewKind.takes_turns`)."""
+
+    def messages(self, tenant: str, review_id: str) -> list[Snapped]:
+        """In their order; empty once the review has ended."""
+
+    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[Snapped]) -> None:
+        """For a review that still waits: a later trigger joins it, with all that it is to read by now."""
+
+    def end(self, review: ReviewRow) -> bool:
+        """Stores how it ended and lets the messages go. True for the first call that ends it; False when it had ended,
+        or was forgotten: then nothing of it may be written (V4)."""
+
+    def page(
+        self, tenant: str, space: str, *, conversation: str | None = None, limit: int, before: str | None = None
+    ) -> list[ReviewRow]:
+        """Newest first; `before` continues after that id."""
+
+    def count_turn(self, key: ConversationKey) -> int:
+        """One more turn was completed since the last review of the conversation was scheduled; how many by now."""
+
+    def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
+        """(turns since the last one was scheduled, position of the first record that none has read)."""
+
+    def scheduled(self, key: ConversationKey, *, position: int) -> None:
+        """Sets the turns back to 0, and notes that records before `position` are read."""
+
+
+class Usage(Protocol):
+    """What calls of models came to, summed by tenant, space, day and purpose."""
+
+    def add(self, tenant: str, spent: Spent) -> None: ...
+
+    def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
+        """Of all purposes on one day, in one space or in all of the tenant's."""
+
+    def page(self, tenant: str, *, space: str | None = None, limit: int) -> list[Spent]:
+        """Newest day first, then by space and purpose."""
