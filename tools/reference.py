@@ -10,7 +10,7 @@ from pathlib import Path
 from afterturn import memory
 from afterturn.base import config, errors, events, types
 from afterturn.space.fields import DraftFields
-from afterturn.turn import errands, turn
+from afterturn.turn import awaited, errands, turn
 from afterturn.turn.place import Whereabouts
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -101,7 +101,7 @@ without `await`. Times are Unix seconds, or datetimes with a time zone where the
 {values}"""
 
 
-SHOWN_OBJECTS = (memory.Memory, memory.Conversation, turn.Turn, memory.Standing, errands.Tools, memory.Space)
+SHOWN_OBJECTS = (memory.Memory, awaited.Conversation, turn.Turn, awaited.Standing, errands.Tools, memory.Space)
 SHOWN_VALUES = (
     types.Entry,
     types.Added,

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from afterturn.base.types import Filter as Filter
     from afterturn.base.types import Lane as Lane
     from afterturn.base.types import Recollection as Recollection
-    from afterturn.memory import Conversation as Conversation
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
     from afterturn.parts import Parts as Parts
+    from afterturn.turn.awaited import Conversation as Conversation
     from afterturn.turn.turn import Turn as Turn
 
 _HOMES = {
     "AfterturnError": "afterturn.base.errors",
     "Config": "afterturn.base.config",
-    "Conversation": "afterturn.memory",
+    "Conversation": "afterturn.turn.awaited",
     "Draft": "afterturn.base.types",
     "Entry": "afterturn.base.types",
     "Event": "afterturn.base.types",

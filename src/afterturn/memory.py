@@ -1,39 +1,31 @@
-"""The public objects for hosts with an event loop: `open`, and the memory, conversations and spaces it gives.
+"""The public objects for hosts with an event loop: `open`, and the memory and spaces it gives.
 
 They hold nothing but a core and the loop it lives on; `blocking` is the same for hosts without a loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
 from afterturn.base.config import Config, default_store, load_config
-from afterturn.base.errors import AfterturnError, InvalidInput, MemoryClosed, StoreUnavailable
+from afterturn.base.errors import MemoryClosed, StoreUnavailable
 from afterturn.base.loop import PrivateLoop, awaiting, last_chance
 from afterturn.base.names import check_name
 from afterturn.base.ports import ChatModel
-from afterturn.base.types import Event, Scalar
-from afterturn.context.compaction import Compacted
+from afterturn.base.types import Event
 from afterturn.parts import Parts
 from afterturn.runtime import MemoryCore, make_core
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore
-from afterturn.turn.errands import Tools
-from afterturn.turn.explaining import Answer, Trace
-from afterturn.turn.place import Place, Whereabouts, make_place
-from afterturn.turn.proposals import Occasion
-from afterturn.turn.replaying import Replay
-from afterturn.turn.standing import StandingCore, StandingVerbs
-from afterturn.turn.state import TurnState
-from afterturn.turn.turn import Turn
-from afterturn.turn.verbs import ConversationVerbs
+
+if TYPE_CHECKING:
+    from afterturn.turn.awaited import Conversation
+    from afterturn.turn.place import Whereabouts
 
 
 class _Configured:
@@ -145,6 +137,9 @@ class Memory(MemoryHandle):
 
     def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
+        from afterturn.turn.awaited import Conversation
+        from afterturn.turn.place import make_place
+
         place = make_place(self._config.tenant, id, where)
         return Conversation(self._core.conversation(place.key), place, self._loop)
 
@@ -159,69 +154,6 @@ class Memory(MemoryHandle):
     stats = awaiting(MemoryCore.stats)
     check = awaiting(MemoryCore.check)
     retry_dead = awaiting(MemoryCore.retry_dead)
-
-
-class Conversation(ConversationVerbs):
-    """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
-
-    def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
-        """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
-        return Turn(self._core, begin(self._core, self._place, messages, id=id, speaker=speaker), messages)
-
-    async def start_turn(
-        self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None
-    ) -> Turn:
-        """The same without `async with`: end it with `turn.finish(messages)`, here or in another process."""
-        check_messages(messages)
-        return Turn(
-            self._core, await self._loop.run(self._core.start_turn(self._place, list(messages), id, speaker)), messages
-        )
-
-    async def resume_turn(self, id: str) -> Turn:
-        """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
-        return Turn(self._core, await self._loop.run(self._core.resume_turn(self._place, id)), None)
-
-    def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
-        """What always stands in the system prompt: context files of trusted `roots`, instructions, lasting memories."""
-        return Standing(self._core.stand(self._place, roots, instructions), self._loop)
-
-    async def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
-        """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary.
-
-        The list that was given stays as it is. ConfigError without a model or a limit.
-        """
-        check_messages(messages)
-        return await self._loop.run(self._core.compact(self._place, list(messages), limit_tokens))
-
-    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """What was recalled in the newest turns, or in one (id, number or "last"): what came, what did not, and why."""
-        return await self._loop.run(self._core.lookback.trace(turn, limit=limit))
-
-    async def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[Answer]:
-        """Why one memory came to the recalls of a turn, or did not. Only spaces that it could read are looked into, and
-        those of `look_in`."""
-        return await self._loop.run(self._core.lookback.why(memory, turn=turn, look_in=look_in))
-
-    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        """The blocks of a turn rendered again, byte for byte, and with `changes` under other settings."""
-        return await self._loop.run(self._core.lookback.replay(turn, changes=changes))
-
-    def tools(self, *, remember: bool = False) -> Tools:
-        """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
-        return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
-
-
-class Standing(StandingVerbs):
-    """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
-
-    block = awaiting(StandingCore.block)
-    appended = awaiting(StandingCore.appended)
-    refresh = awaiting(StandingCore.refresh)
-    flush = awaiting(StandingCore.flush)
-    relevant_context = awaiting(StandingCore.relevant_context)
-    project_context = awaiting(StandingCore.project_context)
-    task_context = awaiting(StandingCore.task_context)
-    search = awaiting(StandingCore.search)
 
 
 class Space:
@@ -318,31 +250,3 @@ def _at_home(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise StoreUnavailable(f"{str(path)!r} names a home folder that is not known. Write the path out.") from error
-
-
-def begin(
-    core: ConversationCore, place: Place, messages: Sequence[object], *, id: str | None, speaker: str | None
-) -> TurnState | None:
-    """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
-    check_messages(messages)
-    try:
-        return core.begin(place, messages, id, speaker, recall=not _is_cancelled())
-    except AfterturnError:
-        return None
-    except Exception:  # the boundary to the host's own list, which may raise whatever it likes
-        logger.exception("the messages can not be read; the turn goes on without memory")
-        return None
-
-
-def _is_cancelled() -> bool:
-    """Whether the host's own task is being cancelled: it will not stay to hear what would be recalled (R4)."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0
-
-
-def check_messages(messages: object) -> None:
-    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        raise InvalidInput(f"`messages` must be a list of messages, not {type(messages).__name__}.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afterturn.base.config import Config, config_folder
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
@@ -29,20 +30,21 @@ from afterturn.parts import Parts, default_embedder, default_model, no_progress,
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.conversation import ConversationCore
-from afterturn.turn.errands import Errands
-from afterturn.turn.file_reads import FileReads
-from afterturn.turn.parts import ConversationParts
-from afterturn.turn.proposals import ProposalParts, Proposals
-from afterturn.turn.recaller import Recaller
-from afterturn.turn.standing_parts import StandingParts
-from afterturn.turn.tools import ToolParts
+
+if TYPE_CHECKING:
+    from afterturn.turn.conversation import ConversationCore
+    from afterturn.turn.errands import Errands
+    from afterturn.turn.parts import ConversationParts
+    from afterturn.turn.standing_parts import StandingParts
 
 logger = logging.getLogger("afterturn")
 
 # After which what the store would not take, or a reader still held, is tried again.
 TRY_AGAIN_AFTER = 2.0
 DRAIN_POLL = 0.02
+# After which turns are loaded for the first conversation, so that a host's loop does not have to. Until then a program
+# that asks one question has its answer.
+LOAD_AFTER = 1.0
 # A server answers many questions at a time, and each takes as long as the way there and back.
 QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
@@ -87,6 +89,7 @@ class MemoryCore:
         await run_on(self._files, self._open)
         self._connect(self._store)
         self._supervisor.start(self._warm(), "warm up")
+        self._supervisor.start(self._load_turns(), "loading")
         self._supervisor.start(self._timeline.run(), "timeline")
         if self.config.background:
             self._supervisor.start(self._housekeeping.run(), "housekeeping")
@@ -117,21 +120,7 @@ class MemoryCore:
         )
         self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
         self._housekeeping = Housekeeping(chosen, self._recorder, config, parts.clock, events)
-        self._conversation_parts = ConversationParts(
-            loop=self.loop,
-            store=store,
-            recaller=Recaller(
-                chosen, self._embedding, parts.model or default_model(config), config, parts.clock, events
-            ),
-            recorder=self._recorder,
-            supervisor=self._supervisor,
-            clock=parts.clock,
-            ids=parts.ids,
-            config=config,
-            events=events,
-            errands=self._errands(store),
-            standing=self._standing(store),
-        )
+        self._model = parts.model or default_model(config)
         self._space_parts = SpaceParts(
             store=chosen,
             gate=self._gate,
@@ -147,23 +136,51 @@ class MemoryCore:
         )
         self._connected = store is not None
 
-    def _standing(self, store: Store | None) -> StandingParts:
-        parts, config = self._parts, self.config
-        return StandingParts(
+    @functools.cached_property
+    def _conversation_parts(self) -> ConversationParts:
+        """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
+        from afterturn.turn.parts import ConversationParts
+        from afterturn.turn.recaller import Recaller
+
+        parts, config, events = self._parts, self.config, self._events
+        return ConversationParts(
             loop=self.loop,
-            store=store,
-            reads=FileReads(self._reads, parts.clock),
+            store=self._store,
+            recaller=Recaller(self._store or _NoStore(), self._embedding, self._model, config, parts.clock, events),
+            recorder=self._recorder,
             supervisor=self._supervisor,
             clock=parts.clock,
             ids=parts.ids,
             config=config,
+            events=events,
+            errands=self._errands(),
+            standing=self._standing(),
+        )
+
+    def _standing(self) -> StandingParts:
+        from afterturn.turn.file_reads import FileReads
+        from afterturn.turn.standing_parts import StandingParts
+
+        parts = self._parts
+        return StandingParts(
+            loop=self.loop,
+            store=self._store,
+            reads=FileReads(self._reads, parts.clock),
+            supervisor=self._supervisor,
+            clock=parts.clock,
+            ids=parts.ids,
+            config=self.config,
             events=self._events,
             embedding=self._embedding,
             folder=str(config_folder()),
         )
 
-    def _errands(self, store: Store | None) -> Errands:
-        parts, config, events = self._parts, self.config, self._events
+    def _errands(self) -> Errands:
+        from afterturn.turn.errands import Errands
+        from afterturn.turn.proposals import ProposalParts, Proposals
+        from afterturn.turn.tools import ToolParts
+
+        parts, config, events, store = self._parts, self.config, self._events, self._store
         proposals = Proposals(ProposalParts(store or _NoStore(), self._gate, parts.clock, parts.ids, config, events))
         tools = ToolParts(store, self._embedding, proposals, parts.clock, parts.ids, config, events)
         return Errands(self.loop, self._supervisor, self._recorder.expect, tools)
@@ -205,10 +222,14 @@ class MemoryCore:
 
     def conversation(self, key: ConversationKey) -> ConversationCore:
         """The same core for the same key, so that one conversation has one recall under way (R3)."""
+        from afterturn.turn.conversation import ConversationCore
+
+        # Before the lock, which memory's loop takes too: it may have to be loaded.
+        parts = self._conversation_parts
         with self._lock:
             core = self._conversations.get(key)
             if core is None:
-                core = self._conversations[key] = ConversationCore(self._conversation_parts, key)
+                core = self._conversations[key] = ConversationCore(parts, key)
             return core
 
     def space(self, name: str) -> SpaceCore:
@@ -340,6 +361,10 @@ class MemoryCore:
             except StoreError as error:
                 logger.warning("vectors have to wait, the store can not be written: %s", error)
             await asyncio.sleep(pause)
+
+    async def _load_turns(self) -> None:
+        await asyncio.sleep(LOAD_AFTER)
+        await run_on(self._backlogs, functools.partial(importlib.import_module, "afterturn.turn.waited"))
 
     async def _run_jobs(self) -> None:
         while True:

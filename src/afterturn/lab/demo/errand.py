@@ -11,8 +11,8 @@ from afterturn.lab.demo.restaurants import describe_call
 from afterturn.lab.demo.stage import Said
 from afterturn.lab.demo.story import USER, Exchange, heard
 from afterturn.lab.demo.watching import counted, describe
-from afterturn.memory import Conversation
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
+from afterturn.turn.awaited import Conversation
 from afterturn.turn.turn import Turn
 
 TASK = "Find a bakery that can make a cake for Grace"

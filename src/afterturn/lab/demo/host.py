@@ -17,8 +17,9 @@ from afterturn.lab.demo.stage import Said, Stage
 from afterturn.lab.demo.story import Exchange
 from afterturn.lab.demo.telling import Telling
 from afterturn.lab.demo.watching import EventQueue, bullets, describe
-from afterturn.memory import Conversation, Memory, Space
+from afterturn.memory import Memory, Space
 from afterturn.testing.model import ScriptedModel
+from afterturn.turn.awaited import Conversation
 from afterturn.turn.turn import Turn
 
 Call: TypeAlias = Mapping[str, Any]

@@ -12,7 +12,7 @@ from afterturn.lab.sim.talk import Talk
 from afterturn.lab.sim.transcript import Message, Told, Transcript
 from afterturn.lab.sim.words import question
 from afterturn.lab.sim.world import World
-from afterturn.memory import Conversation
+from afterturn.turn.awaited import Conversation
 from afterturn.turn.turn import Turn
 
 _TYPING_SECONDS = (0.0, 2.0)
