@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,16 @@ from afterturn.recall.sketches import Floats, Vectors
 from afterturn.recall.threads import GAP_MAX
 
 NO_POSITION = np.iinfo(np.int64).min
+WEIGHED_ROWS_MAX = 1024
+"""Below this many rows, weighing all of them takes no longer than choosing."""
+# What is said around a row is kept of those.
+_CONTEXT_BYTES = 64
 _MISSING_MAX = 64
 # Half an occurrence counts more than half of one (`saturated`). With this, estimates find 0.995 of the best ten.
 _FIRST_OCCURRENCE = 1.6
 # What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
 _SLICE = 4096
+_FACTORS = np.repeat(np.array(CONTEXT, np.float32), 2)[:, None]
 # Comparing with one after the other is faster than `isin` up to about here.
 _COMPARED_MAX = 16
 
@@ -85,12 +91,22 @@ def joined_facts(parts: Sequence[Facts]) -> Facts:
     return Facts(**{name: np.concatenate(column) for name, column in columns.items()})
 
 
-@dataclass(frozen=True, slots=True)
+class Context(NamedTuple):
+    """What is said around some rows: (4, rows) whose words they hear, and what a term in each of those counts; and
+    (2, rows) whose likeness to a question they share, themselves where they hear nobody."""
+
+    around: NDArray[np.intp]
+    said: NDArray[np.float32]
+    near: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
 class Edition:
     """One state of a shelf. A later one shares `facts`, `vectors` and most postings, so making it costs little.
 
     `before` and `after` are the rows next to each in its conversation, the row itself where there is none. `spans` are
-    lengths with the context counted in, `plain` the standing where nobody is named, `newer` how many are newer.
+    lengths with the context counted in, `plain` the standing where nobody is named, `newer` how many are newer. What is
+    derived from them is so once, so nobody may ask for it before all rows are filled in.
     """
 
     count: int
@@ -109,7 +125,9 @@ class Edition:
     def size_bytes(self) -> int:
         arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.plain)
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
-        return sum(array.nbytes for array in arrays) + self.facts.size_bytes + self.postings.size_bytes + vectors_bytes
+        context_bytes = self.count * _CONTEXT_BYTES if self.count <= WEIGHED_ROWS_MAX else 0
+        derived_bytes = self.postings.size_bytes + vectors_bytes + context_bytes
+        return sum(array.nbytes for array in arrays) + self.facts.size_bytes + derived_bytes
 
     def add_context(self, reached: Floats) -> None:
         """Adds, to what every row reaches, about what those around it do."""
@@ -123,11 +141,11 @@ class Edition:
         for towards in (self.before, self.after):
             (_hear if is_most else _tell)(reached, said, rows, towards)
 
-    @property
+    @cached_property
     def alive_count(self) -> int:
         return int(np.count_nonzero(self.is_alive))
 
-    @property
+    @cached_property
     def vectors_count(self) -> int:
         return int(np.count_nonzero(self.has_vector))
 
@@ -136,21 +154,43 @@ class Edition:
         """Whether nearly every entry has a vector."""
         return is_nearly_all(self.vectors_count, self.alive_count)
 
+    @cached_property
+    def without_vector(self) -> NDArray[np.intp]:
+        return np.flatnonzero(~self.has_vector)
+
+    @cached_property
+    def deaf(self) -> NDArray[np.intp]:
+        """The rows that say nothing by themselves, so that what is said around them does not count."""
+        return np.flatnonzero(~self.facts.hears[: self.count])
+
+    @cached_property
+    def whole_context(self) -> Context:
+        """Of all rows."""
+        return self.context(np.arange(self.count))
+
+    def context(self, rows: NDArray[Any]) -> Context:
+        around, there = self.around(rows)
+        near = np.where(self.facts.hears.take(rows), around[:2], rows)
+        return Context(around, self.said_around(around, there), near)
+
     def around(self, rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """(4, rows): those before and after, then those beyond them; and whether there is one."""
-        before, after = self.before[rows], self.after[rows]
-        further, later = self.before[before], self.after[after]
-        found = np.stack([before, after, further, later])
-        there = found != np.stack([rows, rows, before, after])
+        found = np.empty((4, len(rows)), np.intp)
+        found[0], found[1] = self.before.take(rows), self.after.take(rows)
+        found[2], found[3] = self.before.take(found[0]), self.after.take(found[1])
+        there = np.empty(found.shape, np.bool_)
+        np.not_equal(found[:2], rows, out=there[:2])
+        np.not_equal(found[2:], found[:2], out=there[2:])
         there[2:] &= there[:2]
         # What says nothing by itself is not made an answer by what is said around it.
-        there &= self.facts.hears[rows]
+        there &= self.facts.hears.take(rows)
         return found, there
 
     def said_around(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What a term in each of them counts."""
-        factors = np.repeat(np.array(CONTEXT, np.float32), 2)[:, None]
-        said: NDArray[np.float32] = factors * said_shortly(self.facts.lengths[found]) * there
+        said: NDArray[np.float32] = said_shortly(self.facts.lengths.take(found))
+        said *= _FACTORS
+        said *= there
         return said
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +14,24 @@ from numpy.typing import NDArray
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
 from afterturn.recall.asked import NO_WEIGHTS, SPEAKERS_MAX, Asked
-from afterturn.recall.edition import Edition, among
+from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
+from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
-from afterturn.recall.scoring import Question, Rows, Scoring, Weighed
+from afterturn.recall.scoring import Question, Rows, Scoring, Weighed, find_held
 from afterturn.recall.searching import Ranked
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
 
 # An estimate may be wrong by some places: so many more rows than are wanted are weighed exactly.
 _SPARE = 128
-# Below this many rows, weighing all of them takes no longer than choosing.
-_WEIGHED_ROWS_MAX = 1024
 _BLOCK = 64
+# So many columns for each row that is wanted: of fewer, too many rows are left to choose from.
+_COLUMNS = 4
+_NOBODY: frozenset[int] = frozenset()
 
 _OUT = np.float32(-1e9)
+
+_Conversation: TypeAlias = tuple[str | None, str] | None
 
 
 class Shelf:
@@ -37,6 +43,7 @@ class Shelf:
         self._edition = stock.edition
         self._index = index
         self._exact = exact
+        self._places: dict[str, list[Places]] = {}
 
     @property
     def complete(self) -> bool:
@@ -53,23 +60,30 @@ class Shelf:
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many entries each of the terms is; absent when in none."""
-        found = zip(terms, self._edition.postings.find(terms), strict=True)
-        counts = ((term, sum(int(np.count_nonzero(held)) for _, held in places)) for term, places in found)
+        counts = ((term, sum(int(np.count_nonzero(held)) for _, held in parts)) for term, parts in self._find(terms))
         return {term: count for term, count in counts if count}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
         weights = asked.spaces.get(self._stock.place.space, NO_WEIGHTS)
-        named = frozenset(self._stock.codes.find_speakers(asked.names))
+        named = frozenset(self._stock.codes.find_speakers(asked.names)) if asked.names else _NOBODY
         question = Question(weights, query_vector, named)
 
         def read_cosines(keys: NDArray[np.int64]) -> Floats:
             assert query_vector is not None
             return _read_cosines(self._index, self._stock, keys, query_vector)
 
-        scoring = Scoring(self._edition, question, read_cosines)
+        held = find_held(weights, dict(self._find(weights.by_term)))
+        scoring = Scoring(self._edition, question, held, read_cosines)
         vectors = self._edition.vectors
-        is_small = self._edition.count <= _WEIGHED_ROWS_MAX and (vectors is None or vectors.matrix is not None)
+        is_small = self._edition.count <= WEIGHED_ROWS_MAX and (vectors is None or vectors.matrix is not None)
         return Reading(self._stock, self._edition, scoring, question, exact=self._exact or is_small)
+
+    def _find(self, terms: Collection[str]) -> Iterator[tuple[str, list[Places]]]:
+        """Where each of the terms is: mostly known, since whoever reads has asked for their frequencies."""
+        unknown = [term for term in terms if term not in self._places]
+        if unknown:
+            self._places.update(zip(unknown, self._edition.postings.find(unknown), strict=True))
+        return ((term, self._places[term]) for term in terms)
 
 
 class Reading:
@@ -80,36 +94,46 @@ class Reading:
         self._edition = edition
         self._scoring = scoring
         self._is_compared = question.vector is not None
-        self._given: dict[tuple[Lane | None, tuple[str | None, str] | None], list[Ranked]] = {}
+        self._given: defaultdict[tuple[Lane | None, _Conversation], list[Ranked]] = defaultdict(list)
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
 
-    def best(self, lane: Lane | None, conversation: tuple[str | None, str] | None, count: int) -> list[Ranked]:
+    def best(self, lane: Lane | None, conversation: _Conversation, count: int) -> list[Ranked]:
         """The best `count`, best first; equal ones: the newer first. Asking for more goes on behind the earlier."""
-        given = self._given.setdefault((lane, conversation), [])
-        if len(given) < count:
-            codes = frozenset(() if conversation is None else self._codes.find_conversations(*conversation))
-            known = {ranked.key for ranked in given}
-            ranked = self._ranked(_LanePart(self._edition, lane, codes), count)
-            given += [one for one in ranked if one.key not in known][: count - len(given)]
-        return given[:count]
+        if len(self._given[lane, conversation]) < count:
+            self._rank(lane, conversation, count)
+        return self._given[lane, conversation][:count]
 
-    def _ranked(self, part: _LanePart, count: int) -> list[Ranked]:
-        weighed = self._weighed
-        rows = part.best(self._values, count if weighed is not None else count + _SPARE)
+    def _rank(self, lane: Lane | None, conversation: _Conversation, count: int) -> None:
+        """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
+        codes = frozenset(() if conversation is None else self._codes.find_conversations(*conversation))
+        lanes = [one for one in Lane if codes or one is not Lane.SHORT_TERM] if lane is not None else [None]
+        spare = 0 if self._weighed is not None else _SPARE
+        rows = [_LanePart(self._edition, one, codes).best(self._values, count + spare) for one in lanes]
+        start, weighed = 0, self._weigh(np.concatenate(rows))
+        for one, of_lane in zip(lanes, rows, strict=True):
+            given = self._given[one, conversation]
+            known = {ranked.key for ranked in given}
+            end = start + of_lane.size
+            ranked = self._ranked(of_lane, weighed.take(np.arange(start, end)), count)
+            given += [one for one in ranked if one.key not in known][: count - len(given)]
+            start = end
+
+    def _weigh(self, rows: Rows) -> Weighed:
+        return self._scoring.weigh(rows) if self._weighed is None else self._weighed.take(rows)
+
+    def _ranked(self, rows: Rows, weighed: Weighed, count: int) -> list[Ranked]:
         if not rows.size:
             return []
-        weighed = self._scoring.weigh(rows) if weighed is None else _of(weighed, rows)
-        keys = self._edition.facts.keys[rows]
+        keys = self._edition.facts.keys.take(rows)
         order = np.lexsort((-keys, -weighed.scores))[:count]
-        has = self._edition.has_vector[rows[order]] & self._is_compared
-        columns = (keys, weighed.scores, weighed.shares, weighed.cosines)
-        return [
-            Ranked(key, value, share, cosine if compared else None)
-            for key, value, share, cosine, compared in zip(
-                *(column[order].tolist() for column in columns), has.tolist(), strict=True
-            )
-        ]
+        scores, shares, cosines = weighed.take(order)
+        similarities: list[float | None] = cosines.tolist()
+        has = self._edition.has_vector.take(rows.take(order))
+        if not self._is_compared or not has.all():
+            has &= self._is_compared
+            similarities = [one if compared else None for one, compared in zip(similarities, has.tolist(), strict=True)]
+        return list(map(Ranked, keys.take(order).tolist(), scores.tolist(), shares.tolist(), similarities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +166,11 @@ class _LanePart:
 
 def _top(values: Floats, count: int) -> Rows:
     least = _OUT / 2
-    columns = values.size // _BLOCK
-    if columns > 2 * count:
+    block = min(_BLOCK, values.size // (_COLUMNS * count))
+    if block > 1:
         # The largest of each column: as many rows as are wanted are at least as large as the last of the best of them.
-        largest = values[: columns * _BLOCK].reshape(_BLOCK, columns).max(axis=0)
+        columns = values.size // block
+        largest = values[: columns * block].reshape(block, columns).max(axis=0)
         least = max(least, np.partition(largest, columns - count)[columns - count])
     rows = np.flatnonzero(values >= least).astype(np.int32)
     if rows.size <= count:
@@ -154,10 +179,6 @@ def _top(values: Floats, count: int) -> Rows:
     last = np.partition(chosen, rows.size - count)[rows.size - count]
     above, level = rows[chosen > last], rows[chosen == last]
     return np.sort(np.concatenate([above, level[level.size - (count - above.size) :]]))
-
-
-def _of(weighed: Weighed, rows: Rows) -> Weighed:
-    return Weighed(weighed.scores[rows], weighed.shares[rows], weighed.cosines[rows])
 
 
 def _read_cosines(index: Index, stock: Stock, keys: NDArray[np.int64], query_vector: Floats) -> Floats:

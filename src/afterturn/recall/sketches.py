@@ -6,7 +6,7 @@ Comparing sketches is a fortieth of the work of comparing vectors, and tells whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ class Vectors:
         cosines += np.float32(query @ self.mean)
         return cosines
 
-    def cosines(self, query: Floats, rows: NDArray[np.int32] | slice) -> Floats:
+    def cosines(self, query: Floats, rows: NDArray[Any] | slice) -> Floats:
         """Exact."""
         assert self.matrix is not None
         chosen = self.matrix[rows]
