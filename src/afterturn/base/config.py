@@ -1,9 +1,7 @@
 """One frozen table of every setting: unit, default and the reason to change it. The environment is read here only."""
 
-import difflib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -79,7 +77,7 @@ class Config:
     )
     window_share_max: float = _key(0.1, "share 0 to 1", "From which share of the window that event warns.", least=0)
     tokens_per_day_max: int | None = _key(
-        None, "tokens", "What models may cost a day and space, over all of the tenant's too; then they pause.", least=1
+        None, "tokens", "What models may cost a day for one space; then refined recall and reviews pause.", least=1
     )
     # learning
     recorder: str = _key(
@@ -275,11 +273,15 @@ def _types_of(name: str) -> tuple[type, ...]:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {path} can not be read: {error}. Mend or remove it.") from error
+    import tomllib
+
+    try:
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
     return {_named(name): _checked(_named(name), value, str(path)) for name, value in table.items()}
@@ -317,6 +319,8 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
+        import difflib
+
         near = difflib.get_close_matches(name, KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is no setting. {hint}")

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import unicodedata
+from functools import cache
 
 import Stemmer
 
@@ -23,12 +24,8 @@ _UNSPACED = (
     r"\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u109f\u1780-\u17d3\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     r"\U00020000-\U0003ffff"
 )
-# Python's \w leaves out combining marks, which would cut Hindi or Arabic words to pieces.
-_WORD = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:[^\W_]|[{_MARKS}]))+")
-# What `_WORD` comes to where there is nothing but ASCII, at a quarter of the time.
+# What `_any_word` comes to where there is nothing but ASCII, at a quarter of the time.
 _PLAIN_WORD = re.compile("[a-z0-9]+")
-_UNSPACED_WORD = re.compile(rf"[{_UNSPACED}]")
-_ACCENT = re.compile(r"[\u0300-\u036f]")
 # It would remember ten thousand words by itself, forgotten ones too; without them a word takes 0.2 µs longer.
 _STEMMER = Stemmer.Stemmer("english", 0)
 
@@ -61,7 +58,7 @@ _ACKNOWLEDGEMENT_CHARS_MAX = 200
 def words(text: str) -> list[str]:
     """Case and accents folded, in order; stop words still in. Of a long text, its beginning."""
     folded = _fold(text[:INDEXED_CHARS_MAX])
-    return (_PLAIN_WORD if folded.isascii() else _WORD).findall(folded)
+    return (_PLAIN_WORD if folded.isascii() else _any_word()).findall(folded)
 
 
 def terms(text: str) -> tuple[str, ...]:
@@ -73,7 +70,7 @@ def terms(text: str) -> tuple[str, ...]:
             continue
         if word.isascii():
             plain.append(word[:TERM_CHARS_MAX])
-        elif _UNSPACED_WORD.match(word):
+        elif _unspaced().match(word):
             found.extend(_pairs(word))
         else:
             found.append(word[:TERM_CHARS_MAX])
@@ -107,7 +104,21 @@ def _fold(text: str) -> str:
         return text.lower()
     # Twice: 𝐀 becomes a letter with a case only when decomposed, and folding gives İ a dot of its own.
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
+    return unicodedata.normalize("NFKC", re.sub(r"[\u0300-\u036f]", "", decomposed))
+
+
+# Made when they are first needed: a text in ASCII needs neither, and each takes 4 ms to make.
+
+
+@cache
+def _any_word() -> re.Pattern[str]:
+    # Python's \w leaves out combining marks, which would cut Hindi or Arabic words to pieces.
+    return re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:[^\W_]|[{_MARKS}]))+")
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(rf"[{_UNSPACED}]")
 
 
 def _pairs(run: str) -> list[str]:

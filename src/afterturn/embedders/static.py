@@ -5,8 +5,6 @@ The vectors come in the `wordllama` wheel and are read from its files; the packa
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,6 +138,8 @@ def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> ND
 
 
 def _find_folder() -> Path:
+    import importlib.util
+
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise _unavailable(f"The `{_PACKAGE}` package is not installed")
@@ -147,9 +147,11 @@ def _find_folder() -> Path:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError as error:
+        return version(_PACKAGE)
+    except PackageNotFoundError as error:
         raise _unavailable(f"The `{_PACKAGE}` package is not installed") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class QuestionVectors:
     def __init__(self, embedder: Embedder, worker: Worker) -> None:
         self._embedder = embedder
         self._worker = worker
-        self._secret = secrets.token_bytes(_KEY_BYTES)
+        self._secret = os.urandom(_KEY_BYTES)
         self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
         self._forgets = 0
         self._late: list[_Call] = []

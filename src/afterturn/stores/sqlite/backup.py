@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -76,7 +75,7 @@ def prepare_restore(place: Place, source: Path, partial: Path, progress: Progres
         with closing(connect(copy)) as connection:
             _verify(connection, source)
             migrate(connection, copy, lambda version: None)
-            run(connection, "INSERT OR REPLACE INTO meta (key, value) VALUES ('generation', ?)", [secrets.token_hex(8)])
+            run(connection, "INSERT OR REPLACE INTO meta (key, value) VALUES ('generation', ?)", [os.urandom(8).hex()])
     except (ForeignFile, StoreCorrupt) as error:
         raise InvalidFile(f"{source} can not be restored: {error}") from error
     except apsw.Error as error:
@@ -139,7 +138,7 @@ def _stamp(place: Place) -> str:
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
     """A private, empty file beside `target`. Whatever of it is still there at the end is removed."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     try:
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
