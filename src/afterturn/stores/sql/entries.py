@@ -27,19 +27,20 @@ class Entries:
         """None when a constraint forbids it; then nothing changed."""
         status = _first_status(admitted)
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
-        space_key = self.spaces.key(operation.tenant, operation.space)
-        key = self.session.insert(INSERT, values_of(entry, space_key))
+        key = self._put(operation, entry)
         if key is None:
             return None
-        if entry.sources:
-            self.session.run_many(
-                "INSERT INTO source (entry_key, ordinal, source) VALUES (?, ?, ?)",
-                [(key, ordinal, source) for ordinal, source in enumerate(entry.sources)],
-            )
         if status is Status.ACTIVE:
-            self._enter(key, space_key, admitted.terms)
-        self.journal.step(operation, key, None, status)
+            self._enter(key, self.spaces.key(operation.tenant, operation.space), admitted.terms)
         return entry
+
+    def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> bool:
+        """A version that would take the place of version `base`. False when a constraint forbids it."""
+        assert entry.status is not Status.ACTIVE
+        key = self._put(operation, entry)
+        if key is not None:
+            self.session.run("UPDATE entry SET base = ? WHERE key = ?", (base, key))
+        return key is not None
 
     def move(self, operation: Operation, key: int, before: Status, after: Status) -> None:
         """Changes a version's status. `Conflict` when what becomes active has an active duplicate."""
@@ -64,6 +65,18 @@ class Entries:
         self.text.settle()
         self.journal.settle()
         self.tally.settle()
+
+    def _put(self, operation: Operation, entry: Entry) -> int | None:
+        key = self.session.insert(INSERT, values_of(entry, self.spaces.key(operation.tenant, operation.space)))
+        if key is None:
+            return None
+        if entry.sources:
+            self.session.run_many(
+                "INSERT INTO source (entry_key, ordinal, source) VALUES (?, ?, ?)",
+                [(key, ordinal, source) for ordinal, source in enumerate(entry.sources)],
+            )
+        self.journal.step(operation, key, None, entry.status)
+        return key
 
     def _enter(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
         self.text.put(key, space_key, analysed)

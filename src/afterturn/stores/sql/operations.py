@@ -25,11 +25,21 @@ _LATEST = (
     "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
     "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
 )
-_RIVAL = (
-    "SELECT r.key, r.id FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = '{status}' "
-    "AND r.key <> e.key AND (r.id = e.id OR (r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
+# By status: what else, of the same id or of the same words, can not have it at the same time.
+_SAME_WORDS = (
+    "(r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
     "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, '') "
-    "AND r.content_hash = e.content_hash)) WHERE e.key = ?"
+    "AND r.content_hash = e.content_hash)"
+)
+_ONE_WAITS = "(r.id = e.id AND r.status IN ('proposed', 'withdrawal'))"
+_RIVALRY = {
+    Status.ACTIVE: f"r.status = 'active' AND (r.id = e.id OR {_SAME_WORDS})",
+    Status.PROPOSED: f"({_ONE_WAITS} OR (r.status = 'proposed' AND {_SAME_WORDS}))",
+    Status.WITHDRAWAL: _ONE_WAITS,
+}
+_RIVAL = (
+    "SELECT r.key, r.id, r.status, r.id = e.id FROM entry AS e JOIN entry AS r "
+    "ON r.space_key = e.space_key AND r.key <> e.key AND {rivalry} WHERE e.key = ?"
 )
 
 
@@ -64,13 +74,14 @@ class SqlOperations:
         )
         return [_operation(row) for row in rows]
 
-    def steps(self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None) -> list[Step]:
+    def steps(
+        self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
+    ) -> list[Step]:
         self._entries.settle()
         where = Conditions(self._session, scope)
-        if operation_id is not None:
-            where.add("o.id = ?", operation_id)
-        if entry_id is not None:
-            where.add("e.id = ?", entry_id)
+        for condition, value in (("o.id = ?", operation_id), ("e.id = ?", entry_id), ("o.grp = ?", group)):
+            if value is not None:
+                where.add(condition, value)
         rows = self._session.rows(f"{_STEPS} WHERE {where.sql} ORDER BY o.seq, p.ordinal", where.values)
         return [_step(row) for row in rows]
 
@@ -88,7 +99,7 @@ class SqlOperations:
             if key not in first:
                 first[key] = (Status(status), Status(before) if before is not None else Status.UNDONE)
         self._check_no_rivals(first)
-        for key in sorted(first, key=lambda key: (first[key][1] in (Status.ACTIVE, Status.PROPOSED), key)):
+        for key in sorted(first, key=lambda key: (*_turn(*first[key]), key)):
             now, restored = first[key]
             if now is not restored:
                 self._entries.move(operation, key, now, restored)
@@ -116,11 +127,18 @@ class SqlOperations:
 
     def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
         for key, (now, restored) in states.items():
-            if restored not in (Status.ACTIVE, Status.PROPOSED) or now is restored:
+            if restored not in _RIVALRY or now is restored:
                 continue
-            for rival, rival_id in self._session.rows(_RIVAL.format(status=restored.value), (key,)):
-                if rival not in states or states[rival][1] is restored:
-                    raise Conflict(f"{rival_id} says the same and is {restored}. Delete it first, then undo again.")
+            sql = _RIVAL.format(rivalry=_RIVALRY[restored])
+            for rival, rival_id, status, same_id in self._session.rows(sql, (key,)):
+                if rival not in states or states[rival][1].value == status:
+                    what = "has another version that" if same_id else "says the same and"
+                    raise Conflict(f"{rival_id} {what} is {status}. Delete it first, then undo again.")
+
+
+def _turn(now: Status, restored: Status) -> tuple[bool, bool]:
+    """In which turn a version moves, so that none takes a place before the one that has it leaves it."""
+    return restored in _RIVALRY, now is not Status.ACTIVE
 
 
 def _operation(row: Row) -> Operation:

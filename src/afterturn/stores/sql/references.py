@@ -23,6 +23,16 @@ class References:
         )
         return {reference(*row) for row in rows} & set(refs)
 
+    def living_ids(self, tenant: str, ids: Collection[str]) -> set[str]:
+        """Those of which one of the tenant's spaces holds a version."""
+        if not ids:
+            return set()
+        condition, value = self._session.among("e.id", sorted(ids))
+        rows = self._session.rows(
+            f"SELECT DISTINCT e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
+        )
+        return {entry_id for (entry_id,) in rows}
+
     def all_live(self, tenant: str, refs: Collection[str]) -> bool:
         """Whether each is held by one of the tenant's spaces."""
         condition, value = self._session.among("e.id", _ids(refs))

@@ -8,9 +8,11 @@ from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
 from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
+from afterturn.stores.sql.reviews import SqlReviews
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.text import TextIndex
 from afterturn.stores.sql.timeline import SqlTimeline
+from afterturn.stores.sql.usage import SqlUsage
 
 
 class SqlUnit:
@@ -27,6 +29,8 @@ class SqlUnit:
         self.conversations = SqlConversations(entries)
         self.recalls = SqlRecalls(entries)
         self.timeline = SqlTimeline(entries)
+        self.reviews = SqlReviews(entries)
+        self.usage = SqlUsage(entries)
 
     def flush(self) -> None:
         self._entries.settle()

@@ -266,7 +266,71 @@ _TURNS = (
 
 _RECALL = ("CREATE INDEX entry_speaker ON entry (space_key, speaker) WHERE status = 'active' AND speaker IS NOT NULL",)
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL)
+_REVIEWS = (
+    "ALTER TABLE conversation ADD COLUMN unreviewed_turns INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversation ADD COLUMN unread_position INTEGER NOT NULL DEFAULT 0",
+    # Of a change that waits: the version that it would take the place of.
+    "ALTER TABLE entry ADD COLUMN base INTEGER",
+    """CREATE UNIQUE INDEX entry_one_waiting
+        ON entry (space_key, id) WHERE status IN ('proposed', 'withdrawal')""",
+    """CREATE TABLE review (
+        space_key INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        writes TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        conversation TEXT NOT NULL,
+        turn TEXT NOT NULL,
+        reads TEXT NOT NULL,
+        agent TEXT,
+        project TEXT,
+        forgets INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        ended_at REAL,
+        written INTEGER NOT NULL,
+        proposed INTEGER NOT NULL,
+        refusals TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        tokens INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        spaces TEXT NOT NULL,
+        PRIMARY KEY (space_key, id)
+    ) WITHOUT ROWID""",
+    # An id is asked for without its space, and so is what was written into another space than the conversation's.
+    "CREATE INDEX review_id ON review (id)",
+    "CREATE INDEX review_writes ON review (writes)",
+    "CREATE INDEX review_conversation ON review (space_key, conversation, id)",
+    """CREATE UNIQUE INDEX review_one_waiting ON review (space_key, conversation)
+        WHERE state = 'waiting' AND kind IN ('interval', 'compaction', 'asked') AND conversation <> ''""",
+    """CREATE TABLE review_message (
+        space_key INTEGER NOT NULL,
+        review TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        speaker TEXT NOT NULL,
+        text TEXT NOT NULL,
+        source TEXT,
+        trust INTEGER NOT NULL,
+        occurred_at REAL NOT NULL,
+        fresh INTEGER NOT NULL,
+        PRIMARY KEY (space_key, review, ordinal)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX review_message_source ON review_message (source) WHERE source IS NOT NULL",
+    """CREATE TABLE usage (
+        space_key INTEGER NOT NULL,
+        day TEXT NOT NULL,
+        purpose TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        tokens_in INTEGER NOT NULL,
+        tokens_out INTEGER NOT NULL,
+        estimated INTEGER NOT NULL,
+        PRIMARY KEY (space_key, day, purpose)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX usage_day ON usage (day)",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL, _REVIEWS)
 
 _BATCH = 1000
 

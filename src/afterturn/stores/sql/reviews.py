@@ -1,0 +1,185 @@
+"""Reviews and the messages that they are to read, which are kept until a review has ended and no longer."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+
+from afterturn.base.errors import Conflict, NotFound
+from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
+from afterturn.base.turns import ConversationKey
+from afterturn.stores.sql.conversation_keys import FIND
+from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.references import References
+from afterturn.stores.sql.session import Row, Value
+
+# Every field of a row is a column of its name, but tenant and space, which are the space's.
+_COLUMNS = tuple(item.name for item in fields(ReviewRow) if item.name not in ("tenant", "space"))
+_ENDS = (
+    "state",
+    "ended_at",
+    "written",
+    "proposed",
+    "refusals",
+    "calls",
+    "tokens",
+    "model",
+    "reason",
+    "spaces",
+)
+_LISTS = ("reads", "refusals", "spaces")
+_MESSAGE = tuple(item.name for item in fields(Snapped))
+
+_SELECT = (
+    f"SELECT s.tenant, s.name, {', '.join(f'r.{column}' for column in _COLUMNS)} "
+    "FROM review AS r JOIN space AS s ON s.key = r.space_key"
+)
+_INSERT = f"INSERT INTO review (space_key, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
+_END = (
+    f"UPDATE review SET {', '.join(f'{column} = ?' for column in _ENDS)} "
+    "WHERE space_key = ? AND id = ? AND state = 'waiting'"
+)
+_ADD_MESSAGE = (
+    f"INSERT INTO review_message (space_key, review, ordinal, {', '.join(_MESSAGE)}) "
+    f"VALUES ({', '.join('?' * (len(_MESSAGE) + 3))})"
+)
+# Written as in the index that allows one of them only.
+_WAITING = (
+    f"{_SELECT} WHERE r.space_key = ? AND r.conversation = ? AND r.state = 'waiting' "
+    "AND r.kind IN ('interval', 'compaction', 'asked') AND r.conversation <> ''"
+)
+
+
+class SqlReviews:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+        self._references = References(entries)
+
+    def add(self, review: ReviewRow, messages: Sequence[Snapped]) -> None:
+        if self._find(review.tenant, review.id) is not None:
+            raise Conflict(f"There is a review {review.id!r} already. Give each review an id of its own.")
+        if review.kind.takes_turns and (waiting := self.find_waiting(_conversation(review))):
+            raise Conflict(f"Review {waiting.id} of {review.conversation!r} waits already. Let this one join it.")
+        space_key = self._spaces.key(review.tenant, review.space)
+        self._session.run(_INSERT, [space_key, *_values(review, _COLUMNS)])
+        if review.state is ReviewState.WAITING:
+            self._put_messages(review.tenant, space_key, review.id, messages)
+
+    def get(self, tenant: str, review_id: str) -> ReviewRow:
+        found = self._find(tenant, review_id)
+        if found is None:
+            raise NotFound(f"There is no review {review_id!r}. `afterturn review log` lists those of a space.")
+        return found
+
+    def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
+        space_key = self._spaces.find(key.tenant, key.space)
+        row = None if space_key is None else self._session.row(_WAITING, (space_key, key.id))
+        return None if row is None else _review(row)
+
+    def messages(self, tenant: str, review_id: str) -> list[Snapped]:
+        rows = self._session.rows(
+            f"SELECT {', '.join(f'm.{column}' for column in _MESSAGE)} FROM review AS r "
+            "JOIN space AS s ON s.key = r.space_key "
+            "JOIN review_message AS m ON m.space_key = r.space_key AND m.review = r.id "
+            "WHERE s.tenant = ? AND r.id = ? ORDER BY m.ordinal",
+            (tenant, review_id),
+        )
+        return [_snapped(row) for row in rows]
+
+    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[Snapped]) -> None:
+        review = self._find(tenant, review_id)
+        # What has ended or was forgotten meanwhile keeps no text.
+        if review is not None and review.state is ReviewState.WAITING:
+            space_key = self._spaces.key(tenant, review.space)
+            self._drop_messages(space_key, review_id)
+            self._put_messages(tenant, space_key, review_id, messages)
+
+    def end(self, review: ReviewRow) -> bool:
+        assert review.state is not ReviewState.WAITING
+        space_key = self._spaces.find(review.tenant, review.space)
+        if space_key is None or not self._session.run(_END, [*_values(review, _ENDS), space_key, review.id]):
+            return False
+        self._drop_messages(space_key, review.id)
+        return True
+
+    def page(
+        self, tenant: str, space: str, *, conversation: str | None = None, limit: int, before: str | None = None
+    ) -> list[ReviewRow]:
+        where, values = "s.tenant = ? AND s.name = ?", [tenant, space]
+        for condition, value in (("r.conversation = ?", conversation), ("r.id < ?", before)):
+            if value is not None:
+                where, values = f"{where} AND {condition}", [*values, value]
+        rows = self._session.rows(f"{_SELECT} WHERE {where} ORDER BY r.id DESC LIMIT ?", [*values, limit])
+        return [_review(row) for row in rows]
+
+    def count_turn(self, key: ConversationKey) -> int:
+        row = self._session.row(
+            f"UPDATE conversation SET unreviewed_turns = unreviewed_turns + 1 WHERE key = ({FIND}) "
+            "RETURNING unreviewed_turns",
+            (key.tenant, key.space, key.id),
+        )
+        return 0 if row is None else int(row[0])
+
+    def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
+        row = self._session.row(
+            f"SELECT unreviewed_turns, unread_position FROM conversation WHERE key = ({FIND})",
+            (key.tenant, key.space, key.id),
+        )
+        return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+    def scheduled(self, key: ConversationKey, *, position: int) -> None:
+        # What one review has read is read, though another that was scheduled with less comes late.
+        self._session.run(
+            "UPDATE conversation SET unreviewed_turns = 0, unread_position = "
+            f"CASE WHEN unread_position < ? THEN ? ELSE unread_position END WHERE key = ({FIND})",
+            (position, position, key.tenant, key.space, key.id),
+        )
+
+    def _find(self, tenant: str, review_id: str) -> ReviewRow | None:
+        row = self._session.row(f"{_SELECT} WHERE r.id = ? AND s.tenant = ?", (review_id, tenant))
+        return None if row is None else _review(row)
+
+    def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[Snapped]) -> None:
+        """All but those whose record was forgotten before this was written."""
+        living = self._references.living_ids(tenant, {item.source for item in messages if item.source is not None})
+        kept = [item for item in messages if item.source is None or item.source in living]
+        self._session.run_many(
+            _ADD_MESSAGE,
+            [
+                (
+                    space_key,
+                    review_id,
+                    ordinal,
+                    *(getattr(message, column) for column in _MESSAGE[:-1]),
+                    int(message.fresh),
+                )
+                for ordinal, message in enumerate(kept)
+            ],
+        )
+
+    def _drop_messages(self, space_key: int, review_id: str) -> None:
+        self._session.run("DELETE FROM review_message WHERE space_key = ? AND review = ?", (space_key, review_id))
+
+
+def _conversation(review: ReviewRow) -> ConversationKey:
+    return ConversationKey(review.tenant, review.space, review.conversation)
+
+
+def _snapped(row: Row) -> Snapped:
+    values = dict(zip(_MESSAGE, row, strict=True))
+    values["fresh"] = bool(values["fresh"])
+    return Snapped(**values)
+
+
+def _values(review: ReviewRow, columns: Sequence[str]) -> list[Value]:
+    values = {column: getattr(review, column) for column in columns}
+    return [json.dumps(value) if column in _LISTS else value for column, value in values.items()]
+
+
+def _review(row: Row) -> ReviewRow:
+    tenant, space, *found = row
+    values = dict(zip(_COLUMNS, found, strict=True))
+    for column in _LISTS:
+        values[column] = tuple(json.loads(values[column]))
+    values["kind"], values["state"] = ReviewKind(values["kind"]), ReviewState(values["state"])
+    return ReviewRow(tenant=tenant, space=space, **values)
