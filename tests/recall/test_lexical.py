@@ -1,20 +1,18 @@
 """Search by words on a real store, entry by entry."""
 
-import pytest
 from asking import by_words
 
 from afterturn.base.terms import terms
-from afterturn.base.types import Extent, Hit, Kind, Lane, LaneQuery, Match, Scope
+from afterturn.base.types import Extent, Hit, Lane, LaneQuery, Match, Scope
 from afterturn.recall.asked import QUERY_TERMS_MAX, Asked, read_question, weigh
 from afterturn.recall.lexical import (
     CANDIDATES_MAX,
     TERMS_READ_MAX,
-    Weighed,
     Weigher,
     find_by_words,
-    ranked,
     rarest_terms,
-    records_of,
+    shelved_of,
+    with_terms,
 )
 from afterturn.recall.threads import Threads
 from afterturn.testing.entries import entry
@@ -64,19 +62,6 @@ def test_words_that_the_space_does_not_know_lower_the_share(library):
     [part] = search(library, "tea weather umbrella mountain forecast")
     assert part.lexical < whole.lexical / 3
     assert part.score < whole.score
-
-
-def test_equal_scores_go_by_recency_and_then_by_id():
-    """L6: the same input gives the same order."""
-    entries = [
-        entry("Tea is fine", id="b001", occurred_at=50.0),
-        entry("tea: fine!", id="a001", occurred_at=50.0),
-        entry("Fine tea", id="c001", occurred_at=90.0),
-        entry("Tea", id="d001", occurred_at=10.0),
-    ]
-    weighed = [Weighed(Match(key, one, ()), 0.5, 0.5, None, ()) for key, one in enumerate(entries)]
-    better = Weighed(weighed[-1].match, 0.6, 0.5, None, ())
-    assert [item.match.entry.id for item in ranked([*weighed[:-1], better])] == ["d001", "c001", "a001", "b001"]
 
 
 def test_every_script_is_searched(library):
@@ -178,17 +163,19 @@ def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatc
     wanted = [f"word{number}" for number in range(200)]
     asked = read_question(Frequencies(dict.fromkeys(wanted, 2)), ADA, " ".join(wanted))  # type: ignore[arg-type]
     held = Looked(wanted * 40)
-    weighed = Weigher(asked, {}, {}).weigh(Match(1, entry("x"), held), Threads())
-    assert (len(weighed.terms), weighed.share > 0) == (QUERY_TERMS_MAX, True)
+    match = Match(1, entry("x"), held)
+    weighed = Weigher(asked, {}, {}).weigh(shelved_of(match), Threads())
+    assert weighed.share > 0
     assert Looked.looks <= 2 * len(held)
+    assert len(with_terms(match, weighed, asked).terms) == QUERY_TERMS_MAX
 
 
 def test_scoring_looks_up_now_and_then():
     """L1: whoever waits no longer is noticed before all candidates are weighed."""
     asked = Asked(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
     looked: list[None] = []
-    matches = [Match(key, entry("tea", id=f"e{key}"), ("tea",)) for key in range(200)]
-    weighed = list(Weigher(asked, {}, {}).weigh_all(matches, Threads(), lambda: looked.append(None)))
+    entries = [shelved_of(Match(key, entry("tea", id=f"e{key}"), ("tea",))) for key in range(200)]
+    weighed = list(Weigher(asked, {}, {}).weigh_all(entries, Threads(), lambda: looked.append(None)))
     assert len(weighed) == 200
     assert len(looked) >= 3
 
@@ -196,7 +183,8 @@ def test_scoring_looks_up_now_and_then():
 def test_an_entry_of_a_space_that_was_not_weighed_has_no_share():
     """L2: what is not known of a space is not guessed from another."""
     asked = Asked(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
-    weighed = Weigher(asked, {}, {}).weigh(Match(1, entry("tea"), ("tea",)), Threads())
+    match = Match(1, entry("tea"), ("tea",))
+    weighed = with_terms(match, Weigher(asked, {}, {}).weigh(shelved_of(match), Threads()), asked)
     assert (weighed.share, weighed.terms) == (0.0, ("tea",))
 
 
@@ -209,11 +197,3 @@ def test_a_giant_corpus_is_scored_within_bounds(library):
     found = search(library, "tea", lane=Lane.EPISODIC)
     assert TERMS_READ_MAX - 8192 < sum(len(terms(item.entry.text)) for item in found) <= TERMS_READ_MAX
     assert "tea in short" in texts(found)
-
-
-@pytest.mark.parametrize("limit, keys", [(0, []), (1, [2]), (9, [2, 3])])
-def test_the_first_records_are_asked_about(limit, keys):
-    """L6: statements have no context."""
-    said = [entry("s"), entry("r", kind=Kind.RECORD), entry("r", kind=Kind.RECORD)]
-    weighed = [Weighed(Match(key, one, ()), 0.5, 0.5, None, ()) for key, one in enumerate(said, start=1)]
-    assert records_of(weighed, limit=limit) == keys

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.config import Config
-from afterturn.base.types import Kind, Lane, Match, Origin
+from afterturn.base.types import Kind, Lane, Origin, Shelved
 from afterturn.recall.asked import Asked, Weights, weigh
-from afterturn.recall.lexical import Weighed, Weigher
+from afterturn.recall.lexical import Ranked, Weigher
 from afterturn.recall.ranking import (
     RECENT,
     even,
@@ -23,8 +23,10 @@ from afterturn.recall.ranking import (
     worth,
 )
 from afterturn.recall.threads import Threads
-from afterturn.testing.entries import entry, hit
+from afterturn.testing.entries import hit
 
+SPACE = "user:ada"
+STATED = Shelved(1, SPACE, Kind.STATEMENT, Origin.USER, None, None, None, None, ())
 shares = st.floats(0, 1)
 likenesses = st.floats(0, 1)
 weights = st.floats(0, 200)
@@ -38,18 +40,18 @@ def scored(share: float, likeness: float, *, total: float = 12.0, place: float =
     return score(evidence(share, worth(total, total), likeness), place, 1.5)
 
 
-def said(position: int, *terms: str, length: int) -> Match:
+def said(position: int, *terms: str, length: int) -> Shelved:
     """A message with these terms, and others up to that length."""
     others = [f"other{number}" for number in range(length - len(terms))]
-    record = entry("", id=f"r{position}", kind=Kind.RECORD, conversation="c1", position=position)
-    return Match(position, record, (*terms, *others))
+    record = (position, SPACE, Kind.RECORD, Origin.USER, None, "c1", None, position)
+    return Shelved(*record, (*terms, *others))
 
 
-def asked_for_honey(match: Match, *around: Match) -> Weighed:
-    """In the space of `entry`, where nothing has a vector."""
+def asked_for_honey(entry: Shelved, *around: Shelved) -> Ranked:
+    """In a space where nothing has a vector."""
     honey = Weights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
-    weigher = Weigher(Asked(("honey",), frozenset(), {"user:ada": honey}), {}, {})
-    return weigher.weigh(match, Threads([match, *around]))
+    weigher = Weigher(Asked(("honey",), frozenset(), {SPACE: honey}), {}, {})
+    return weigher.weigh(entry, Threads([entry, *around]))
 
 
 def light_share() -> float:
@@ -75,7 +77,7 @@ PINNED = [
     ("even in a space of a hundred", even(100), 1.356),
     ("even in a space of a million", even(1_000_000), 1.55),
     ("evidence of 0.9, where 1.2 is even", score(0.9, 1.0, 1.2), 0.5),
-    ("an old statement that holds nothing of it", asked_for_honey(Match(1, entry(""), ())).score, 0.447),
+    ("an old statement that holds nothing of it", asked_for_honey(STATED).score, 0.447),
 ]
 
 

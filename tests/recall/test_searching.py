@@ -1,15 +1,17 @@
 """One lane: what is said around an entry, who is asked about, and what is passed over."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved, texts, with_vectors
 
-from afterturn.base.types import Lane, LaneQuery, Match, Origin
+from afterturn.base.types import Lane, LaneQuery, Match, Origin, Shelved
 from afterturn.recall.lanes import recall
-from afterturn.recall.searching import MemorySearch, Ranked, StoreSearch, lane_of
+from afterturn.recall.lexical import Ranked
+from afterturn.recall.searching import MemorySearch, StoreSearch, lane_of
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
@@ -241,14 +243,14 @@ def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
         library.add(f"tea {number} elsewhere", conversation="c2", owner=said_in, position=number)
     query = LaneQuery(ADA, 1000.0, conversation=conversation, owner=owner)
 
-    def found(lane: Lane | None) -> list[Match]:
+    def found(lane: Lane | None) -> list[Shelved]:
         asked = replace(query, lane=lane)
         return library.read(lambda unit: unit.index.matches(asked, ["tea"], limit=100))
 
     by_lane = {
-        match.key: lane for lane in LANES if lane is not Lane.SHORT_TERM or conversation for match in found(lane)
+        entry.key: lane for lane in LANES if lane is not Lane.SHORT_TERM or conversation for entry in found(lane)
     }
-    assert {match.key: lane_of(match.entry, query) for match in found(None)} == by_lane
+    assert {entry.key: lane_of(entry, query) for entry in found(None)} == by_lane
     assert len(by_lane) == 8
 
 
@@ -256,8 +258,8 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
     """L5: neither by words nor by context."""
     say(library, "The zebra crossing needs paint", "Green stripes then")
     asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
-    found = library.read(lambda unit: StoreSearch(unit, LaneQuery(ADA, 1000.0), asked, ()).search(Lane.EPISODIC))  # type: ignore[arg-type]
-    assert found == []
+    search = partial(StoreSearch, query=LaneQuery(ADA, 1000.0), asked=asked, compared=())  # type: ignore[arg-type]
+    assert library.read(lambda unit: search(unit).search((Lane.EPISODIC,), limit=9, lane_min=0)) == []
 
 
 def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():

@@ -28,6 +28,7 @@ def entries(draw: st.DrawFn, key: int) -> Shelved:
     conversation = draw(st.sampled_from(("c1", "c2", None)))
     return Shelved(
         key,
+        SPACE,
         kind,
         draw(st.sampled_from((Origin.USER, Origin.AGENT))),
         draw(st.sampled_from(("Ada Lovelace", "Bob", None))),
@@ -152,7 +153,7 @@ def large_space(rows: int) -> PlainIndex:
         kind = Kind.STATEMENT if key % 7 == 0 else Kind.RECORD
         words = tuple(f"w{number}" for number in said)
         conversation = f"c{talk}" if kind is Kind.RECORD else None
-        index.put(Shelved(key, kind, Origin.USER, ("Ada", "Bob")[key % 2], conversation, None, position, words))
+        index.put(Shelved(key, SPACE, kind, Origin.USER, ("Ada", "Bob")[key % 2], conversation, None, position, words))
         meaning = common + topic.normal(0, 1, WIDE.dimensions) + random.normal(0, 1, WIDE.dimensions)
         index.embed(key, meaning / np.linalg.norm(meaning))
     return index

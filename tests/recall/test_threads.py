@@ -3,18 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.types import Kind, Match, Origin
+from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall.threads import GAP_MAX, Threads
-from afterturn.testing.entries import entry
 
 
-def record(key: int, position: int | None, conversation: str | None = "c", **fields) -> Match:
-    place = {"conversation": conversation, "position": position}
-    return Match(key, entry(f"message {key}", id=f"r{key}", kind=Kind.RECORD, **place, **fields), ())
+def record(key: int, position: int | None, conversation: str | None = "c", **fields) -> Shelved:
+    said = Shelved(key, "user:ada", Kind.RECORD, Origin.USER, None, conversation, None, position, ())
+    return said._replace(**fields)
 
 
-def keys(*matches: Match | None) -> list[int | None]:
-    return [match and match.key for match in matches]
+def keys(*entries: Shelved | None) -> list[int | None]:
+    return [entry and entry.key for entry in entries]
 
 
 def test_a_message_stands_between_the_one_before_and_the_one_after():
@@ -62,7 +61,7 @@ def test_the_space_itself_is_an_owner_by_name_or_not():
 def test_statements_and_messages_without_a_place_have_no_neighbours():
     """L6: context is what was said around something."""
     said = record(1, 1)
-    statement = Match(2, entry("a statement", id="s2", conversation="c", position=2), ())
+    statement = record(2, 2, kind=Kind.STATEMENT)
     lost, alone = record(3, None), record(4, 2, None)
     threads = Threads([said, statement, lost, alone])
     assert keys(*threads.beside(said)) == [None, None]
@@ -105,6 +104,6 @@ def test_neighbours_are_each_others(places):
     threads = Threads(said)
     for one in said:
         before, after = threads.beside(one)
-        assert before is None or (threads.beside(before)[1] == one and before.entry.position < one.entry.position)
-        assert after is None or (threads.beside(after)[0] == one and after.entry.position > one.entry.position)
+        assert before is None or (threads.beside(before)[1] == one and before.position < one.position)
+        assert after is None or (threads.beside(after)[0] == one and after.position > one.position)
     assert sorted(match.key for match in threads) == sorted(places)

@@ -260,16 +260,12 @@ async def test_a_lane_that_fails_is_said_beside_what_was_found(box: Toolbox, mon
     await box.add("The port is 5433")
     whole = StoreSearch.search
 
-    def broken(self: StoreSearch, lane: Lane) -> object:
-        if lane is Lane.EPISODIC:
+    def broken(self: StoreSearch, lanes: tuple[Lane, ...], **limits: int) -> object:
+        if Lane.EPISODIC in lanes:
             raise RuntimeError("broken lane")
-        return whole(self, lane)
-
-    def broken_all(self: StoreSearch, lanes: object) -> object:
-        raise RuntimeError("broken lane")
+        return whole(self, lanes, **limits)
 
     monkeypatch.setattr(StoreSearch, "search", broken)
-    monkeypatch.setattr(StoreSearch, "search_all", broken_all)
     found = lines_of(await search(box.tools(), "port"))
     nothing = await search(box.tools(), "quarterly figures")
     assert found[-1] == "Part of memory could not be searched, so there may be more."

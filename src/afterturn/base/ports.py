@@ -36,6 +36,7 @@ from afterturn.base.types import (
     Kind,
     LaneQuery,
     Match,
+    Nearby,
     Operation,
     Scope,
     Selector,
@@ -238,20 +239,23 @@ class Index(Protocol):
 
     def matches(
         self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
-    ) -> list[Match]:
+    ) -> list[Shelved]:
         """Active, unexpired entries in the scope and lane with at least one of the terms; the newest `limit`.
 
         Newest first. `terms_max` bounds the terms of all of them together: the longest are left out, but never all.
         """
 
-    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
+    def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
         """Those of `keys` that the query admits, in no particular order."""
 
-    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Match]:
+    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
+        """The same, as whole entries, which take longer to read."""
+
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
         """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.
 
-        Active and in the scope; the query's lane and exclusions do not count: it is context that is asked for. What a
-        tool answered is none (C6).
+        Active and in the scope, whatever else the query admits: it is context that is asked for. What a tool answered
+        is none (C6).
         """
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:

@@ -19,8 +19,8 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or rejects it; beside an active
-    version of the same id it is a change that was proposed. `withdrawal`: somebody proposed to delete the active version.
+    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or rejects it; beside an
+    active version of the same id it is a change that was proposed. `withdrawal`: it was proposed to delete that one.
     """
 
     ACTIVE = "active"
@@ -257,7 +257,7 @@ class LaneQuery:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A candidate: `key` is the store's handle on this version, `terms` the indexed terms with repeats."""
+    """An entry as the index has it: `key` is the store's handle on this version, `terms` its terms with repeats."""
 
     key: int
     entry: Entry
@@ -265,9 +265,10 @@ class Match:
 
 
 class Shelved(NamedTuple):
-    """What an index in memory keeps of an active entry beside its vector; a tuple, since there are many."""
+    """What an active entry is ranked by, beside its vector; a tuple, since there are many."""
 
     key: int
+    space: str
     kind: Kind
     origin: Origin
     speaker: str | None
@@ -275,6 +276,13 @@ class Shelved(NamedTuple):
     owner: str | None
     position: int | None
     terms: tuple[str, ...]
+
+
+class Nearby(NamedTuple):
+    """A message around another one, and whether the query would give it as an answer."""
+
+    entry: Shelved
+    is_admitted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +378,8 @@ class JobKind(StrEnum):
     EMBED = "embed"
     SCRUB = "scrub"
     REVIEW = "review"
+    RULES = "rules"
+    CONSOLIDATE = "consolidate"
 
 
 class JobState(StrEnum):

@@ -28,7 +28,7 @@ from afterturn.base.types import (
     reference,
 )
 from afterturn.recall.asked import Asked, read_question, weigh
-from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher
+from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.ranking import FOLLOWS, RECENT
 from afterturn.recall.reasons import say
 from afterturn.recall.restated import collapse
@@ -167,8 +167,10 @@ class Explainer:
         yield from (entry for ref in sorted(self._excluded) if (entry := self._find(ref)) is not None)
         # As now: whether it was to be had when it was asked is judged one by one.
         query = LaneQuery(self._scope, now=self._row.asked_at, evidence=True)
-        for match in self._unit.index.matches(query, self._asked.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX):
-            yield match.entry
+        index = self._unit.index
+        found = index.matches(query, self._asked.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX)
+        entries = {match.key: match.entry for match in index.resolve(query, [one.key for one in found])}
+        yield from (entries[one.key] for one in found)
         pages = self._unit.memories.page
         yield from pages(self._scope, Filter(statuses=_INACTIVE), limit=SCANNED_MAX)
         yield from pages(self._scope, Filter(kind=Kind.STATEMENT), limit=SCANNED_MAX)
@@ -273,7 +275,8 @@ class Explainer:
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
             asked = replace(asked, spaces={entry.space: weigh(asked.terms, {}, 1)})
-        return Weigher(asked, {match.key: self._newer_then(entry)}, {}).weigh(match, Threads())
+        weigher = Weigher(asked, {match.key: self._newer_then(entry)}, {})
+        return with_terms(match, weigher.weigh(shelved_of(match), Threads()), asked)
 
     def _newer_then(self, entry: Entry) -> int:
         """How many entries of the space were newer when it was asked."""

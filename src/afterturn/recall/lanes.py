@@ -18,7 +18,7 @@ from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh
-from afterturn.recall.lexical import Weighed, Weigher
+from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
 from afterturn.recall.threads import Threads
@@ -124,9 +124,13 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
             missing.append(lane.value)
         known[lane] = found or []
     matches = [match for lane in known for match in known[lane]]
-    weigher = Weigher(_asked_then(terms(request.text), matches), _newer_then(matches), {})
-    threads = Threads(matches)
-    hits = [_hit(item, lane) for lane in known for item in weigher.weigh_all(known[lane], threads, unit.check)]
+    asked = _asked_then(terms(request.text), matches)
+    weigher = Weigher(asked, _newer_then(matches), {})
+    said = [shelved_of(match) for match in matches]
+    rows = weigher.weigh_all(said, Threads(said), unit.check)
+    weighed = [with_terms(match, row, asked) for match, row in zip(matches, rows, strict=True)]
+    lanes = (lane for lane in known for _ in known[lane])
+    hits = [_hit(item, lane) for item, lane in zip(weighed, lanes, strict=True)]
     return _recollection(request, [hit for hit in hits if hit.lexical], missing)
 
 
@@ -187,14 +191,17 @@ class _Search:
     def _at_once(self, lanes: tuple[Lane, ...]) -> list[Hit]:
         hits = self._in_memory(lanes, None)
         if self._store is not None:
-            hits += [_hit(item, lane) for lane, item in self._store.search_all(lanes)]
+            hits += [_hit(item, lane) for lane, item in self._in_store(self._store, lanes)]
         return hits
 
     def _in_lane(self, lane: Lane) -> list[Hit]:
         hits = self._in_memory((lane,), lane)
         if self._store is not None:
-            hits += [_hit(item, lane) for item in self._store.search(lane)]
+            hits += [_hit(item, lane) for _, item in self._in_store(self._store, (lane,))]
         return hits
+
+    def _in_store(self, store: StoreSearch, lanes: tuple[Lane, ...]) -> list[tuple[Lane, Weighed]]:
+        return store.search(lanes, limit=self._request.limit, lane_min=self._request.lane_min)
 
     def _in_memory(self, lanes: tuple[Lane, ...], lane: Lane | None) -> list[Hit]:
         request = self._request
@@ -204,7 +211,7 @@ class _Search:
             search = MemorySearch(self._unit.index, query, self._asked, reading)
             found, is_done = search.search(lanes, limit=request.limit, lane_min=request.lane_min)
             if not is_done:
-                found += StoreSearch(self._unit, query, self._asked, ()).search_all(lanes)
+                found += self._in_store(StoreSearch(self._unit, query, self._asked, ()), lanes)
             hits += [_hit(item, of_lane) for of_lane, item in found]
         return hits
 

@@ -5,11 +5,12 @@ memory, and hooks, which have no time for that.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from afterturn.base.ports import Index
-from afterturn.base.types import Kind, LaneQuery, Match
+from afterturn.base.types import Kind, LaneQuery, Match, Shelved
 from afterturn.recall.asked import NO_WEIGHTS, Asked, Weights
 from afterturn.recall.light import says_something
 from afterturn.recall.ranking import (
@@ -33,11 +34,19 @@ TERMS_READ_MAX = 262_144
 _CHECK_EVERY = 64
 # Counting a few terms one by one is faster than looking at all; a page that is asked for with a page has many.
 _COUNTED_ALONE_MAX = 6
-_ALONE = Around((), (), (None, None))
 
 
 def _never_given_up() -> None:
     """For callers whose matches are few."""
+
+
+class Ranked(NamedTuple):
+    """An entry by key, as it was weighed. `share` is of the question's weight."""
+
+    key: int
+    score: float
+    share: float
+    similarity: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,68 +68,92 @@ class Weigher:
     asked: Asked
     newer: Mapping[int, int]
     cosines: Mapping[int, float]
+    # Of each that was looked at, since most are looked at again as somebody's context; and of each speaker.
+    _counted: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    _named: dict[str | None, float] = field(default_factory=dict)
 
     def weigh_all(
-        self, matches: Iterable[Match], threads: Threads, check: Callable[[], None] = _never_given_up
-    ) -> Iterator[Weighed]:
+        self, entries: Iterable[Shelved], threads: Threads, check: Callable[[], None] = _never_given_up
+    ) -> Iterator[Ranked]:
         """In the order given. `check` is called now and then, to raise when nobody waits for the rest."""
-        for number, match in enumerate(matches):
+        for number, entry in enumerate(entries):
             if number % _CHECK_EVERY == 0:
                 check()
-            yield self.weigh(match, threads)
+            yield self.weigh(entry, threads)
 
-    def weigh(self, match: Match, threads: Threads) -> Weighed:
+    def weigh(self, entry: Shelved, threads: Threads) -> Ranked:
         """With what is said around it, as far as `threads` knows."""
-        entry, weights = match.entry, self.asked.spaces.get(match.entry.space, NO_WEIGHTS)
-        counts: dict[str, float] = dict(self._counts(match))
-        found = tuple(term for term in self.asked.terms if term in counts) if counts else ()
-        around = threads.around(match) if threads and says_something(match.terms) else _ALONE
+        key, weights = entry.key, self.asked.spaces.get(entry.space, NO_WEIGHTS)
+        similarity = self.cosines.get(key)
+        likeness = SIMILARITY_ASSUMED if similarity is None else similarity
+        if threads and says_something(entry.terms):
+            around = threads.around(entry)
+            share = self._share(*self._in_context(entry, around), weights)
+            before, after = around.beside
+            likeness = in_context(likeness, self._cosine(before, likeness), self._cosine(after, likeness))
+        else:
+            share = self._share(self._counts(entry), float(len(entry.terms)), weights)
         even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
-        length = self._add_context(match, counts, around)
-        share = self._share(counts, length, weights)
-        named = float(self.asked.names_speaker(entry.speaker))
-        rank = standing(named, float(is_own(entry.kind, entry.origin)), float(self.newer.get(match.key, RECENT)))
-        own = self.cosines.get(match.key, SIMILARITY_ASSUMED)
-        before, after = around.beside
-        likeness = in_context(own, self._cosine(before, own), self._cosine(after, own))
-        weight = score(evidence(share, weights.worth, likeness), rank, even)
-        return Weighed(match, weight, share, self.cosines.get(match.key), found)
+        own = float(is_own(entry.kind, entry.origin))
+        rank = standing(self._names(entry.speaker), own, float(self.newer.get(key, RECENT)))
+        return Ranked(key, score(evidence(share, weights.worth, likeness), rank, even), share, similarity)
 
-    def _counts(self, match: Match) -> list[tuple[str, int]]:
+    def _counts(self, entry: Shelved) -> list[tuple[str, int]]:
         """In the question's order, so that sums are the same in every process."""
-        held = self.asked.wanted.intersection(match.terms)
-        if len(held) > _COUNTED_ALONE_MAX:
-            counted = Counter(filter(held.__contains__, match.terms))
-            return [(term, counted[term]) for term in self.asked.terms if term in held]
-        return [(term, match.terms.count(term)) for term in self.asked.terms if term in held] if held else []
+        counts = self._counted.get(entry.key)
+        if counts is None:
+            counts = self._counted[entry.key] = self._count(entry.terms)
+        return counts
 
-    def _add_context(self, match: Match, counts: dict[str, float], around: Around) -> float:
-        """The length that the counts are of, its context included."""
-        length = float(len(match.terms))
+    def _count(self, terms: tuple[str, ...]) -> list[tuple[str, int]]:
+        held = self.asked.wanted.intersection(terms)
+        if len(held) > _COUNTED_ALONE_MAX:
+            counted = Counter(filter(held.__contains__, terms))
+            return [(term, counted[term]) for term in self.asked.terms if term in held]
+        return [(term, terms.count(term)) for term in self.asked.terms if term in held] if held else []
+
+    def _in_context(self, entry: Shelved, around: Around) -> tuple[Collection[tuple[str, float]], float]:
+        """Its counts, and the length that they are of, both with what is said around it."""
+        counts: dict[str, float] = dict(self._counts(entry))
+        length = float(len(entry.terms))
         for factor, others in zip(CONTEXT, (around.near, around.far), strict=True):
             for other in others:
                 said = factor * said_shortly(float(len(other.terms)))
                 length += said * len(other.terms)
                 for term, count in self._counts(other):
                     counts[term] = counts.get(term, 0.0) + said * count
-        return length
+        return counts.items(), length
 
-    def _share(self, counts: Mapping[str, float], length: float, weights: Weights) -> float:
+    def _share(self, counts: Collection[tuple[str, float]], length: float, weights: Weights) -> float:
         if not counts or not weights.total:
             return 0.0
         by_term = weights.by_term
-        return sum(by_term[term] * saturated(count, length) for term, count in counts.items()) / weights.total
+        return sum(by_term[term] * saturated(count, length) for term, count in counts) / weights.total
 
-    def _cosine(self, match: Match | None, otherwise: float) -> float:
-        return otherwise if match is None else self.cosines.get(match.key, SIMILARITY_ASSUMED)
+    def _cosine(self, entry: Shelved | None, otherwise: float) -> float:
+        return otherwise if entry is None else self.cosines.get(entry.key, SIMILARITY_ASSUMED)
+
+    def _names(self, speaker: str | None) -> float:
+        named = self._named.get(speaker)
+        if named is None:
+            named = self._named[speaker] = float(self.asked.names_speaker(speaker))
+        return named
 
 
-def ranked(weighed: Iterable[Weighed]) -> list[Weighed]:
-    """Equal scores: the newer first, then by id."""
-    return sorted(weighed, key=lambda item: (-item.score, -item.match.entry.occurred_at, item.match.entry.id))
+def shelved_of(match: Match) -> Shelved:
+    entry = match.entry
+    place = (entry.conversation, entry.owner, entry.position)
+    return Shelved(match.key, entry.space, entry.kind, entry.origin, entry.speaker, *place, match.terms)
 
 
-def find_by_words(index: Index, query: LaneQuery, asked: Asked) -> list[Match]:
+def with_terms(match: Match, row: Ranked, asked: Asked) -> Weighed:
+    """With the terms that it was found by."""
+    held = asked.wanted.intersection(match.terms)
+    found = tuple(term for term in asked.terms if term in held)
+    return Weighed(match, row.score, row.share, row.similarity, found)
+
+
+def find_by_words(index: Index, query: LaneQuery, asked: Asked) -> list[Shelved]:
     """Common terms only weigh what rarer ones found, so that a long query costs no more than a short one."""
     searched = rarest_terms(asked)
     if not searched:
@@ -141,9 +174,3 @@ def rarest_terms(asked: Asked) -> tuple[str, ...]:
             break
         chosen.append(term)
     return tuple(chosen)
-
-
-def records_of(weighed: Sequence[Weighed], *, limit: int) -> list[int]:
-    """Keys of the first records among them."""
-    records = (item.match.key for item in weighed if item.match.entry.kind is Kind.RECORD)
-    return [key for key, _ in zip(records, range(limit), strict=False)]

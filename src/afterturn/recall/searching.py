@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeAlias
 
 from afterturn.base.ports import Index, Unit
-from afterturn.base.types import Entry, Kind, Lane, LaneQuery, Match
+from afterturn.base.types import Entry, Kind, Lane, LaneQuery, Shelved
 from afterturn.recall.asked import Asked
-from afterturn.recall.lexical import CANDIDATES_MAX, Weighed, Weigher, find_by_words, ranked, records_of
+from afterturn.recall.lexical import CANDIDATES_MAX, Ranked, Weighed, Weigher, find_by_words, with_terms
 from afterturn.recall.ranking import REACH, RECENT
 from afterturn.recall.threads import GAP_MAX, Threads
 
@@ -28,14 +29,7 @@ _RESOLVED_MAX = 1024
 # What is resolved comes with its text and its terms, and hundreds of long records take long to read.
 _PAGE_MAX = 256
 
-
-class Ranked(NamedTuple):
-    """An entry by key, as a shelf has ranked it. `share` is of the question's weight."""
-
-    key: int
-    score: float
-    share: float
-    similarity: float | None
+Placed: TypeAlias = tuple[Lane, Ranked]
 
 
 class SpaceReading(Protocol):
@@ -84,7 +78,7 @@ class MemorySearch:
                 break
             for match in self.index.resolve(self.query, list(page)):
                 lane, row = page[match.key]
-                found[lane].append(_weighed(match, row, self.asked))
+                found[lane].append(with_terms(match, row, self.asked))
             seen.update(page)
             size = min(_PAGE_MAX, size * _PAGE_GROWTH)
         total = sum(map(len, found.values()))
@@ -99,81 +93,113 @@ class MemorySearch:
         unseen = {
             lane: [row for row in self.reading.best(lane, conversation, count) if row.key not in seen] for lane in lanes
         }
-        rows = [(lane, row) for lane in lanes for row in unseen[lane]]
-        rows.sort(key=lambda item: (-item[1].score, -item[1].key))
-        chosen = rows[:size] + [(lane, row) for lane in short for row in unseen[lane][:lane_size]]
-        return {row.key: (lane, row) for lane, row in chosen}
+        rows = _best_first((lane, row) for lane in lanes for row in unseen[lane])
+        return _chosen(rows, size, short, lane_size)
 
 
 @dataclass(frozen=True)
 class StoreSearch:
-    """One question asked of spaces that are not in memory. `query` is for all lanes."""
+    """One question asked of spaces that are not in memory. `query` is for all lanes.
+
+    Candidates are weighed by what a shelf knows of them too; only the best are read as entries.
+    """
 
     unit: Unit
     query: LaneQuery
     asked: Asked
     compared: Sequence[Cosines]
 
-    def search_all(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Weighed]]:
+    def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> list[tuple[Lane, Weighed]]:
+        """The best `limit` of all lanes, and the best `lane_min` of each."""
+        chosen = _chosen(self._ranked(lanes), limit, lanes, lane_min)
+        matches = self.unit.index.resolve(self._query(lanes), list(chosen))
+        return [(chosen[match.key][0], with_terms(match, chosen[match.key][1], self.asked)) for match in matches]
+
+    def _ranked(self, lanes: Sequence[Lane]) -> list[Placed]:
         """At once, unless so much was found that one lane may have taken another's place."""
-        found = find_by_words(self.unit.index, self.query, self.asked)
-        if len(found) >= CANDIDATES_MAX:
-            return [(lane, item) for lane in lanes for item in self.search(lane)]
-        searched = self._searched(self.query, lanes, found)
-        weighed = ((lane_of(item.match.entry, self.query), item) for item in searched)
-        return [(lane, item) for lane, item in weighed if lane in lanes]
+        query = self._query(lanes)
+        found = find_by_words(self.unit.index, query, self.asked)
+        if len(found) < CANDIDATES_MAX or len(lanes) == 1:
+            return self._weighed(query, lanes, found)
+        return _best_first(row for lane in lanes for row in self._ranked((lane,)))
 
-    def search(self, lane: Lane) -> list[Weighed]:
-        query = replace(self.query, lane=lane)
-        return self._searched(query, (lane,), find_by_words(self.unit.index, query, self.asked))
+    def _query(self, lanes: Sequence[Lane]) -> LaneQuery:
+        return replace(self.query, lane=lanes[0]) if len(lanes) == 1 else self.query
 
-    def _searched(self, query: LaneQuery, lanes: Sequence[Lane], by_words: Sequence[Match]) -> list[Weighed]:
+    def _weighed(self, query: LaneQuery, lanes: Sequence[Lane], by_words: Sequence[Shelved]) -> list[Placed]:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
-        index = self.unit.index
-        found = {match.key: match for match in by_words}
+        found = {entry.key: entry for entry in by_words}
         for cosines in self.compared:
             keys = [key for key in cosines.nearest_keys(_NEAREST_MAX + _FURTHER_MAX) if key not in found]
-            found.update((match.key, match) for match in self._nearest(query, lanes, keys))
-        alone = self._weighed(found.values(), Threads())
-        context = index.around(query, records_of(alone, limit=_CONTEXT_MAX), reach=REACH * GAP_MAX)
-        if not context:
-            return alone
-        beside = index.resolve(query, [match.key for match in context if match.key not in found])
-        told = {match.key for match in context}
-        again = [*(match for match in found.values() if match.key in told), *beside]
-        weighed = self._weighed(again, Threads((*found.values(), *context)))
-        return ranked([*weighed, *(item for item in alone if item.match.key not in told)])
+            found.update((entry.key, entry) for entry in self._nearest(query, lanes, keys))
+        self._compare(found)
+        rows = {row.key: row for row in self._weigher.weigh_all(found.values(), Threads(), self.unit.check)}
+        records = [row for row in rows.values() if found[row.key].kind is Kind.RECORD]
+        best = heapq.nsmallest(_CONTEXT_MAX, records, key=_place)
+        rows.update((row.key, row) for row in self._in_context(query, found, [row.key for row in best]))
+        placed = ((lane_of(found[row.key], query), row) for row in rows.values())
+        return _best_first((lane, row) for lane, row in placed if lane in lanes)
 
-    def _nearest(self, query: LaneQuery, lanes: Sequence[Lane], keys: Sequence[int]) -> list[Match]:
+    def _in_context(self, query: LaneQuery, found: dict[int, Shelved], keys: Sequence[int]) -> Iterable[Ranked]:
+        """These once more, and their neighbours, which are put to what was found where the query admits them."""
+        context = self.unit.index.around(query, keys, reach=REACH * GAP_MAX)
+        if not context:
+            return ()
+        threads = Threads((*found.values(), *(nearby.entry for nearby in context)))
+        arounds = (threads.around(found[key]) for key in keys)
+        around = {entry.key for one in arounds for entry in (*one.near, *one.far)}
+        found.update((one.entry.key, one.entry) for one in context if one.is_admitted and one.entry.key in around)
+        self._compare([nearby.entry.key for nearby in context])
+        again = [found[key] for key in dict.fromkeys((*keys, *around)) if key in found]
+        return self._weigher.weigh_all(again, threads, self.unit.check)
+
+    def _nearest(self, query: LaneQuery, lanes: Sequence[Lane], keys: Sequence[int]) -> list[Shelved]:
         """What the query does not admit is passed over before the cut (L3), and no lane hides another (L1)."""
         index = self.unit.index
-        admitted = index.resolve(query, keys[:_NEAREST_MAX])
-        reached = Counter(lane_of(match.entry, query) for match in admitted)
+        admitted = index.admitted(query, keys[:_NEAREST_MAX])
+        reached = Counter(lane_of(entry, query) for entry in admitted)
         for lane in lanes:
             if reached[lane] < _LANE_MIN:
-                admitted += index.resolve(replace(query, lane=lane), keys[_NEAREST_MAX:])
+                admitted += index.admitted(replace(query, lane=lane), keys[_NEAREST_MAX:])
         return admitted
 
-    def _weighed(self, matches: Collection[Match], threads: Threads) -> list[Weighed]:
-        keys = [match.key for match in (*matches, *threads)]
-        cosines = {key: cosine for one in self.compared for key, cosine in one.of(keys).items()}
-        weigher = Weigher(self.asked, self._newer, cosines)
-        return ranked(weigher.weigh_all(matches, threads, self.unit.check))
+    def _compare(self, keys: Collection[int]) -> None:
+        for cosines in self.compared:
+            self._cosines.update(cosines.of(list(keys)))
 
     @cached_property
-    def _newer(self) -> dict[int, int]:
+    def _cosines(self) -> dict[int, float]:
+        """Of the entries that were compared so far."""
+        return {}
+
+    @cached_property
+    def _weigher(self) -> Weigher:
         newest, scope = self.unit.index.newest, self.query.scope
         keys = (newest(scope.tenant, space, limit=RECENT) for space in scope.spaces)
-        return {key: place for of_space in keys for place, key in enumerate(of_space)}
+        newer = {key: place for of_space in keys for place, key in enumerate(of_space)}
+        return Weigher(self.asked, newer, self._cosines)
 
 
-def _weighed(match: Match, row: Ranked, asked: Asked) -> Weighed:
-    held = asked.wanted.intersection(match.terms)
-    found = tuple(term for term in asked.terms if term in held)
-    return Weighed(match, row.score, row.share, row.similarity, found)
+def _place(row: Ranked) -> tuple[float, int]:
+    """Best first; equal scores: the newer."""
+    return -row.score, -row.key
 
 
-def lane_of(entry: Entry, query: LaneQuery) -> Lane:
+def _best_first(rows: Iterable[Placed]) -> list[Placed]:
+    return sorted(rows, key=lambda item: _place(item[1]))
+
+
+def _chosen(
+    rows: Sequence[Placed], size: int, lanes: Collection[Lane], lane_size: int
+) -> dict[int, tuple[Lane, Ranked]]:
+    """By key: the first so many, and the first of each of these lanes."""
+    chosen = list(rows[:size])
+    for lane in lanes:
+        chosen += [item for item in rows if item[0] is lane][:lane_size]
+    return {row.key: (lane, row) for lane, row in chosen}
+
+
+def lane_of(entry: Entry | Shelved, query: LaneQuery) -> Lane:
     """As stores tell lanes apart."""
     if entry.kind is Kind.STATEMENT:
         return Lane.LONG_TERM

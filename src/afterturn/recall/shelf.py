@@ -15,10 +15,10 @@ from afterturn.base.ports import Index
 from afterturn.base.types import Lane
 from afterturn.recall.asked import NO_WEIGHTS, SPEAKERS_MAX, Asked
 from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
+from afterturn.recall.lexical import Ranked
 from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.scoring import Question, Rows, Scoring, Weighed, find_held
-from afterturn.recall.searching import Ranked
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
 

@@ -3,9 +3,10 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from afterturn.base.types import Kind, Match, Origin
+from afterturn.base.types import Kind, Origin, Shelved
 
 Place: TypeAlias = tuple[str, str, str]
 # A message that was deleted, or that nobody recalls, leaves a gap; over a wider one nobody goes on talking.
@@ -15,38 +16,38 @@ GAP_MAX = 2
 class Around(NamedTuple):
     """Messages next to one, those behind them, and the ones right before and after it."""
 
-    near: tuple[Match, ...]
-    far: tuple[Match, ...]
-    beside: tuple[Match | None, Match | None]
+    near: tuple[Shelved, ...]
+    far: tuple[Shelved, ...]
+    beside: tuple[Shelved | None, Shelved | None]
 
 
 class Threads:
-    """Of the records in `matches`, each of its own conversation. Others have no neighbours, and what a tool answered is
+    """Of the records in `entries`, each of its own conversation. Others have no neighbours, and what a tool answered is
     nobody's (C6)."""
 
-    def __init__(self, matches: Iterable[Match] = ()) -> None:
-        self._at: dict[Place, dict[int, Match]] = {}
+    def __init__(self, entries: Iterable[Shelved] = ()) -> None:
+        self._at: dict[Place, dict[int, Shelved]] = {}
         # Of two in one position the newer stands for both.
-        for match in sorted(matches, key=lambda match: match.key):
-            place = _place(match)
-            if place is not None and match.entry.position is not None:
-                self._at.setdefault(place, {})[match.entry.position] = match
+        for entry in sorted(entries, key=itemgetter(0)):
+            place = _place(entry)
+            if place is not None and entry.position is not None:
+                self._at.setdefault(place, {})[entry.position] = entry
         self._positions = {place: sorted(records) for place, records in self._at.items()}
 
-    def __iter__(self) -> Iterator[Match]:
+    def __iter__(self) -> Iterator[Shelved]:
         return chain.from_iterable(records.values() for records in self._at.values())
 
     def __bool__(self) -> bool:
         return bool(self._at)
 
-    def around(self, match: Match) -> Around:
-        before, after = beside = self.beside(match)
+    def around(self, entry: Shelved) -> Around:
+        before, after = beside = self.beside(entry)
         beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
         return Around(tuple(filter(None, beside)), tuple(filter(None, beyond)), beside)
 
-    def beside(self, match: Match) -> tuple[Match | None, Match | None]:
+    def beside(self, entry: Shelved) -> tuple[Shelved | None, Shelved | None]:
         """The one before it, and the one after."""
-        place, position = _place(match), match.entry.position
+        place, position = _place(entry), entry.position
         if place is None or position is None or place not in self._at:
             return None, None
         positions = self._positions[place]
@@ -54,15 +55,14 @@ class Threads:
         here = at < len(positions) and positions[at] == position
         return self._near(place, position, at - 1), self._near(place, position, at + here)
 
-    def _near(self, place: Place, position: int, at: int) -> Match | None:
+    def _near(self, place: Place, position: int, at: int) -> Shelved | None:
         positions = self._positions[place]
         if not 0 <= at < len(positions) or abs(positions[at] - position) > GAP_MAX:
             return None
         return self._at[place][positions[at]]
 
 
-def _place(match: Match) -> Place | None:
-    entry = match.entry
+def _place(entry: Shelved) -> Place | None:
     if entry.kind is not Kind.RECORD or entry.origin is Origin.TOOL or entry.conversation is None:
         return None
     return entry.space, entry.owner or entry.space, entry.conversation

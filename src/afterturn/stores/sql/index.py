@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Scope, Shelved
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Nearby, Scope, Shelved
 from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, WIDTH, read_entries, read_shelved
+from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, read_entries, read_shelved
 from afterturn.stores.sql.session import Row, Value
 
 _BYTES_PER_DIMENSION = 2
@@ -71,7 +71,7 @@ class SqlIndex:
 
     def matches(
         self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
-    ) -> list[Match]:
+    ) -> list[Shelved]:
         text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
         if not spaces or not terms:
             return []
@@ -79,42 +79,40 @@ class SqlIndex:
         where = Conditions(self._session, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(
-            f"SELECT {SELECTED}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
+            f"SELECT {SHELVED}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
         if terms_max is not None:
             rows = _short_enough(rows, terms_max)
-        entries = read_entries(self._session, rows)
-        return [Match(row[0], entry, text.terms(row[WIDTH])) for row, entry in zip(rows, entries, strict=True)]
+        return [read_shelved(row, spaces, text.terms(row[-1])) for row in rows]
+
+    def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
+        return self._shelved(query.scope, self._resolved(SHELVED, query, keys)) if keys else []
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
         if not keys:
             return []
-        where = Conditions(self._session, query.scope)
-        where.lane(query, at=query.now)
-        where.among("e.key", keys)
-        rows = self._session.rows(
-            f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.status = 'active' AND {where.sql}", where.values
-        )
+        rows = self._resolved(SELECTED, query, keys)
         terms = self._entries.text.find([row[0] for row in rows])
         entries = read_entries(self._session, rows)
         return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
 
-    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Match]:
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
         if not keys:
             return []
-        where = Conditions(self._session, query.scope)
+        where, admitted = Conditions(self._session, query.scope), Conditions(self._session, query.scope)
         where.among("c.key", keys)
+        admitted.lane(query, at=query.now)
         found = self._session.rows(
-            f"SELECT {SELECTED} FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
+            f"SELECT {SHELVED}, {admitted.sql} "
+            f"FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
-            [reach, reach, *where.values],
+            [*admitted.values, reach, reach, *where.values],
         )
         rows = list({row[0]: row for row in found}.values())
-        terms = self._entries.text.find([row[0] for row in rows])
-        entries = read_entries(self._session, rows)
-        return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
+        shelved = self._shelved(query.scope, rows)
+        return [Nearby(entry, bool(row[-1])) for entry, row in zip(shelved, rows, strict=True)]
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
         found: dict[str, None] = {}
@@ -147,7 +145,8 @@ class SqlIndex:
             f"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key LIMIT ?) ORDER BY e.key",
             (space_key, value, limit),
         )
-        return [read_shelved(row, text.terms(row[-1])) for row in rows]
+        spaces = {space_key: space}
+        return [read_shelved(row, spaces, text.terms(row[-1])) for row in rows]
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.settle()
@@ -170,16 +169,16 @@ class SqlIndex:
         if embedder_key is None or space_key is None:
             return []
         values: list[Value] = [embedder_key, space_key, space_key]
-        sql = (
+        # All of a space are read in their order; with the sign, a planner can not look them up one by one instead.
+        column, within = "+entry_key", ""
+        if keys is not None:
+            chosen, value = self._session.among("key", keys)
+            column, within, values = "entry_key", f" AND {chosen}", [*values, value]
+        return self._session.rows(
             "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
-            "AND entry_key IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'"
+            f"AND {column} IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'{within})",
+            values,
         )
-        if keys is None:
-            sql += ")"
-        else:
-            within, value = self._session.among("key", keys)
-            sql, values = f"{sql} AND {within})", [*values, value]
-        return [(key, data) for key, data in self._session.rows(sql, values)]
 
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
         size = embedder.dimensions * _BYTES_PER_DIMENSION
@@ -248,6 +247,18 @@ class SqlIndex:
         abandoned = self._abandoned(tenant, space, embedder)
         return 0 if abandoned is None else abandoned.drop(limit)
 
+    def _resolved(self, columns: str, query: LaneQuery, keys: Sequence[int]) -> list[Row]:
+        where = Conditions(self._session, query.scope)
+        where.lane(query, at=query.now)
+        where.among("e.key", keys)
+        return self._session.rows(
+            f"SELECT {columns} FROM {FROM_ENTRY} WHERE e.status = 'active' AND {where.sql}", where.values
+        )
+
+    def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[Shelved]:
+        terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(scope)
+        return [read_shelved(row, spaces, terms[row[0]]) for row in rows]
+
     def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> Abandoned | None:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
         if embedder_key is None or space_key is None or self._meta("embedder") != identity_text(embedder):
@@ -302,7 +313,7 @@ class SqlIndex:
 
 def _short_enough(rows: list[Row], terms_max: int) -> list[Row]:
     """Drops the longest, by spaces between their terms: reading the terms themselves is what has to be bounded."""
-    lengths = [row[WIDTH].count(" ") for row in rows]
+    lengths = [row[-1].count(" ") for row in rows]
     if sum(lengths) <= terms_max:
         return rows
     kept: list[int] = []

@@ -1,7 +1,7 @@
 """Entries as rows and back. One column list for every query, so that reading is written once."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from afterturn.base.types import NO_METADATA, Admitted, Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
@@ -13,8 +13,7 @@ _COLUMNS = (
 
 SELECTED = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
 """What `read_entries` takes, from `entry AS e` and `space AS s`. More columns may follow."""
-WIDTH = len(_COLUMNS) + 3
-SHELVED = "e.key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
+SHELVED = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
 """What `read_shelved` takes, from `entry AS e`. More columns may follow."""
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
@@ -100,8 +99,9 @@ def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
     return [_entry(row, sources.get(row[0], ())) for row in rows]
 
 
-def read_shelved(row: Row, terms: tuple[str, ...]) -> Shelved:
-    return Shelved(row[0], _KINDS[row[1]], _ORIGINS[row[2]], row[3], row[4], row[5], row[6], terms)
+def read_shelved(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> Shelved:
+    place = (row[5], row[6], row[7])
+    return Shelved(row[0], spaces[row[1]], _KINDS[row[2]], _ORIGINS[row[3]], row[4], *place, terms)
 
 
 def encode_metadata(metadata: Metadata) -> str:

@@ -13,6 +13,7 @@ from afterturn.testing.conformance.scene import (
     SPACE,
     TENANT,
     add,
+    around,
     delete,
     forget,
     found,
@@ -38,12 +39,11 @@ class TestAround:
         """L6: of two that stand close to each other, what is around both."""
         await self._talk(store, "bees", "honey, honey", "wasps", "hives")
         keys = [await key_of(store, "bees"), await key_of(store, "wasps")]
-        matches = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), keys, reach=1))
-        told = sorted((match.entry.position, match.entry.text, match.terms) for match in matches)
-        assert told == [
-            (position, text, terms(text)) for position, text in enumerate(("bees", "honey, honey", "wasps", "hives"))
-        ]
-        assert len({match.key for match in matches}) == 4
+        found = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), keys, reach=1))
+        said = enumerate(("bees", "honey, honey", "wasps", "hives"))
+        told = sorted((entry.position or 0, entry.conversation, entry.terms) for entry, _ in found)
+        assert told == [(position, "talk", terms(text)) for position, text in said]
+        assert len({entry.key for entry, _ in found}) == 4
 
     async def test_around_nothing_there_is_nothing(self, store: Store) -> None:
         await self._talk(store, "bees")
@@ -78,8 +78,19 @@ class TestAround:
         query = LaneQuery(ADA, NOW, lane, conversation, excluded_refs=said, seen_since=seen_since)
         assert await store.read(lambda unit: unit.index.matches(query, ["bee", "honey", "wasp"], limit=9)) == []
         key = await key_of(store, "honey")
-        matches = await store.read(lambda unit: unit.index.around(query, [key], reach=1))
-        assert sorted(match.entry.text for match in matches) == ["bees", "honey", "wasps"]
+        assert await store.read(lambda unit: around(unit, query, [key], reach=1)) == ["bees", "honey", "wasps"]
+
+    async def test_it_is_told_what_of_the_context_the_query_admits(self, store: Store) -> None:
+        """L3, L9: what may be given as an answer, and what only makes one."""
+        shown, _, _ = await self._talk(store, "bees", "honey", "wasps")
+        query = LaneQuery(ADA, NOW, Lane.EPISODIC, excluded_refs=frozenset([shown]))
+        key = await key_of(store, "honey")
+        found = await store.read(lambda unit: unit.index.around(query, [key], reach=1))
+        assert sorted((entry.position or 0, is_admitted) for entry, is_admitted in found) == [
+            (0, False),
+            (1, True),
+            (2, True),
+        ]
 
     async def test_a_tools_output_is_no_context(self, store: Store) -> None:
         """C6: what is not recalled makes nothing else an answer."""
@@ -87,8 +98,7 @@ class TestAround:
         await record(store, "it stings", conversation="talk", position=1)
         assert await self._around(store, "it stings", reach=1) == ["it stings"]
         [output] = await found(store, "wasp", LaneQuery(ADA, NOW, evidence=True))
-        around = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [output.key], reach=1))
-        assert [match.entry.text for match in around] == ["it stings"]
+        assert await store.read(lambda unit: around(unit, LaneQuery(ADA, NOW), [output.key], reach=1)) == ["it stings"]
 
     async def test_what_is_gone_is_no_context(self, store: Store) -> None:
         """L7, M2: deleted or forgotten, until it comes back."""
@@ -107,8 +117,8 @@ class TestAround:
         theirs = (await found(store, "foreign", LaneQuery(BOTH, NOW)))[0].key
         assert await self._around(store, "bees", reach=2) == ["bees", "honey"]
         assert await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [theirs], reach=2)) == []
-        both = await store.read(lambda unit: unit.index.around(LaneQuery(BOTH, NOW), [theirs], reach=2))
-        assert sorted(match.entry.text for match in both) == ["foreign bees", "foreign honey"]
+        both = await store.read(lambda unit: around(unit, LaneQuery(BOTH, NOW), [theirs], reach=2))
+        assert both == ["foreign bees", "foreign honey"]
 
     async def _talk(self, store: Store, *texts: str, space: str = SPACE, **draft: Any) -> list[str]:
         within = [operation(Verb.RECORD, space=space) for _ in texts]
@@ -121,8 +131,7 @@ class TestAround:
 
     async def _around(self, store: Store, text: str, *, reach: int) -> list[str]:
         key = await key_of(store, text)
-        matches = await store.read(lambda unit: unit.index.around(LaneQuery(ADA, NOW), [key], reach=reach))
-        return sorted(match.entry.text for match in matches)
+        return await store.read(lambda unit: around(unit, LaneQuery(ADA, NOW), [key], reach=reach))
 
 
 class TestSpeakers:
@@ -195,8 +204,7 @@ class TestNewest:
             ]
             unit.records.add(unit.operations.start(operation(Verb.RECORD)), said)
             keys = unit.index.newest(TENANT, SPACE, limit=5)
-            around = unit.index.around(LaneQuery(ADA, NOW), keys[:1], reach=1)
-            texts = sorted(match.entry.text for match in around)
+            texts = around(unit, LaneQuery(ADA, NOW), keys[:1], reach=1)
             return len(keys), unit.index.speakers(ADA, limit=5), texts
 
         assert await store.write(work) == (2, ["Ada"], ["bees", "honey"])

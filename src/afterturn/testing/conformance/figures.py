@@ -14,7 +14,7 @@ from afterturn.base.errors import Conflict, InvalidInput, NotFound
 from afterturn.base.ports import Store, Unit
 from afterturn.base.terms import terms
 from afterturn.base.types import Filter, Kind, LaneQuery, Origin, Scope, Selector, Status, Verb, Verdict
-from afterturn.testing.conformance.scene import NOW, TENANT
+from afterturn.testing.conformance.scene import NOW, TENANT, matches
 from afterturn.testing.drafts import admit, operation
 
 _WORDS = ("bees", "honey", "wax", "蜂蜜", "мёд", "hive")
@@ -96,7 +96,7 @@ def _compare(unit: Unit, scope: Scope) -> None:
     extent = unit.index.extents(scope).get(space)
     counted = (extent.documents, extent.terms_total) if extent else (0, 0)
     assert counted == (len(active), sum(map(len, analysed.values())))
-    matches = unit.index.matches(LaneQuery(scope, NOW), vocabulary, limit=1000)
-    assert {match.entry.ref: sorted(match.terms) for match in matches} == {
+    found = matches(unit, LaneQuery(scope, NOW), vocabulary, limit=1000)
+    assert {match.entry.ref: sorted(match.terms) for match in found} == {
         ref: sorted(found) for ref, found in analysed.items() if set(found) & set(vocabulary)
     }

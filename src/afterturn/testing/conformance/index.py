@@ -17,6 +17,7 @@ from afterturn.testing.conformance.scene import (
     found,
     frequencies,
     key_of,
+    matches,
     texts,
     undo,
     update,
@@ -64,7 +65,7 @@ class TestSearch:
         """L5: all scripts work."""
         await add(store, text)
         analysed, query = terms(text), LaneQuery(ADA, NOW)
-        hits = await store.read(lambda unit: [unit.index.matches(query, [term], limit=5) for term in analysed])
+        hits = await store.read(lambda unit: [matches(unit, query, [term], limit=5) for term in analysed])
         assert [[match.entry.text for match in found] for found in hits] == [[text]] * len(analysed)
 
     @pytest.mark.parametrize("term", ['"', "bee OR x", "NEAR(bee)", "bee*", "_1", "-bee", "Bee", "be e", "\ud800"])
@@ -101,7 +102,7 @@ class TestSearch:
         def work(unit: Unit) -> tuple[list[str], dict[str, dict[str, int]], int]:
             unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
             return (
-                [match.entry.text for match in unit.index.matches(LaneQuery(ADA, NOW), ["bee"], limit=5)],
+                [match.entry.text for match in matches(unit, LaneQuery(ADA, NOW), ["bee"], limit=5)],
                 unit.index.frequencies(ADA, ["bee"]),
                 unit.index.extents(ADA)[SPACE].documents,
             )

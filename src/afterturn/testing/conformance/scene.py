@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from afterturn.base.ports import Store
+from afterturn.base.ports import Store, Unit
 from afterturn.base.terms import terms
 from afterturn.base.turns import Candidate, ConversationKey, Why
 from afterturn.base.types import (
@@ -83,7 +83,20 @@ async def get(store: Store, entry_id: str, *, version: int | None = None, scope:
 
 async def found(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[Match]:
     wanted = list(dict.fromkeys(terms(text)))
-    return await store.read(lambda unit: unit.index.matches(query or LaneQuery(ADA, NOW), wanted, limit=limit))
+    return await store.read(lambda unit: matches(unit, query or LaneQuery(ADA, NOW), wanted, limit=limit))
+
+
+def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) -> list[Match]:
+    """Newest first, as entries."""
+    keys = [entry.key for entry in unit.index.matches(query, wanted, limit=limit)]
+    resolved = {match.key: match for match in unit.index.resolve(query, keys)}
+    return [resolved[key] for key in keys]
+
+
+def around(unit: Unit, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[str]:
+    """The texts of what is said around these, in alphabetical order."""
+    near = [nearby.entry.key for nearby in unit.index.around(query, keys, reach=reach)]
+    return sorted(match.entry.text for match in unit.index.resolve(LaneQuery(query.scope, NOW), near))
 
 
 async def texts(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[str]:

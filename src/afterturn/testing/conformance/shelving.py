@@ -24,9 +24,9 @@ class TestShelved:
         )
         await add(store, "Ada keeps wasps")
         [said, kept] = await self._shelved(store)
-        assert said[1:7] == (Kind.RECORD, Origin.AGENT, "Ada", "talk", "user:bob", 3)
+        assert said[1:8] == (SPACE, Kind.RECORD, Origin.AGENT, "Ada", "talk", "user:bob", 3)
         assert sorted(said.terms) == sorted(terms(text))
-        assert kept[1:7] == (Kind.STATEMENT, Origin.USER, None, None, None, None)
+        assert kept[1:8] == (SPACE, Kind.STATEMENT, Origin.USER, None, None, None, None)
 
     async def test_pages_follow_one_another_by_key(self, store: Store) -> None:
         for number in range(5):
