@@ -1,0 +1,235 @@
+"""What the first scanner takes out of a text, what it leaves, and what it costs."""
+
+import base64
+import json
+import random
+import re
+import string
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.terms import content_hash
+from afterturn.guard.formats import FORMATS
+from afterturn.guard.secrets import (
+    NoScanner,
+    RedactedHashes,
+    Scanner,
+    Secret,
+    redact,
+    redact_within,
+    scanner,
+    unnamed,
+)
+
+RANDOM = random.Random(7)
+ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+def some(count: int, alphabet: str = ALPHANUMERIC) -> str:
+    return "".join(RANDOM.choices(alphabet, k=count - 3)) + "a1Z"[: min(3, count)]
+
+
+def hexadecimal(count: int) -> str:
+    return "".join(RANDOM.choices("0123456789abcdef", k=count - 2)) + "a1"
+
+
+def web_token() -> str:
+    header = json.dumps({"alg": "HS256", "typ": "JWT"}).encode()
+    body = json.dumps({"sub": "ada", "admin": True}).encode()
+    parts = [base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (header, body)]
+    return ".".join([*parts, some(43)])
+
+
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{some(64)}\n{some(64)}\n{some(20)}==\n-----END RSA PRIVATE KEY-----"
+
+# (what is taken out, as what, what stands around it)
+SECRETS = [
+    ("AKIA" + "".join(RANDOM.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)), "aws key", "key {} there"),
+    ("ASIA" + "".join(RANDOM.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)), "aws key", '"{}"'),
+    *((f"gh{letter}_{some(36)}", "github token", "git clone https://{}@github.com/a/b") for letter in "posur"),
+    (f"github_pat_{some(22)}_{some(59)}", "github token", "GITHUB_TOKEN={}"),
+    (f"glpat-{some(20)}", "gitlab token", "PRIVATE-TOKEN: {}"),
+    (f"xoxb-{some(11, string.digits)}1-{some(24)}", "slack token", "use {}."),
+    (f"xapp-1-{some(11)}-{some(12)}", "slack token", "{}"),
+    (f"T{some(8)}/B{some(8)}/{some(24)}", "slack webhook", "POST https://hooks.slack.com/services/{}"),
+    (f"sk-{some(48)}", "openai key", "OPENAI_API_KEY={}"),
+    (f"sk-proj-{some(60)}", "openai key", "my key is {}, keep it"),
+    (f"sk-ant-api03-{some(95)}", "anthropic key", "x-api-key: {}"),
+    (f"sk-or-v1-{hexadecimal(64)}", "openrouter key", "{}"),
+    (f"AIza{some(35)}", "google key", "?key={}&q=tea"),
+    (f"GOCSPX-{some(28)}", "google key", "{}"),
+    (f"sk_live_{some(24)}", "stripe key", "stripe {}"),
+    (f"rk_live_{some(24)}", "stripe key", "{}"),
+    (f"hf_{some(34)}", "hugging face token", "login --token {}"),
+    (f"npm_{some(36)}", "npm token", "//registry.npmjs.org/:_authToken={}"),
+    (f"pypi-AgEIcHlwaS5vcmc{some(100)}", "pypi token", "twine -p {}"),
+    (f"SG.{some(22)}.{some(43)}", "sendgrid key", "{}"),
+    (f"SK{hexadecimal(32)}", "twilio key", "{}"),
+    (f"dop_v1_{hexadecimal(64)}", "digitalocean token", "{}"),
+    (f"123456789:AA{some(33)}", "telegram token", "https://api.telegram.org/bot {}/getMe"),
+    (web_token(), "web token", "Cookie: session={}"),
+    (PEM, "private key", "here it is:\n{}\nthanks"),
+    (f"{some(86)}==", "azure key", "AccountName=x;AccountKey={};EndpointSuffix=y"),
+    (f"{some(43)}=", "azure key", "Endpoint=sb://x/;SharedAccessKey={}"),
+    (f"{some(43)}%3D", "azure signature", "https://x.blob.core.windows.net/c?sv=2022&sig={}"),
+    ("t3a-Cup!", "password", "postgres://app:{}@db.internal/app"),
+    ("p@ss/w0rd"[:4] + "$9", "password", "redis://:{}@cache:6379"),
+    ("Tr0ub4dor&3", "password", "the wifi password is {}."),
+    ("P@$$w0rd1", "password", '{{"password": "{}"}}'),
+    (some(32), "secret", "API_KEY={}"),
+    (hexadecimal(40), "secret", "client secret: {}"),
+    (some(40), "secret", "Authorization: Bearer {}"),
+]
+
+
+@pytest.mark.parametrize("secret, kind, around", SECRETS, ids=lambda value: value[:12])
+def test_an_unmistakable_secret_is_taken_out_and_nothing_else(secret: str, kind: str, around: str) -> None:
+    """G1: the words around it stay, and a mark says what stood there."""
+    text = f"Ada said: {around.format(secret)} and went on"
+    redacted = redact(text)
+    assert redacted.kinds == (kind,)
+    assert redacted.text == f"Ada said: {around.format(f'[redacted: {kind}]')} and went on"
+
+
+@pytest.mark.parametrize("secret, kind, around", SECRETS, ids=lambda value: value[:12])
+def test_what_is_redacted_stays_as_it_is(secret: str, kind: str, around: str) -> None:
+    """G1, G3: scanning again finds nothing in a mark, so that a record has one hash."""
+    once = redact(around.format(secret)).text
+    assert redact(once).text == once
+
+
+def test_the_secret_next_to_an_access_key_goes_with_it() -> None:
+    """G1: either is of use to a thief only with the other, so both go; a commit's name beside them stays."""
+    key, secret, commit = SECRETS[0][0], some(40), hexadecimal(40)
+    redacted = redact(f"id {key}\nsecret {secret}\nat {commit}")
+    assert redacted.text == f"id [redacted: aws key]\nsecret [redacted: aws key]\nat {commit}"
+
+
+def test_the_token_next_to_an_account_goes() -> None:
+    """G1: an account's name alone is public."""
+    account, token = "AC" + hexadecimal(32), hexadecimal(32)
+    assert redact(f"sid {account} auth {token}").text == f"sid {account} auth [redacted: twilio key]"
+    assert redact(account).kinds == ()
+
+
+@pytest.mark.parametrize("cut", [200, 120])
+def test_a_private_key_that_is_cut_off_goes_as_far_as_it_reaches(cut: int) -> None:
+    """G1: a terminal or a limit cuts anywhere, and line breaks may be written out."""
+    for text in (PEM[:cut], PEM[:cut].replace("\n", "\\n")):
+        redacted = redact(f"key: {text}")
+        assert redacted.kinds == ("private key",)
+        assert not any(line in redacted.text for line in PEM.splitlines()[1:3])
+
+
+ORDINARY = [
+    "",
+    "Ada likes tea, and lives in Lyon since 2019.",
+    "The file begins with -----BEGIN PRIVATE KEY----- and ends with -----END as usual.",
+    "postgres://app:${PASSWORD}@db/app, or postgres://app:password@db, or https://host:8080/a@b",
+    "password: str = Field(min_length=8); password=self.userPassword2; password = get_password(1)",
+    "The password is wrong. My password is: none of your business",
+    "token = tokenizer.encode(text)[0]; secret_name: kubernetes-secret-name-1",
+    "sk-learn-pipelines-and-transformers-1 risk-assessment-of-2024-in-the-region-of-lyon",
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b, md5 d41d8cd98f00b204e9800998ecf8427e",
+    'id 550e8400-e29b-41d4-a716-446655440000 eyJ is how base64 of {" begins: eyJhIjoxfQ',
+    "hf_hub_download(repo_id), npm_config_registry, xoxo-hugs-and-kisses, AIzawa, SG.1, github_pat_",
+    "https://hooks.slack.com/services/, https://example.com/a?sig=abc, AccountKey=, 12:30:AA",
+    "the token is in the header, the secret is out, API key rotation happens every 30 days",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    """G1: what merely looks a little like a secret is no secret."""
+    assert redact(text).text == text
+
+
+@given(st.text(), st.sampled_from(SECRETS), st.text())
+def test_a_secret_is_found_in_whatever_surrounds_it(before: str, secret: tuple[str, str, str], after: str) -> None:
+    """G1: in any script."""
+    text = f"{before} {secret[2].format(secret[0])} {after}"
+    assert secret[0] not in redact(text).text
+
+
+@given(st.text())
+def test_redacting_twice_is_redacting_once(text: str) -> None:
+    """G1: so whoever stored it, it has the same hash."""
+    once = redact(text).text
+    assert redact(once).text == once
+
+
+HOSTILE = [
+    "eyJ",
+    "eyJa.",
+    "ghp_",
+    "sk-",
+    "sk-proj-",
+    "AKIA",
+    "AKIAABCDEFGHIJKLMNOP",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\nAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n",
+    "-----END PRIVATE KEY-----",
+    "password=",
+    "password is ",
+    "token ",
+    "secret:A1a",
+    "://a:",
+    "://:",
+    "12345678:AA",
+    "SG.aaaaaaaaaaaaaaaa.",
+    "AC" + "0" * 32 + " ",
+    "xoxb-",
+    "\u0130password=",
+]
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_half_a_megabyte_of_what_almost_matches_is_scanned(unit: str) -> None:
+    """G5: work that grew with the square of the length would be over long after the time that a test has."""
+    text = (unit * (500_000 // len(unit) + 1))[:500_000]
+    found = scanner(scanning=True).find(text)
+    assert all(before.end <= after.start for before, after in pairwise(found))
+    assert len(found) <= len(text) // 3
+
+
+def test_no_expression_repeats_what_repeats_or_gives_back_what_it_took() -> None:
+    """G5: every open-ended repetition is possessive, and no group that repeats holds one."""
+    for format in FORMATS:
+        assert ",}" not in format.pattern.replace(",}+", "")
+        assert not re.search(r"\)[*+]|\)\{\d+,", format.pattern)
+
+
+def test_a_text_is_cut_after_it_was_scanned() -> None:
+    """G1: half a secret at a limit would be none that a scanner knows."""
+    token = SECRETS[2][0]
+    text = "x" * 90 + " " + token
+    assert redact_within(text, 100, scanner(scanning=True)).text == "x" * 90 + " " + "[redacted"
+    assert len(redact_within("x" * 10**6, 100, scanner(scanning=True)).text) == 100
+
+
+def test_a_question_gets_a_mark_without_words() -> None:
+    """G1: the words of a mark would find every memory that has one."""
+    assert redact(f"Is {SECRETS[2][0]} mine?", mark=unnamed).text == "Is […] mine?"
+
+
+def test_another_scanner_finds_what_it_finds() -> None:
+    """G1: findings with a kind and a place are all that redacting needs."""
+
+    class Shouting:
+        def find(self, text: str) -> list[Secret]:
+            return [Secret("shout", at, at + 3) for at in range(len(text)) if text[at : at + 3] == "HEY"]
+
+    one: Scanner = Shouting()
+    assert redact("say HEY now", one).text == "say [redacted: shout] now"
+    assert redact(SECRETS[0][0], NoScanner()).text == SECRETS[0][0]
+
+
+def test_the_hash_of_what_is_redacted_is_known_by_the_hash_of_what_was_said() -> None:
+    """L9, G1: a message that the model sees and its record are known for the same."""
+    hashes = RedactedHashes(scanner(scanning=True), entries_max=2)
+    for text in (f"key {SECRETS[2][0]}", "Ada likes tea", "and cake", "and pie"):
+        for _ in range(2):
+            assert hashes.of(text, content_hash(text)) == content_hash(redact(text).text)
