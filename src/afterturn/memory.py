@@ -180,6 +180,10 @@ class Space:
     proposals = awaiting(SpaceCore.proposals)
     approve = awaiting(SpaceCore.approve)
     reject = awaiting(SpaceCore.reject)
+    reviews = awaiting(SpaceCore.reviews)
+    review = awaiting(SpaceCore.review)
+    undo_review = awaiting(SpaceCore.undo_review)
+    run_review = awaiting(SpaceCore.run_review)
     recall = awaiting(SpaceCore.recall)
     trace = awaiting(SpaceCore.trace)
     conversations = awaiting(SpaceCore.conversations)
@@ -188,13 +192,15 @@ class Space:
 
 
 class Options(TypedDict, total=False):
-    """How a memory is opened. `model` chooses among what was found, and writes summaries; `on_event` hears of all that
-    memory does; `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
+    """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
+    `review_model` does; `on_event` hears of all that memory does; `background=False` leaves jobs to other processes;
+    `parts` are for tests and unusual hosts."""
 
     tenant: str | None
     on_event: Handler | None
     background: bool | None
     model: ChatModel | None
+    review_model: ChatModel | None
     parts: Parts | None
 
 
@@ -210,6 +216,8 @@ def chosen(config: Settings, options: Options) -> tuple[Config, Parts, Handler |
     parts = options.get("parts") or Parts()
     if (model := options.get("model")) is not None:
         parts = replace(parts, model=model)
+    if (reviewer := options.get("review_model")) is not None:
+        parts = replace(parts, review_model=reviewer)
     merged = settings(config, options.get("tenant"), background=options.get("background"))
     return merged, parts, options.get("on_event")
 

@@ -20,6 +20,7 @@ class Parts:
 
     embedder: Embedder | None = None
     model: ChatModel | None = None
+    review_model: ChatModel | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
     loop: Callable[[str], PrivateLoop] = PrivateLoop
@@ -75,11 +76,22 @@ def _http_embedder(config: Config) -> Embedder:
 
 def default_model(config: Config) -> ChatModel | None:
     """The one that the settings name, if they do. It connects when it is first asked."""
+    return _model(config, config.model, config.model_timeout)
+
+
+def review_model(config: Config, parts: Parts) -> ChatModel | None:
+    """Who reviews (V2): a model that was brought for it, the one that the settings name for it, or whoever else."""
+    if parts.review_model is not None or (parts.model is not None and config.review_model is None):
+        return parts.review_model or parts.model
+    return _model(config, config.review_model or config.model, config.review_timeout) or parts.model
+
+
+def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
     if config.model_url is None:
         return None
     from afterturn.models.openai_compatible import OpenAICompatible
 
-    return OpenAICompatible(config.model_url, config.model or "", key=config.model_key, timeout=config.model_timeout)
+    return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 
 def no_progress(done: int, total: int) -> None:

@@ -18,15 +18,17 @@ from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
+from afterturn.base.meter import Meter
 from afterturn.base.ports import Store
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.guard.gate import Gate
+from afterturn.learn.learning import Learning, LearningParts
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, TimelineWriter
-from afterturn.parts import Parts, default_embedder, default_model, no_progress, open_store
+from afterturn.parts import Parts, default_embedder, default_model, no_progress, open_store, review_model
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
@@ -73,6 +75,8 @@ class MemoryCore:
         self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
             weakref.WeakValueDictionary()
         )
+        # The conversations with an open turn.
+        self._busy: set[Any] = set()
         self._store: Store | None = None
         self._embedding: Embedding | None = None
         self._connected = False
@@ -93,7 +97,8 @@ class MemoryCore:
         self._supervisor.start(self._timeline.run(), "timeline")
         if self.config.background:
             self._supervisor.start(self._housekeeping.run(), "housekeeping")
-            self._supervisor.start(self._run_jobs(), "jobs")
+            self._supervisor.start(self._run_jobs(self._jobs), "jobs")
+            self._supervisor.start(self._run_jobs(self._learning.runner), "reviews")
         self._events.emit("memory_opened")
 
     def _open(self) -> None:
@@ -109,14 +114,16 @@ class MemoryCore:
             self._embedding = Embedding(
                 EmbeddingParts(embedder, self._questions, self._backlogs, store, events, parts.ids, parts.clock)
             )
+        self._meter = Meter(chosen, config, parts.clock, events)
+        self._learning = Learning(self._learning_parts(chosen), f"{os.getpid()}-{parts.ids.new()}")
         # Those that embed are taken on when the embedder is there.
-        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub}
+        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self._learning.quick}
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
             RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._files),
             config,
             Spill(_spill_folder(self._target)),
-            self._jobs.wake,
+            self._wake,
         )
         self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
         self._housekeeping = Housekeeping(chosen, self._recorder, config, parts.clock, events)
@@ -130,11 +137,36 @@ class MemoryCore:
             events=events,
             embedding=self._embedding,
             tenant=self.tenant,
-            on_write=self._jobs.wake,
+            on_write=self._wake,
             on_forget=self._on_forget,
             out_of_reach=self._out_of_reach,
+            run_reviews=self._run_reviews,
+            has_model=self._learning.has_model,
         )
         self._connected = store is not None
+
+    def _learning_parts(self, store: Store) -> LearningParts:
+        parts = self._parts
+        return LearningParts(
+            store=store,
+            gate=self._gate,
+            config=self.config,
+            clock=parts.clock,
+            ids=parts.ids,
+            events=self._events,
+            meter=self._meter,
+            model=review_model(self.config, parts),
+            is_busy=lambda: bool(self._busy),
+            on_write=self._wake,
+        )
+
+    async def _run_reviews(self) -> None:
+        await self._jobs.run_due()
+        await self._learning.runner.run_due()
+
+    def _wake(self) -> None:
+        self._jobs.wake()
+        self._learning.runner.wake()
 
     @functools.cached_property
     def _conversation_parts(self) -> ConversationParts:
@@ -146,7 +178,9 @@ class MemoryCore:
         return ConversationParts(
             loop=self.loop,
             store=self._store,
-            recaller=Recaller(self._store or _NoStore(), self._embedding, self._model, config, parts.clock, events),
+            recaller=Recaller(
+                self._store or _NoStore(), self._embedding, self._model, config, parts.clock, events, self._meter
+            ),
             recorder=self._recorder,
             supervisor=self._supervisor,
             clock=parts.clock,
@@ -155,6 +189,8 @@ class MemoryCore:
             events=events,
             errands=self._errands(),
             standing=self._standing(),
+            on_write=self._wake,
+            busy=self._busy,
         )
 
     def _standing(self) -> StandingParts:
@@ -201,7 +237,8 @@ class MemoryCore:
             undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         await self._supervisor.close(within=left())
         if self._connected:
-            undone += await _within(left(), self._jobs.release(), "jobs that were begun wait for their lease to end")
+            for runner in (self._jobs, self._learning.runner):
+                undone += await _within(left(), runner.release(), "jobs that were begun wait for their lease to end")
             undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         if not self._files.close(within=max(left(), FILES_WITHIN)):
             undone.append("a file could not be written")
@@ -263,8 +300,8 @@ class MemoryCore:
         if self._embedding is not None and self._embedding.index is not None:
             await self._embedding.adopt()
         recorded = await self._recorder.drain(within=within)
-        await self._jobs.run_due()
-        return recorded and await self._jobs.idle(self.tenant)
+        await self._run_reviews()
+        return recorded and await self._jobs.idle(self.tenant) and await self._learning.runner.idle(self.tenant)
 
     async def backup(
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
@@ -279,7 +316,7 @@ class MemoryCore:
         await self._chosen().restore(Path(source), progress=progress or no_progress)
         if self._embedding is not None:
             await self._embedding.join_again()
-            self._jobs.wake()
+            self._wake()
 
     async def stats(self) -> dict[str, Any]:
         jobs = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant))
@@ -318,7 +355,7 @@ class MemoryCore:
         """Gives jobs that were given up another chance; how many."""
         now = self._parts.clock.now()
         count = await self._chosen().write(lambda unit: unit.jobs.retry(self.tenant, now=now))
-        self._jobs.wake()
+        self._wake()
         return count
 
     def _spill_findings(self) -> list[Finding]:
@@ -366,10 +403,10 @@ class MemoryCore:
         await asyncio.sleep(LOAD_AFTER)
         await run_on(self._backlogs, functools.partial(importlib.import_module, "afterturn.turn.waited"))
 
-    async def _run_jobs(self) -> None:
+    async def _run_jobs(self, runner: JobRunner) -> None:
         while True:
             try:
-                await self._jobs.run()
+                await runner.run()
             except StoreError as error:
                 logger.warning("jobs pause, the store can not be written: %s", error)
                 await asyncio.sleep(TRY_AGAIN_AFTER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,7 +26,8 @@ ATTEMPTS_MAX = 5
 BACKOFF = 2.0
 CLAIM_MAX = 4
 
-Commit: TypeAlias = Callable[[Unit], None]
+# What it gives is called once the writes are durable: to tell of them.
+Commit: TypeAlias = Callable[[Unit], "Callable[[], None] | None"]
 Handler: TypeAlias = Callable[[Job], Awaitable[Commit]]
 
 
@@ -36,12 +37,18 @@ class LeaseLost(AfterturnError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a runner needs to know of its surroundings."""
+    """What a runner needs to know of its surroundings.
+
+    `lease` is longer than any of its jobs takes; `side_by_side`: jobs that mostly wait for somebody else need not wait
+    for one another.
+    """
 
     store: Store
     clock: Clock
     events: Events
     owner: str
+    lease: float = LEASE
+    side_by_side: bool = False
 
 
 class JobRunner:
@@ -84,10 +91,16 @@ class JobRunner:
         async with self._running:
             await self.release()
             while jobs := await self._claim():
-                for job in jobs:
-                    done += await self._run_one(job)
+                done += await self._run_all(jobs)
                 self._is_holding = False
         return done
+
+    async def _run_all(self, jobs: Sequence[Job]) -> int:
+        if not self._work.side_by_side:
+            return sum([await self._run_one(job) for job in jobs])
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(self._run_one(job), name=f"{job.kind} {job.id}") for job in jobs]
+        return sum(run.result() for run in runs)
 
     async def release(self) -> None:
         """Gives back what was claimed and not ended, so that nobody has to wait until the lease is over."""
@@ -109,7 +122,7 @@ class JobRunner:
         # Before it is known: whoever is cancelled now may have claimed something and never hear of it.
         self._is_holding = True
         claimed = await self._work.store.write(
-            lambda unit: unit.jobs.claim(kinds, owner=owner, now=now, lease=LEASE, limit=CLAIM_MAX)
+            lambda unit: unit.jobs.claim(kinds, owner=owner, now=now, lease=self._work.lease, limit=CLAIM_MAX)
         )
         self._is_holding = bool(claimed)
         return claimed
@@ -117,18 +130,20 @@ class JobRunner:
     async def _run_one(self, job: Job) -> bool:
         try:
             commit = await self._handlers[job.kind](job)
-            await self._work.store.write(lambda unit: self._finish(unit, job, commit))
+            told = await self._work.store.write(lambda unit: self._finish(unit, job, commit))
         except LeaseLost:
             return False
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)
             return False
+        if told is not None:
+            told()
         return True
 
-    def _finish(self, unit: Unit, job: Job, commit: Commit) -> None:
+    def _finish(self, unit: Unit, job: Job, commit: Commit) -> Callable[[], None] | None:
         if not unit.jobs.complete(job.id, owner=self._work.owner):
             raise LeaseLost(f"Job {job.id} was taken over by another process.")
-        commit(unit)
+        return commit(unit)
 
     async def _fail(self, job: Job, error: Exception) -> None:
         logger.warning("job %s (%s) failed", job.id, job.kind, exc_info=error)

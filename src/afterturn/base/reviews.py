@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from afterturn.base.types import Entry, Verb
+
 
 class ReviewKind(StrEnum):
     """Why a review was scheduled. The first three ask a model, and wait for one another within a conversation (V1)."""
@@ -52,8 +54,8 @@ class Snapped:
 class ReviewRow:
     """One review, from its schedule to its end. Its id is the group of all operations that it did.
 
-    `space` owns the conversation and lists the review; `writes` is the space that the conversation may write.
-    `reads` are those whose named speakers it may learn about. `forgets` is the newest forget when it was scheduled (M2).
+    `space` owns the conversation and lists the review; `writes` is the space that the conversation may write, `reads`
+    are those whose named speakers it may learn about. `forgets` is the newest forget when it was scheduled (M2).
     `refusals` are reasons of ours, without a memory's words.
     """
 
@@ -109,3 +111,26 @@ class Spent:
     @property
     def tokens(self) -> int:
         return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedChange:
+    """One operation of a review: the version that it found, and the one that it left; None where there was none.
+
+    `state` is what became of it since: `stands`, `waits` for approval, `undone`, or `changed` by somebody else.
+    """
+
+    verb: Verb
+    space: str
+    operation: str
+    before: Entry | None
+    after: Entry | None
+    state: str = "stands"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A review as a person reads it."""
+
+    row: ReviewRow
+    changes: tuple[ReviewedChange, ...] = ()

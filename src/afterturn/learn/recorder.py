@@ -18,6 +18,7 @@ from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Selector
 from afterturn.guard.gate import Gate
 from afterturn.learn.recording import Key, Outcome, Recording, Written, write_recording
+from afterturn.learn.scheduling import Plan
 from afterturn.learn.spill import Spill, covers
 
 logger = logging.getLogger("afterturn")
@@ -55,6 +56,7 @@ class Recorder:
     def __init__(self, parts: RecorderParts, config: Config, spill: Spill, on_stored: Callable[[], None]) -> None:
         self._parts = parts
         self._queue_max = config.recording_queue_max
+        self._plan = Plan.of(config)
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
@@ -146,7 +148,9 @@ class Recorder:
         """The error that makes it wait; None when there is nothing left to do."""
         parts, recording = self._parts, held.recording
         try:
-            written = await parts.store.write(lambda unit: write_recording(unit, recording, parts.gate, parts.ids))
+            written = await parts.store.write(
+                lambda unit: write_recording(unit, recording, parts.gate, parts.ids, self._plan)
+            )
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return error
         except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
@@ -167,6 +171,8 @@ class Recorder:
         held.recorded.settle(True)
         if written.outcome is Outcome.STORED:
             self._emit("recorded", held, records=written.records)
+            for one in written.scheduled:
+                self._emit("review_scheduled", held, review=one.review, kind=one.kind.value, messages=one.messages)
             self._on_stored()
             if held.spilled or held.key in self._waiting:
                 self._emit("recording_recovered", held)

@@ -10,9 +10,12 @@ from typing import TypeAlias
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.ports import Ids, Unit
+from afterturn.base.reviews import ReviewKind, ReviewRow
 from afterturn.base.turns import BlockRow, ConversationKey, Message, TurnRow, TurnStatus
-from afterturn.base.types import Draft, JobKind, Kind, Operation, Origin, Target, Verb, new_job
+from afterturn.base.types import Draft, Entry, JobKind, Kind, Operation, Origin, Status, Target, Verb, new_job
 from afterturn.guard.gate import Gate
+from afterturn.learn.scheduling import NOTHING_FOLLOWS, Plan, Scheduled, after_turn
+from afterturn.learn.snapshot import ORIGINS, of_entry
 
 Key: TypeAlias = tuple[str, str, str, str]
 
@@ -30,7 +33,8 @@ class Outcome(StrEnum):
 class Recording:
     """A completed turn, ready to be written: plain values, so that it can wait in a file.
 
-    `forgets` is the number of the newest forget when the turn began (M2).
+    `forgets` is the number of the newest forget when the turn began (M2). `reads` are the spaces that its conversation
+    may read. What a `subagent` says and hears is nobody's but its own (A3).
     """
 
     tenant: str
@@ -47,6 +51,8 @@ class Recording:
     blocks: tuple[BlockRow, ...] = ()
     ended_at: float = 0.0
     metadata: dict[str, str] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    subagent: bool = False
 
     @property
     def key(self) -> Key:
@@ -69,6 +75,7 @@ class Recording:
             fields["forgets"] = fields.pop("epoch") if "epoch" in fields else fields["forgets"]
             fields["messages"] = tuple(Message(**message) for message in fields["messages"])
             fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
+            fields["reads"] = tuple(fields.get("reads", ()))
             return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(f"A waiting recording can not be read: {error}.") from error
@@ -79,6 +86,7 @@ class Written:
     outcome: Outcome
     records: int = 0
     cut: int = 0
+    scheduled: tuple[Scheduled, ...] = ()
 
 
 def is_exchange(messages: Sequence[Message]) -> bool:
@@ -88,7 +96,7 @@ def is_exchange(messages: Sequence[Message]) -> bool:
     )
 
 
-def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
+def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: Plan = NOTHING_FOLLOWS) -> Written:
     """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
     tenant, conversation = recording.tenant, recording.conversation
     if any(
@@ -107,10 +115,10 @@ def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> W
         return Written(Outcome.KNOWN)
     for block in recording.blocks:
         unit.conversations.add_block(key, block)
-    return _write_records(unit, recording, gate, ids)
+    return _write_records(unit, recording, gate, ids, plan)
 
 
-def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Written:
+def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: Plan) -> Written:
     position = unit.records.next_position(
         recording.tenant, recording.space, recording.conversation, owner=recording.owner
     )
@@ -126,24 +134,46 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids) -> Wr
             recording.ended_at,
         )
     )
-    unit.records.add(operation, admitted)
+    entries = unit.records.add(operation, admitted)
     job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
     unit.jobs.add(job, coalesce=True)
-    return Written(Outcome.STORED, len(admitted), sum("cut" in entry.reason for entry in admitted))
+    cut = sum("cut" in entry.reason for entry in admitted)
+    return Written(Outcome.STORED, len(admitted), cut, _follow_up(unit, recording, entries, plan, ids))
+
+
+def _follow_up(
+    unit: Unit, recording: Recording, entries: Sequence[Entry], plan: Plan, ids: Ids
+) -> tuple[Scheduled, ...]:
+    """What is learned from the turn, later (C8). A sub-agent's turns teach nothing by themselves (V1, A3)."""
+    if recording.subagent or plan == NOTHING_FOLLOWS:
+        return ()
+    review = ReviewRow(
+        id="",
+        kind=ReviewKind.INTERVAL,
+        tenant=recording.tenant,
+        space=recording.owner,
+        writes=recording.space,
+        created_at=recording.ended_at,
+        conversation=recording.conversation,
+        turn=recording.turn,
+        reads=recording.reads,
+        agent=recording.agent,
+        project=recording.project,
+        forgets=unit.operations.forgets(recording.tenant, recording.owner),
+    )
+    turn = [of_entry(entry) for entry in entries if entry.status is Status.ACTIVE]
+    return tuple(after_turn(unit, plan, review, turn, ids))
 
 
 def _turn_row(recording: Recording) -> TurnRow:
     return TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash)
 
 
-_ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
-
-
 def _draft(recording: Recording, message: Message, position: int) -> Draft:
     return Draft(
         text=message.text,
         kind=Kind.RECORD,
-        origin=_ORIGINS.get(message.role, Origin.TOOL),
+        origin=Origin.SUBAGENT if recording.subagent else ORIGINS.get(message.role, Origin.TOOL),
         target=Target.USER if message.role == "user" else Target.ENVIRONMENT,
         agent=recording.agent,
         project=recording.project,

@@ -18,11 +18,13 @@ CHAT = Service(
 
 
 def read_reply(reader: Reader, reply: Reply) -> dict[str, Any]:
-    """The assistant's message, or ModelError."""
-    message = _message(reader.document(reply))
+    """The assistant's message, or ModelError. What the server says that it cost stands under "usage"."""
+    document = reader.document(reply)
+    message = _message(document)
     if message is None:
         raise reader.invalid(f"sent no chat completion: {reader.quoted(reply)}", "no_completion")
-    return {"content": None, **message, "role": "assistant"}
+    usage = {"usage": document["usage"]} if isinstance(document.get("usage"), dict) else {}
+    return {"content": None, **message, **usage, "role": "assistant"}
 
 
 def _message(document: Any) -> dict[str, Any] | None:

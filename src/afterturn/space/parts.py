@@ -15,7 +15,8 @@ from afterturn.recall.embedding import Embedding
 
 @dataclass(frozen=True, slots=True)
 class SpaceParts:
-    """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files (M2)."""
+    """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files (M2). `run_reviews` runs those that
+    wait; without a model only rules are."""
 
     store: Store
     gate: Gate
@@ -28,3 +29,5 @@ class SpaceParts:
     on_write: Callable[[], None]
     on_forget: Callable[[str, Selector], Awaitable[int]]
     out_of_reach: Callable[[], list[str]]
+    run_reviews: Callable[[], Awaitable[object]]
+    has_model: bool = False

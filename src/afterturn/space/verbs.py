@@ -12,6 +12,7 @@ from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
+from afterturn.base.reviews import Review, ReviewRow
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
@@ -38,7 +39,7 @@ from afterturn.base.types import (
 )
 from afterturn.guard.gate import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space import proposals
+from afterturn.space import proposals, reviews
 from afterturn.space.export import every_conversation, export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
@@ -181,6 +182,32 @@ class SpaceCore:
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
         return await proposals.reject(self._parts, self.name, entry_id)
+
+    async def reviews(
+        self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
+    ) -> Sequence[ReviewRow]:
+        """What reviewed this space's conversations, newest first, and how each ended."""
+        return await reviews.list_reviews(self._parts, self.name, conversation=conversation, limit=limit, before=before)
+
+    async def review(self, review_id: str) -> Review:
+        """One review with all that it changed."""
+        return await reviews.get_review(self._parts, self.name, review_id)
+
+    async def undo_review(self, review_id: str) -> Sequence[Undone]:
+        """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
+        return await reviews.undo_review(self._parts, self.name, review_id)
+
+    async def run_review(
+        self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
+    ) -> Review | None:
+        """Reviews a conversation of this space now, and waits for it; None when nothing new was said in it.
+
+        By a model, or with `rules` without one. `everything`: also what was reviewed before. `writes` is the space that
+        the conversation is recorded in, if not this one. ConfigError without a model.
+        """
+        return await reviews.run_review(
+            self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
+        )
 
     async def recall(
         self,

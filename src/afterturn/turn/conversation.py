@@ -29,6 +29,7 @@ from afterturn.context.compaction import Compacted, Reason, answer, ask, block_f
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.turn.bookkeeping import Bookkeeping
+from afterturn.turn.compacting import Compacting
 from afterturn.turn.epochs import Epochs
 from afterturn.turn.errands import Errands
 from afterturn.turn.handover import Desk, Parcel
@@ -112,6 +113,11 @@ class ConversationCore:
         self._epochs.recalls.withhold()
         left = None if messages is None else self._epochs.left_over(messages)
         self._parts.loop.post(self._epochs.compacted, place, left, "told")
+
+    def compacting(self, place: Place, messages: Sequence[object]) -> None:
+        """A compaction was decided: what it takes away is reviewed first (V9)."""
+        if self._parts.store is not None and self._parts.config.review_compaction:
+            self._parts.loop.post(self._review, place, list(messages))
 
     def reset(self, place: Place) -> None:
         self._epochs.recalls.withhold()
@@ -198,7 +204,7 @@ class ConversationCore:
 
     async def compact(self, place: Place, messages: list[object], limit_tokens: int | None) -> Compacted:
         """Summarises the older part of a history that has grown too long (K1). ConfigError without model or limit."""
-        model, limit = self._parts.recaller.model, limit_tokens or self._parts.config.window_tokens
+        model, limit = self._parts.recaller.summariser(place), limit_tokens or self._parts.config.window_tokens
         if model is None or limit is None:
             raise ConfigError(
                 "Compaction needs a model and its limit. Pass `model=` to `open`, or set model_url; and pass "
@@ -217,6 +223,7 @@ class ConversationCore:
             tokens_after=done.tokens_after,
         )
         if done.changed:
+            self.compacting(place, messages)
             self._epochs.compacted(place, self._epochs.left_over(done.messages), "told")
         return done
 
@@ -303,6 +310,14 @@ class ConversationCore:
         self._open_turns.pop(state.id, None)
         if not self._open_turns:
             self._parts.busy.discard(self)
+
+    def _review(self, place: Place, messages: list[object]) -> None:
+        parts = self._parts
+        assert parts.store is not None
+        work = Compacting(parts.store, parts.config, parts.clock, parts.ids, parts.events)
+        task = parts.supervisor.start(work.review(place, messages, self.known_blocks), f"compacting {place.id}")
+        parts.recorder.expect(task)
+        task.add_done_callback(lambda _: parts.on_write())
 
     def drop_recalls(self, space: str) -> None:
         self._epochs.drop_recalls(space)

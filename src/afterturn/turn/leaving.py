@@ -63,6 +63,8 @@ def recording_of(
         # Their texts are in the store by now or never: a file that waits must hold no memory that is forgotten.
         blocks=tuple(replace(row, text="") for row in state.blocks),
         ended_at=ended_at,
+        reads=place.reads,
+        subagent=place.subagent,
     )
     return recording, ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ from afterturn.turn.standing_parts import StandingParts
 
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
-    """Handed over by `runtime`. Without a store, memory is off. `busy` are the conversations with an open turn."""
+    """Handed over by `runtime`. Without a store, memory is off. `busy` are the conversations with an open turn;
+    `on_write` wakes the jobs."""
 
     loop: PrivateLoop
     store: Store | None
@@ -31,4 +33,5 @@ class ConversationParts:
     events: Events
     errands: Errands
     standing: StandingParts
+    on_write: Callable[[], None]
     busy: set[Any] = field(default_factory=set)

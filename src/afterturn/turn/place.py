@@ -41,6 +41,7 @@ class Place:
     history: Visibility = Visibility.SHOWN
     placement: Placement = Placement.APPEND
     dialect: str | None = None
+    subagent: bool = False
 
     @property
     def is_hidden(self) -> bool:
@@ -55,7 +56,8 @@ class Whereabouts(TypedDict, total=False):
     """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one.
 
     `history="hidden"`: what `turn` is given is not all that the model sees, so memory goes by what it handed over, and
-    is told of `compacted()`. `dialect` names the message format where it should not be detected.
+    is told of `compacted()`. `dialect` names the message format where it should not be detected. `subagent`: it is one
+    that talks to another agent, so that what is said in it is a sub-agent's, and nothing is learned from it by itself.
     """
 
     user: str | None
@@ -67,6 +69,7 @@ class Whereabouts(TypedDict, total=False):
     history: Literal["shown", "hidden"]
     placement: Literal["append", "merge"]
     dialect: str | None
+    subagent: bool
 
 
 def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
@@ -90,6 +93,7 @@ def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
         dialect=get_dialect(dialect).name if dialect is not None else None,
+        subagent=bool(where.get("subagent", False)),
     )
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
+from afterturn.base.meter import Meter
 from afterturn.base.ports import ChatModel, Clock, Store, Unit
+from afterturn.base.reviews import Purpose
 from afterturn.base.turns import Phase
 from afterturn.base.types import Hit, Scope
 from afterturn.context.age import describe_age
@@ -32,6 +34,7 @@ class Recaller:
     config: Config
     clock: Clock
     events: Events
+    meter: Meter
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -57,14 +60,19 @@ class Recaller:
     async def refine(self, question: Question, hits: Sequence[Hit]) -> list[Hit]:
         """What the model chooses of `hits`. Raises whatever is wrong with the model or its answer."""
         assert self.model is not None
-        now = self.clock.now()
+        now, place = self.clock.now(), question.place
+        model = self.meter.of(self.model, Purpose.RECALL, place.tenant, place.owner)
 
         def line(hit: Hit) -> str:
             entry = hit.entry
             return f"{describe_age(entry.occurred_at, now)}, {describe_author(entry)}: {neutralise(entry.text)}"
 
         async with asyncio.timeout(self.config.model_timeout):
-            return await select(self.model, question.text, hits, entries_max=self.config.recall_entries_max, line=line)
+            return await select(model, question.text, hits, entries_max=self.config.recall_entries_max, line=line)
+
+    def summariser(self, place: Place) -> ChatModel | None:
+        """The model that summarises a conversation's history, if there is one."""
+        return self.model and self.meter.of(self.model, Purpose.COMPACTION, place.tenant, place.owner)
 
     def begin_turn(self, state: TurnState) -> None:
         """Background work keeps out of this turn's way until `end_turn`."""

@@ -33,6 +33,11 @@ class ConversationVerbs:
         self._core.compacted(self._place, messages)
 
     @contained
+    def compacting(self, messages: Sequence[object]) -> None:
+        """A compaction of these messages was decided. With `review_compaction`, what they teach is kept."""
+        self._core.compacting(self._place, messages)
+
+    @contained
     def reset(self) -> None:
         """The conversation begins anew: nothing counts as shown any more, and no memory is lost."""
         self._core.reset(self._place)

@@ -1,0 +1,120 @@
+"""What models cost: every call of one passes here, is counted by space, day and purpose, and stops at a day's limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError, ModelPaused
+from afterturn.base.events import Events
+from afterturn.base.ports import ChatModel, Clock, Store
+from afterturn.base.reviews import Purpose, Spent
+from afterturn.base.tokens import estimate_tokens
+
+logger = logging.getLogger("afterturn")
+
+# What a store that hangs may hold up a call of a model, which takes seconds anyway.
+STORE_WITHIN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """One per memory. A store that can not be asked stops no call: the limit is for the purse, not for safety."""
+
+    store: Store
+    config: Config
+    clock: Clock
+    events: Events
+
+    def of(self, model: ChatModel, purpose: Purpose, tenant: str, space: str) -> MeteredModel:
+        return MeteredModel(self, model, purpose, tenant, space)
+
+    async def check(self, purpose: Purpose, tenant: str, space: str) -> None:
+        """ModelPaused when the day's tokens of the tenant's space are used up (V12)."""
+        limit = self.config.tokens_per_day_max
+        used = 0 if limit is None else await self._used(tenant, space)
+        if limit is not None and used >= limit:
+            self.events.of(tenant).emit("model_paused", space=space, purpose=purpose.value, tokens=used, limit=limit)
+            raise ModelPaused(
+                f"Models have used {used} tokens for {space} today, and tokens_per_day_max is {limit}. They go on "
+                "tomorrow; or raise it.",
+                reason="paused",
+            )
+
+    async def add(self, tenant: str, spent: Spent) -> None:
+        try:
+            async with asyncio.timeout(STORE_WITHIN):
+                await self.store.write(lambda unit: unit.usage.add(tenant, spent))
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("%d tokens of a model are not counted: %r", spent.tokens, error)
+
+    async def _used(self, tenant: str, space: str) -> int:
+        day = self.day()
+        try:
+            async with asyncio.timeout(STORE_WITHIN):
+                return await self.store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("what models have cost today is not known: %r", error)
+            return 0
+
+    def day(self) -> str:
+        return datetime.fromtimestamp(self.clock.now(), UTC).date().isoformat()
+
+
+class MeteredModel:
+    """The ChatModel port, counted. `calls` and `tokens` are of this one alone: of one review, say."""
+
+    def __init__(self, meter: Meter, model: ChatModel, purpose: Purpose, tenant: str, space: str) -> None:
+        self._meter = meter
+        self._model = model
+        self._purpose = purpose
+        self._tenant = tenant
+        self._space = space
+        self.calls = 0
+        self.tokens = 0
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        await self._meter.check(self._purpose, self._tenant, self._space)
+        self.calls += 1
+        answer: dict[str, Any] = {}
+        try:
+            answer = await self._model.complete(messages, tools, schema=schema)
+        finally:
+            # What was asked costs, also when nobody hears the answer.
+            await self._count(messages, tools, answer)
+        return {name: value for name, value in answer.items() if name != "usage"}
+
+    async def _count(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]
+    ) -> None:
+        told = _told(answer.get("usage"))
+        tokens_in, tokens_out = told or (_estimate([*messages, *tools]), _estimate([answer]) if answer else 0)
+        self.tokens += tokens_in + tokens_out
+        estimated = 0 if told else tokens_in + tokens_out
+        spent = Spent(self._space, self._meter.day(), self._purpose, 1, tokens_in, tokens_out, estimated)
+        await self._meter.add(self._tenant, spent)
+
+
+def _told(usage: object) -> tuple[int, int] | None:
+    """What a server says that the call has cost."""
+    if not isinstance(usage, Mapping):
+        return None
+    counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
+    first, second = (count if isinstance(count, int) and count >= 0 else None for count in counts)
+    return None if first is None else (first, second or 0)
+
+
+def _estimate(parts: Sequence[Mapping[str, Any]]) -> int:
+    return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)

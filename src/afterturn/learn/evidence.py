@@ -1,0 +1,108 @@
+"""Whether a statement rests on what was said (V5). Pure: it compares words, names and numbers, and understands none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from afterturn.base.reviews import Snapped
+from afterturn.base.terms import STOP_WORDS, terms, words
+from afterturn.base.types import Origin
+
+# Below the first, nobody said it; below the second, it is an inference that a person should look at.
+SUPPORT_MIN = 0.2
+SUPPORT_ENOUGH = 0.5
+# Without a message named, the best few that share its words are taken for its evidence.
+FOUND_MAX = 3
+
+# Words of a report about a user or a project, which need not have been said by anybody.
+_REPORTING = frozenset(
+    terms(
+        "user users agent assistant prefers preference likes dislikes wants asks asked uses using called named name "
+        "project environment convention always never should must works working lives about says said told"
+    )
+)
+_NAME = re.compile(
+    r"(?<![\w.])(?:[^\W\d_a-zß-öø-ÿ][\w'’-]*|\w*[a-z]\w*[A-Z]\w*|\w*\d\w*[^\W\d_]\w*|\w*[^\W\d_]\w*\d\w*)"
+)
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n]\s+|[\"'“‘(]\s*)$")
+_SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve").split()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """`support` is the share of its own words that were said. `missing` are names and numbers that were not."""
+
+    support: float
+    missing: tuple[str, ...]
+
+    @property
+    def is_said(self) -> bool:
+        return not self.missing and self.support >= SUPPORT_MIN
+
+    @property
+    def is_inference(self) -> bool:
+        return self.support < SUPPORT_ENOUGH
+
+
+def weigh(statement: str, said: Iterable[str]) -> Evidence:
+    """How much of a statement is in these texts."""
+    texts = list(said)
+    spoken = frozenset(term for text in texts for term in terms(text))
+    own = [term for term in dict.fromkeys(terms(statement)) if term not in _REPORTING]
+    support = sum(term in spoken for term in own) / len(own) if own else 1.0
+    return Evidence(support, (*_missing_names(statement, texts), *_missing_numbers(statement, texts)))
+
+
+def find_evidence(statement: str, messages: Sequence[Snapped]) -> tuple[int, ...]:
+    """The messages that say most of it, for a model that named none; empty when none says any of it."""
+    own = frozenset(terms(statement)) - _REPORTING
+    shared = [(len(own.intersection(terms(message.text))), at) for at, message in enumerate(messages)]
+    best = sorted(((count, at) for count, at in shared if count), reverse=True)[:FOUND_MAX]
+    most = best[0][0] if best else 0
+    return tuple(sorted(at for count, at in best if 2 * count > most))
+
+
+def lineage(statement: str, cited: Collection[int], messages: Sequence[Snapped]) -> list[int]:
+    """The trust of all that a statement comes from: what was named, and untrusted messages that alone say its words.
+
+    A model that was talked into something by a tool's output may name a user's message for it.
+    """
+    own = frozenset(terms(statement)) - _REPORTING
+    named = frozenset(term for at in cited for term in terms(messages[at].text))
+    trusts = [messages[at].trust for at in cited]
+    unsaid = own - named
+    others = [message for at, message in enumerate(messages) if at not in cited]
+    trusts += [
+        message.trust
+        for message in others
+        if message.trust < Origin.BACKGROUND_REVIEW.trust and unsaid.intersection(terms(message.text))
+    ]
+    return trusts
+
+
+def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
+    spoken = {word for text in texts for word in words(text)}
+    missing = []
+    for found in _NAME.finditer(statement):
+        parts = words(found.group())
+        if _SENTENCE_START.search(statement, 0, found.start()) and found.group()[1:].islower():
+            # Any word may begin a sentence with a capital; whether it was said counts as support.
+            continue
+        if any(part not in spoken and part not in STOP_WORDS and part not in _REPORTING for part in parts):
+            missing.append(found.group())
+    return missing
+
+
+def _missing_numbers(statement: str, texts: Sequence[str]) -> list[str]:
+    spoken = {_plain(number) for text in texts for number in _NUMBER.findall(text)}
+    spelled = {word for text in texts for word in words(text) if word in _SPELLED}
+    spoken.update(str(_SPELLED.index(word)) for word in spelled)
+    return [number for number in _NUMBER.findall(statement) if _plain(number) not in spoken]
+
+
+def _plain(number: str) -> str:
+    """10,000 is 10000; 1.5 stays what it is."""
+    return re.sub(r"[.,](?=\d{3}(?:\D|$))", "", number)

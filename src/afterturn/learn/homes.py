@@ -1,0 +1,42 @@
+"""In which space something that was learned belongs (L2): what a speaker said, into that speaker's space only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from afterturn.base.reviews import ReviewRow, Snapped
+from afterturn.base.types import Target
+
+_PERSON = "user:"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`waits`: only with a person's approval. `speaker` is who said it, where the host has named somebody."""
+
+    space: str
+    waits: bool = False
+    speaker: str | None = None
+
+
+def find_home(review: ReviewRow, target: Target, cited: Sequence[Snapped]) -> Home | None:
+    """None when it belongs nowhere that this conversation may write."""
+    named = {message.speaker for message in cited if message.role == "user" and message.speaker not in ("", "user")}
+    if len(named) > 1:
+        return None
+    if named:
+        return _of_speaker(review, named.pop())
+    if target is Target.USER and not review.writes.startswith(_PERSON) and review.space.startswith(_PERSON):
+        # A shared space is no place for what is personal.
+        return Home(review.space)
+    return Home(review.writes)
+
+
+def _of_speaker(review: ReviewRow, speaker: str) -> Home | None:
+    granted = {space.casefold(): space for space in (*review.reads, review.writes, review.space)}
+    own = granted.get(f"{_PERSON}{speaker}".casefold())
+    if own is not None:
+        return Home(own, speaker=speaker)
+    # Into a space that several share, with somebody's consent; into another person's, never.
+    return None if review.writes.startswith(_PERSON) else Home(review.writes, waits=True, speaker=speaker)

@@ -1,0 +1,206 @@
+"""Runs reviews as jobs: reads the snapshot, asks a model or the rules, and ends with one transaction, or with none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.base.errors import ModelAnswerInvalid, ModelError, ModelPaused, ModelRefused, NotFound
+from afterturn.base.jobs import ATTEMPTS_MAX, Commit
+from afterturn.base.meter import MeteredModel
+from afterturn.base.ports import Unit
+from afterturn.base.reviews import Purpose, ReviewKind, ReviewRow, ReviewState, Snapped
+from afterturn.base.types import Entry, Job
+from afterturn.learn.known import find_known
+from afterturn.learn.learning import LearningParts
+from afterturn.learn.reviewer import Reviewer
+from afterturn.learn.scheduling import schedule
+from afterturn.learn.snapshot import unread
+from afterturn.learn.staging import Outcome, Staging, StagingParts
+from afterturn.learn.teaching import changes_of
+
+logger = logging.getLogger("afterturn")
+
+# A live turn comes first (V2), but there is always one on a busy server.
+CALM_WITHIN = 2.0
+CALM_POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    review: ReviewRow
+    messages: Sequence[Snapped]
+    known: Sequence[Entry]
+
+
+class Reviewing:
+    """Handlers of review jobs. A review is at most one transaction; one that timed out is not tried again (V4)."""
+
+    def __init__(self, parts: LearningParts) -> None:
+        self._parts = parts
+
+    async def review(self, job: Job) -> Commit:
+        """By a model. ModelError when it should be tried again."""
+        material = await self._material(job)
+        if material is None:
+            return _nothing
+        await self._calm()
+        model = self._model(material.review)
+        staging = self._staging(material)
+        try:
+            async with asyncio.timeout(self._parts.config.review_timeout):
+                why = await Reviewer(model, staging, material.known, self._parts.config.review_entries_max).run()
+        except Exception as error:
+            state = _state_after(error)
+            if state is ReviewState.FAILED and _is_worth_a_retry(error) and job.attempts < ATTEMPTS_MAX:
+                raise
+            logger.warning("review %s of %s: %s", material.review.id, material.review.space, type(error).__name__)
+            staging = self._staging(material)
+            return self._ending(material, staging, model, state, reason=_reason(error))
+        return self._ending(material, staging, model, ReviewState.SAVED, reason=why)
+
+    async def apply_rules(self, job: Job) -> Commit:
+        """Without a model: what the user said outright (V11)."""
+        material = await self._material(job)
+        if material is None:
+            return _nothing
+        staging = self._staging(material)
+        for change in changes_of(material.messages, material.known):
+            await staging.stage(change)
+        return self._ending(material, staging, None, ReviewState.SAVED, reason="")
+
+    async def _material(self, job: Job) -> _Material | None:
+        """None when the review was forgotten, or has ended."""
+        review_id = json.loads(job.payload)["review"]
+
+        def work(unit: Unit) -> _Material | None:
+            review = _find_waiting(unit, job.tenant, review_id)
+            if review is None:
+                return None
+            messages = unit.reviews.messages(job.tenant, review_id)
+            return _Material(review, messages, find_known(unit, review, messages, now=self._parts.clock.now()))
+
+        return await self._parts.store.read(work)
+
+    def _staging(self, material: _Material) -> Staging:
+        parts = self._parts
+        staging_parts = StagingParts(parts.store, parts.gate, parts.config, parts.clock, parts.ids)
+        return Staging(staging_parts, material.review, material.messages)
+
+    def _model(self, review: ReviewRow) -> MeteredModel:
+        assert self._parts.model is not None
+        purpose = Purpose.EXTRACTION if review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
+        return self._parts.meter.of(self._parts.model, purpose, review.tenant, review.space)
+
+    async def _calm(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CALM_WITHIN
+        while self._parts.is_busy() and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
+            await asyncio.sleep(CALM_POLL)
+
+    def _ending(
+        self, material: _Material, staging: Staging, model: MeteredModel | None, state: ReviewState, *, reason: str
+    ) -> Commit:
+        ended = replace(
+            material.review,
+            state=state,
+            ended_at=self._parts.clock.now(),
+            calls=model.calls if model else 0,
+            tokens=model.tokens if model else 0,
+            reason=reason,
+        )
+        follow_up = self._parts.ids.new()
+        return lambda unit: self._end(unit, ended, material, staging, follow_up)
+
+    def _end(
+        self, unit: Unit, ended: ReviewRow, material: _Material, staging: Staging, follow_up: str
+    ) -> Callable[[], None] | None:
+        if _find_waiting(unit, ended.tenant, ended.id) is None:
+            return None
+        if _is_forgotten(unit, ended, material.messages):
+            ended = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten")
+        outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else Outcome()
+        left = unread(unit.reviews.messages(ended.tenant, ended.id), material.messages)
+        ended = _with(ended, outcome)
+        unit.reviews.end(ended)
+        if left:
+            again = replace(material.review, id=follow_up, created_at=ended.ended_at or ended.created_at)
+            schedule(unit, again, left)
+        return lambda: self._tell(ended)
+
+    def _tell(self, review: ReviewRow) -> None:
+        self._parts.on_write()
+        events = self._parts.events.of(review.tenant)
+        where = {"space": review.space, "conversation": review.conversation, "turn": review.turn}
+        events.emit(
+            "review_ended",
+            **where,
+            review=review.id,
+            kind=review.kind.value,
+            state=review.state.value,
+            written=review.written,
+            proposed=review.proposed,
+            refused=len(review.refusals),
+            reason=review.reason,
+        )
+        if review.written and self._parts.config.review_verbose:
+            memories = "memory" if review.written == 1 else "memories"
+            text = f"Saved {review.written} {memories} from your last conversation."
+            events.emit("memories_saved", **where, review=review.id, text=text, memories=review.written)
+
+
+def _nothing(unit: Unit) -> None:
+    """There is nothing to write."""
+
+
+def _find_waiting(unit: Unit, tenant: str, review_id: str) -> ReviewRow | None:
+    """None when it was forgotten, or has ended."""
+    try:
+        review = unit.reviews.get(tenant, review_id)
+    except NotFound:
+        return None
+    return review if review.state is ReviewState.WAITING else None
+
+
+def _is_forgotten(unit: Unit, review: ReviewRow, messages: Sequence[Snapped]) -> bool:
+    speakers = {message.speaker for message in messages}
+    return any(
+        unit.operations.is_forgotten(
+            review.tenant, space, conversation=review.conversation, speakers=speakers, since=review.forgets
+        )
+        for space in {review.space, review.writes}
+    )
+
+
+def _with(ended: ReviewRow, outcome: Outcome) -> ReviewRow:
+    """A review that saved nothing says so, and why."""
+    state = ended.state
+    if state is ReviewState.SAVED and not outcome.written + outcome.proposed:
+        state = ReviewState.REFUSED if outcome.refusals else ReviewState.NOTHING
+    return replace(
+        ended,
+        state=state,
+        written=outcome.written,
+        proposed=outcome.proposed,
+        refusals=outcome.refusals,
+        spaces=outcome.spaces,
+    )
+
+
+def _state_after(error: Exception) -> ReviewState:
+    if isinstance(error, TimeoutError):
+        return ReviewState.TIMED_OUT
+    return ReviewState.PAUSED if isinstance(error, ModelPaused) else ReviewState.FAILED
+
+
+def _is_worth_a_retry(error: Exception) -> bool:
+    return isinstance(error, ModelError) and not isinstance(error, ModelRefused | ModelAnswerInvalid)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return error.reason if isinstance(error, ModelError) else type(error).__name__

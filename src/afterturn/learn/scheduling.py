@@ -1,0 +1,113 @@
+"""When a conversation is reviewed (V1, V11): decided in the transaction that records a turn, so nothing gets lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.base.config import Config
+from afterturn.base.ports import Ids, Unit
+from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Job, JobKind
+from afterturn.learn.snapshot import joined, of_records
+
+_JOBS = {
+    ReviewKind.RULES: JobKind.RULES,
+    ReviewKind.CONSOLIDATION: JobKind.CONSOLIDATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to follow a recorded turn."""
+
+    interval: int = 0
+    rules: bool = False
+    extracting: bool = False
+
+    @classmethod
+    def of(cls, config: Config) -> Plan:
+        return cls(config.review_interval, False, config.recorder == "extracting")  # FLIP
+
+
+NOTHING_FOLLOWS = Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """For the event that tells of it."""
+
+    review: str
+    kind: ReviewKind
+    messages: int
+
+
+def after_turn(unit: Unit, plan: Plan, draft: ReviewRow, turn: Sequence[Snapped], ids: Ids) -> list[Scheduled]:
+    """`draft` says where and when; `turn` are the recorded messages of the turn. With nothing to do, nothing is
+    written: not even a count (V1)."""
+    scheduled = []
+    if plan.rules and _may_teach(turn):
+        scheduled.append(schedule(unit, replace(draft, id=ids.new(), kind=ReviewKind.RULES), turn))
+    if plan.extracting:
+        scheduled.append(schedule(unit, replace(draft, id=ids.new(), kind=ReviewKind.EXTRACTION), turn))
+    if plan.interval:
+        scheduled.extend(_every_nth(unit, plan.interval, replace(draft, id=ids.new(), kind=ReviewKind.INTERVAL)))
+    return scheduled
+
+
+def _may_teach(turn: Sequence[Snapped]) -> bool:
+    # Loaded with the first turn that is recorded: who only recalls goes without.
+    from afterturn.learn.rules import may_teach
+
+    return any(message.role == "user" and may_teach(message.text) for message in turn)
+
+
+def _every_nth(unit: Unit, interval: int, review: ReviewRow) -> list[Scheduled]:
+    key = _key(review)
+    if unit.reviews.count_turn(key) < interval:
+        return []
+    return schedule_conversation(unit, review)
+
+
+def schedule_conversation(unit: Unit, review: ReviewRow) -> list[Scheduled]:
+    """Of all that no review has read yet. Nothing when there is nothing new."""
+    key = _key(review)
+    _, since = unit.reviews.unreviewed(key)
+    messages = of_records(unit, key, review.writes, since=since)
+    owner = key.space if key.space != review.writes else None
+    position = unit.records.next_position(key.tenant, review.writes, key.id, owner=owner)
+    unit.reviews.scheduled(key, position=position)
+    if not any(message.fresh for message in messages):
+        return []
+    return [join_or_schedule(unit, review, messages)]
+
+
+def join_or_schedule(unit: Unit, review: ReviewRow, messages: Sequence[Snapped]) -> Scheduled:
+    """One review waits or runs for a conversation; a later trigger joins it, and what it had read by then is followed
+    by another (`Reviewing`)."""
+    waiting = unit.reviews.find_waiting(_key(review))
+    if waiting is None:
+        return schedule(unit, review, messages)
+    together = joined(unit.reviews.messages(waiting.tenant, waiting.id), messages)
+    unit.reviews.replace_messages(waiting.tenant, waiting.id, together)
+    return Scheduled(waiting.id, waiting.kind, len(together))
+
+
+def schedule(unit: Unit, review: ReviewRow, messages: Sequence[Snapped]) -> Scheduled:
+    """The review and its job, with the messages it is to read."""
+    unit.reviews.add(review, messages)
+    unit.jobs.add(job_of(review))
+    return Scheduled(review.id, review.kind, len(messages))
+
+
+def job_of(review: ReviewRow) -> Job:
+    """Its payload names the conversation, so that forgetting that one takes the job along."""
+    payload = json.dumps({"review": review.id, "conversation": review.conversation})
+    kind = _JOBS.get(review.kind, JobKind.REVIEW)
+    return Job(f"review-{review.id}", kind, review.tenant, review.space, payload, review.created_at)
+
+
+def _key(review: ReviewRow) -> ConversationKey:
+    return ConversationKey(review.tenant, review.space, review.conversation)

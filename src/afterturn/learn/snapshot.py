@@ -1,0 +1,100 @@
+"""What a review reads: a copy of a conversation's messages, bounded, made when the review is scheduled (V2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from afterturn.base.ports import Unit
+from afterturn.base.reviews import Snapped
+from afterturn.base.terms import content_hash
+from afterturn.base.turns import ConversationKey, Message
+from afterturn.base.types import Entry, Origin, Scope
+
+MESSAGES_MAX = 200
+# Read again with what is new, so that "that one" still means something.
+CONTEXT_MAX = 10
+BYTES_MAX = 49_152
+SAID_CHARS_MAX = 6_000
+TOOL_CHARS_MAX = 1_500
+_CUT = " […]"
+_ROLES = {Origin.USER: "user", Origin.AGENT: "assistant"}
+ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
+
+
+def of_records(unit: Unit, key: ConversationKey, writes: str, *, since: int) -> list[Snapped]:
+    """The conversation's newest recorded messages: those from position `since` on, and a few before them."""
+    records = unit.records.of_conversation(
+        Scope(key.tenant, (writes,)), key.id, limit=MESSAGES_MAX, owner=key.space if key.space != writes else None
+    )
+    own = [record for record in records if (record.owner or writes) == key.space]
+    seen = [record for record in own if (record.position or 0) < since][-CONTEXT_MAX:]
+    fresh = [record for record in own if (record.position or 0) >= since]
+    return bounded([of_entry(record, fresh=False) for record in seen] + [of_entry(record) for record in fresh])
+
+
+def of_messages(messages: Iterable[Message], at: float, *, subagent: bool = False) -> list[Snapped]:
+    """Of what a host shows, of which no more is known than the role."""
+    return bounded(
+        [
+            Snapped(message.role, message.speaker, message.text, None, _trust(message, subagent=subagent), at)
+            for message in messages
+            if message.role in ORIGINS and message.text.strip()
+        ]
+    )
+
+
+def with_sources(unit: Unit, key: ConversationKey, writes: str, messages: Sequence[Snapped]) -> list[Snapped]:
+    """What was recorded since the snapshot was made is named by its record now."""
+    if all(message.source is not None for message in messages):
+        return list(messages)
+    records = unit.records.of_conversation(Scope(key.tenant, (writes,)), key.id, limit=MESSAGES_MAX)
+    by_hash = {record.content_hash: record.id for record in records if (record.owner or writes) == key.space}
+    return [
+        message if message.source is not None else replace(message, source=by_hash.get(content_hash(message.text)))
+        for message in messages
+    ]
+
+
+def joined(earlier: Sequence[Snapped], later: Sequence[Snapped]) -> list[Snapped]:
+    """One snapshot of two: what both have stands once, where it was first said."""
+    known = {_identity(message) for message in earlier}
+    return bounded([*earlier, *(message for message in later if _identity(message) not in known)])
+
+
+def unread(messages: Sequence[Snapped], read: Sequence[Snapped]) -> list[Snapped]:
+    """Those of `messages` that are not among `read`, with a few of those as context; empty when none is."""
+    known = {_identity(message) for message in read}
+    fresh = [message for message in messages if _identity(message) not in known and message.fresh]
+    return [*(replace(message, fresh=False) for message in read[-CONTEXT_MAX:]), *fresh] if fresh else []
+
+
+def bounded(messages: Sequence[Snapped]) -> list[Snapped]:
+    """Long texts are cut, then the oldest messages go."""
+    kept: list[Snapped] = []
+    room = BYTES_MAX
+    for message in reversed([_cut(message) for message in messages][-MESSAGES_MAX:]):
+        room -= len(message.text.encode("utf-8", "replace"))
+        if room < 0 and kept:
+            break
+        kept.append(message)
+    return kept[::-1]
+
+
+def _cut(message: Snapped) -> Snapped:
+    limit = TOOL_CHARS_MAX if message.role == "tool" else SAID_CHARS_MAX
+    return message if len(message.text) <= limit else replace(message, text=message.text[:limit] + _CUT)
+
+
+def of_entry(record: Entry, *, fresh: bool = True) -> Snapped:
+    """A recorded message."""
+    role = _ROLES.get(record.origin, "tool")
+    return Snapped(role, record.speaker or role, record.text, record.id, record.trust, record.occurred_at, fresh)
+
+
+def _trust(message: Message, *, subagent: bool) -> int:
+    return Origin.SUBAGENT.trust if subagent else ORIGINS[message.role].trust
+
+
+def _identity(message: Snapped) -> tuple[str, str, str]:
+    return (message.role, message.speaker, content_hash(message.text))

@@ -1,0 +1,283 @@
+"""What a review wants to change, checked one by one and kept back until all of it is written at once (V4, V5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
+from afterturn.base.ports import Clock, Ids, Store, Unit
+from afterturn.base.reviews import ReviewRow, Snapped
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Admitted, Draft, Entry, Kind, Metadata, Operation, Origin, Scope, Status, Target, Verb
+from afterturn.guard.gate import Gate
+from afterturn.guard.writing import Writing, waits
+from afterturn.learn import evidence
+from afterturn.learn.changes import Action, Change
+from afterturn.learn.homes import Home, find_home
+from afterturn.learn.prompts import is_ours
+from afterturn.learn.snapshot import with_sources
+
+# After so many refusals a model is told to stop: it will not get there.
+REFUSALS_MAX = 10
+BUDGET_REFUSALS_MAX = 3
+
+
+class Refused(Exception):
+    """One change can not be: `reason` is one word for the log, the message is for the model."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A change that may be written, for as long as `base` is the version that holds."""
+
+    change: Change
+    home: Home
+    admitted: Admitted | None
+    base: Entry | None
+    cited: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a commit came to. `spaces` are those it wrote to."""
+
+    written: int = 0
+    proposed: int = 0
+    refusals: tuple[str, ...] = ()
+    spaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagingParts:
+    store: Store
+    gate: Gate
+    config: Config
+    clock: Clock
+    ids: Ids
+
+
+@dataclass(slots=True)
+class Staging:
+    """The changes of one review. Nothing is written before `commit`, and that happens once."""
+
+    parts: StagingParts
+    review: ReviewRow
+    messages: Sequence[Snapped]
+    staged: list[Staged] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return len(self.refusals) >= REFUSALS_MAX or self.refusals.count("budget") >= BUDGET_REFUSALS_MAX
+
+    async def stage(self, change: Change) -> str:
+        """The answer for the model. What is refused is told, and counts for nothing."""
+        try:
+            staged = await self.parts.store.read(lambda unit: self._check(unit, change))
+        except Refused as refused:
+            self.refusals.append(refused.reason)
+            return f"Refused. {refused}"
+        self.staged.append(staged)
+        return "This will wait for a person's approval." if self._waits(staged) else "Saved."
+
+    def commit(self, unit: Unit) -> Outcome:
+        """Writes what still holds. What has changed or gone meanwhile is refused by itself; the rest stands."""
+        counts = {Status.ACTIVE: 0, Status.PROPOSED: 0}
+        refusals, spaces = list(self.refusals), []
+        key = ConversationKey(self.review.tenant, self.review.space, self.review.conversation)
+        messages = with_sources(unit, key, self.review.writes, self.messages)
+        for staged in self.staged:
+            try:
+                entry = self._write(unit, staged, messages)
+            except Refused as refused:
+                refusals.append(refused.reason)
+                continue
+            if entry is None:
+                refusals.append("known")
+                continue
+            waiting = entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
+            counts[Status.PROPOSED if waiting else Status.ACTIVE] += 1
+            spaces.append(staged.home.space)
+        return Outcome(counts[Status.ACTIVE], counts[Status.PROPOSED], tuple(refusals), tuple(dict.fromkeys(spaces)))
+
+    # Checks, on a reader's thread.
+
+    def _check(self, unit: Unit, change: Change) -> Staged:
+        limit = self.parts.config.review_entries_max
+        if len(self.staged) >= limit:
+            raise Refused("limit", f"At most {limit} changes can be saved in one review. Stop here.")
+        cited = self._cited(change)
+        if change.action is Action.ADD:
+            return self._added(unit, change, cited)
+        base = self._base(unit, change)
+        home = Home(base.space)
+        if change.action is Action.DELETE:
+            return Staged(change, home, None, base, cited)
+        return self._updated(change, base, home, cited)
+
+    def _cited(self, change: Change) -> tuple[int, ...]:
+        unknown = [number for number in change.messages if not 0 <= number < len(self.messages)]
+        if unknown:
+            raise Refused("evidence", f"There is no message {unknown[0] + 1}. Name messages of this conversation.")
+        cited = change.messages or evidence.find_evidence(change.text, self.messages)
+        if not cited:
+            raise Refused("evidence", "Name the messages that this rests on.")
+        return cited
+
+    def _base(self, unit: Unit, change: Change) -> Entry:
+        """The memory as it is now; only statements of spaces that the conversation may change."""
+        scope = Scope(self.review.tenant, self._spaces())
+        try:
+            base = unit.memories.get(scope, change.entry_id)
+        except (NotFound, InvalidInput):
+            raise Refused("unknown_memory", "There is no such memory. Use the id of a known one.") from None
+        if base.kind is not Kind.STATEMENT or base.status is not Status.ACTIVE:
+            raise Refused("unknown_memory", "There is no such memory any more. Use the id of a known one.")
+        if base.pinned:
+            raise Refused("pinned", "This memory is pinned: only its owner changes it. Leave it.")
+        if any(staged.base is not None and staged.base.id == base.id for staged in self.staged):
+            raise Refused("twice", "This memory is changed already in this review. Leave it.")
+        return base
+
+    def _spaces(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.review.writes, self.review.space)))
+
+    def _added(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> Staged:
+        assert change.target is not None
+        home = find_home(self.review, change.target, [self.messages[at] for at in cited])
+        if home is None:
+            raise Refused("speaker", "What this speaker said can not be remembered here. Leave it.")
+        inferred = self._weigh(change, cited, ())
+        home = replace(home, waits=home.waits or inferred)
+        admitted = self._admit(self._draft(change, home, cited), cited)
+        self._check_room(unit, home, admitted, None)
+        return Staged(change, home, admitted, None, cited)
+
+    def _updated(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
+        inferred = self._weigh(change, cited, (base.text,))
+        home = replace(home, waits=inferred)
+        return Staged(change, home, self._admit(self._successor(change, base, home, cited), cited), base, cited)
+
+    def _weigh(self, change: Change, cited: Sequence[int], also: Sequence[str]) -> bool:
+        """Whether it is an inference that a person should look at. Refused when it was not said at all (V5)."""
+        if is_ours(change.text):
+            raise Refused("prompt", "That is a piece of your instructions, not of the conversation.")
+        found = evidence.weigh(change.text, [*(self.messages[at].text for at in cited), *also])
+        if found.missing:
+            raise Refused(
+                "invented", f"{', '.join(found.missing[:5])}: not in the messages that you named. Use what was said."
+            )
+        if not found.is_said:
+            raise Refused("unsupported", "The messages that you named do not say this.")
+        return found.is_inference
+
+    def _check_room(self, unit: Unit, home: Home, admitted: Admitted, replaces: Entry | None) -> None:
+        try:
+            Writing(self.parts.config).check_room(unit, self._operation(home, Verb.ADD), admitted, replaces)
+        except OverBudget as error:
+            raise Refused("budget", str(error)) from error
+
+    # Drafts.
+
+    def _draft(self, change: Change, home: Home, cited: Sequence[int]) -> Draft:
+        review = self.review
+        assert change.target is not None
+        return Draft(
+            text=change.text.strip(),
+            origin=Origin.BACKGROUND_REVIEW,
+            target=change.target,
+            agent=review.agent,
+            project=review.project if change.target is Target.ENVIRONMENT else None,
+            conversation=review.conversation or None,
+            owner=None if home.space == review.space else review.space,
+            turn=review.turn or None,
+            speaker=home.speaker,
+            occurred_at=max(self.messages[at].occurred_at for at in cited),
+            metadata=self._metadata(change),
+            proposed=home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW),
+        )
+
+    def _successor(self, change: Change, base: Entry, home: Home, cited: Sequence[int]) -> Draft:
+        return Draft(
+            text=change.text.strip(),
+            origin=Origin.BACKGROUND_REVIEW,
+            target=base.target,
+            agent=base.agent,
+            project=base.project,
+            conversation=self.review.conversation or None,
+            owner=None if home.space == self.review.space else self.review.space,
+            turn=self.review.turn or None,
+            speaker=base.speaker,
+            occurred_at=max(self.messages[at].occurred_at for at in cited),
+            expires_at=base.expires_at,
+            metadata={**base.metadata, **self._metadata(change)},
+            id=base.id,
+            proposed=home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW),
+        )
+
+    def _metadata(self, change: Change) -> Metadata:
+        named = {"kind": change.kind} if change.kind else {}
+        return {**named, "review": self.review.id}
+
+    def _admit(self, draft: Draft, cited: Sequence[int]) -> Admitted:
+        try:
+            return self.parts.gate.admit(draft, lineage=evidence.lineage(draft.text, cited, self.messages))
+        except InvalidInput as error:
+            raise Refused("guard", str(error)) from error
+
+    # Writing, in the transaction that ends the review.
+
+    def _write(self, unit: Unit, staged: Staged, messages: Sequence[Snapped]) -> Entry | None:
+        """The new version; None when the space says so already."""
+        sources = tuple(dict.fromkeys(source for at in staged.cited if (source := messages[at].source) is not None))
+        self._check_sources(unit, sources)
+        writing = Writing(self.parts.config)
+        try:
+            if staged.change.action is Action.ADD:
+                assert staged.admitted is not None
+                operation = self._operation(staged.home, Verb.ADD)
+                added = writing.add(unit, operation, _resting_on(staged.admitted, sources))
+                return added.entry if added.operation is not None else None
+            assert staged.base is not None
+            version = staged.base.version
+            if staged.admitted is None:
+                operation = self._operation(staged.home, Verb.DELETE)
+                trust = min([Origin.BACKGROUND_REVIEW.trust, *(messages[at].trust for at in staged.cited)])
+                return writing.delete(unit, operation, staged.base.id, trust=trust, expected_version=version)
+            operation = self._operation(staged.home, Verb.UPDATE)
+            admitted = _resting_on(staged.admitted, sources or staged.base.sources)
+            return writing.update(unit, operation, staged.base.id, admitted, expected_version=version)
+        except (Conflict, NotFound) as error:
+            raise Refused("changed", str(error)) from error
+        except NotAllowed as error:
+            raise Refused("not_allowed", str(error)) from error
+        except OverBudget as error:
+            raise Refused("budget", str(error)) from error
+
+    def _check_sources(self, unit: Unit, sources: Sequence[str]) -> None:
+        """What was forgotten meanwhile must not come back as somebody's summary (M2)."""
+        scope = Scope(self.review.tenant, self._spaces())
+        for source in sources:
+            try:
+                unit.memories.get(scope, source)
+            except AfterturnError as error:
+                raise Refused("forgotten", "What this rests on was forgotten.") from error
+
+    def _operation(self, home: Home, verb: Verb) -> Operation:
+        parts, review = self.parts, self.review
+        return Operation(
+            parts.ids.new(), review.tenant, home.space, verb, Origin.BACKGROUND_REVIEW, parts.clock.now(), review.id
+        )
+
+    def _waits(self, staged: Staged) -> bool:
+        return staged.home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW)
+
+
+def _resting_on(admitted: Admitted, sources: tuple[str, ...]) -> Admitted:
+    return replace(admitted, draft=replace(admitted.draft, sources=sources))
