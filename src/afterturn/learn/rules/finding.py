@@ -1,0 +1,143 @@
+"""From messages to lessons. Only users teach; what an assistant said tells what a correction corrects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from afterturn.base.types import Target
+from afterturn.learn.rules import about_user, corrections, languages
+from afterturn.learn.rules.barring import begins_play, is_no_talk, is_passing, is_unsure
+from afterturn.learn.rules.clause import Clause, Found, Rule, clauses_of
+from afterturn.learn.rules.lesson import CORRECTION, FACT, Lesson
+from afterturn.learn.rules.notes import start_of_note
+from afterturn.learn.rules.prose import MESSAGE_CHARACTERS_MAX, Sentence, sentences_of
+from afterturn.learn.rules.standing_rules import find_standing_rule
+from afterturn.learn.rules.wording import capitalised, told_of_user, told_to_agent, trimmed
+
+USER = "user"
+ASSISTANT = "assistant"
+# A message that teaches more than this is a document.
+LESSONS_MAX = 5
+LESSON_CHARACTERS_MAX = 300
+MESSAGES_MAX = 2_000
+
+_RULES: tuple[Rule, ...] = (
+    *corrections.CHANGES,
+    *about_user.NAMES,
+    *about_user.PREFERENCES,
+    *about_user.FACTS,
+    *corrections.STACK,
+)
+_OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
+# One of these stands in everything that any rule finds: "my", "I ...", a request, a word of time, a negation.
+_HINTS = re.compile(
+    r"\b(?:i|i'm|im|i've|i'd|my|me|we|our|remember|memori[sz]e|mind|note|forget|future|forward|later|memory|"
+    r"never|always|ever|whenever|time|rule|not|isn't|henceforth|now)\b",
+    re.IGNORECASE,
+)
+
+
+def may_teach(text: str) -> bool:
+    """False when no rule can find anything in it. One pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
+    start = text[:MESSAGE_CHARACTERS_MAX].replace("’", "'")
+    return bool(_HINTS.search(start)) or languages.may_teach(start)
+
+
+def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
+    """In the order in which they were said, each once. Of very long conversations, the last `MESSAGES_MAX` messages."""
+    found: dict[str, Lesson] = {}
+    first = max(0, len(messages) - MESSAGES_MAX)
+    answer = ""
+    for at in range(first, len(messages)):
+        role, text = messages[at]
+        if role == ASSISTANT:
+            answer = text
+        if role != USER or not may_teach(text):
+            continue
+        sentences = sentences_of(text)
+        if begins_play(sentences):
+            break
+        for lesson in _lessons_of(sentences, answer):
+            found.setdefault(lesson.text.casefold(), replace(lesson, message=at))
+    return list(found.values())
+
+
+def _lessons_of(sentences: Sequence[Sentence], answer: str) -> list[Lesson]:
+    if is_no_talk(list(sentences)):
+        return []
+    found = [lesson for sentence in sentences for lesson in _in_sentence(sentence, answer)]
+    return [] if len(found) > LESSONS_MAX else found
+
+
+def _in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
+    if is_passing(sentence.plain):
+        return
+    known = 0
+    for clause in clauses_of(sentence):
+        if clause.start < known:
+            continue
+        for lesson, end in _in_clause(clause, answer):
+            if 0 < len(lesson.text) <= LESSON_CHARACTERS_MAX:
+                known = clause.start + end
+                yield lesson
+            break
+    if not known:
+        yield from languages.find(sentence)
+
+
+def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
+    note = _note(clause)
+    if note is not None:
+        yield note, len(clause.plain)
+    if clause.asks or is_unsure(clause.plain):
+        return
+    rule = find_standing_rule(clause)
+    if rule is not None:
+        yield _written(rule), rule.end
+    for found in _by_rules(clause):
+        yield _written(found), found.end
+    swap = corrections.find_swap(clause)
+    if swap is not None:
+        text = corrections.restated(swap, answer)
+        if text:
+            target = Target.USER if text.startswith("The user") else Target.ENVIRONMENT
+            yield Lesson(trimmed(text), target, CORRECTION, 0, swap.old), len(clause.plain)
+
+
+def _by_rules(clause: Clause) -> Iterator[Found]:
+    for rule in _RULES:
+        found = rule.find(clause)
+        if found is not None:
+            yield found
+
+
+def _note(clause: Clause) -> Lesson | None:
+    """A polite question ("can you remember that ...?") asks for it too; "do you remember" begins differently."""
+    start = start_of_note(clause.plain)
+    if start is None or is_unsure(clause.plain[start:]):
+        return None
+    stated = Clause(clause.said[start:], clause.plain[start:], 0)
+    said = trimmed(stated.said)
+    known = find_standing_rule(stated)
+    if known is not None:
+        return _written(known)
+    target = Target.USER if _OF_USER.search(stated.plain) else Target.ENVIRONMENT
+    rule = next((found.rule for found in _by_rules(stated)), None)
+    told = told_of_user if target is Target.USER else told_to_agent
+    text = told(said) if target is Target.USER else capitalised(said)
+    return Lesson(text, rule.target if rule else target, rule.kind if rule else FACT, 0)
+
+
+def _written(found: Found) -> Lesson:
+    rule = found.rule
+    kept, old = corrections.split_replaced(found.said) if found.clause.corrects or _is_stack(rule) else (found.said, "")
+    kind = CORRECTION if (found.clause.corrects or old) and rule.kind == FACT else rule.kind
+    if found.clause.corrects and rule.target is Target.USER:
+        kind = CORRECTION
+    return Lesson(replace(found, said=kept).text, rule.target, kind, 0, old)
+
+
+def _is_stack(rule: Rule) -> bool:
+    return rule in corrections.STACK

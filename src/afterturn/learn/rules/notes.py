@@ -1,0 +1,53 @@
+"""English: what somebody asks to have remembered, in so many words."""
+
+from __future__ import annotations
+
+import re
+
+_PLEASE = r"(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|i\sneed\syou\sto|you\sshould)\s)*"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE | re.VERBOSE)
+
+
+_HEADS = (
+    _pattern(rf"{_PLEASE}(?:always\s)?(?:remember|don'?t\sforget|do\snot\sforget|memori[sz]e)(?:\splease)?,?\sthat\s"),
+    _pattern(rf"{_PLEASE}remember(?:\sthis|\sfor\s(?:later|next\stime|the\sfuture))?\s*:\s+"),
+    _pattern(rf"{_PLEASE}remember\s(?=(?:i|i'm|my|we|our)\s)"),
+    _pattern(rf"{_PLEASE}(?:keep|bear)\sin\smind,?\s(?:that\s|(?=(?:i|i'm|my|we|our)\s))"),
+    _pattern(rf"{_PLEASE}(?:make|take)\sa?\s?(?:mental\s)?note,?\sthat\s"),
+    _pattern(
+        rf"{_PLEASE}(?:just\s)?(?:note|fyi|info)?,?\s?for\s(?:the\sfuture|next\stime|future\sreference|later)(?:\s*[,:]\s*|\s)(?:note\s)?(?:that\s)?"
+    ),
+    _pattern(rf"{_PLEASE}note\sfor\s(?:next\stime|later|the\sfuture)\sthat\s"),
+    _pattern(
+        rf"{_PLEASE}(?:save|store|keep|put|add)\s(?:this|that)?\s?(?:for\slater|(?:in|into|to)\s(?:your\s)?memory)(?:\s*:\s+|\sthat\s)"
+    ),
+)
+# "It", "he" and "there" point at what a lesson does not hold; the others announce a task or a question.
+_NO_STATEMENT = _pattern(
+    r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|and|line|page|step|
+    the\s(?:input|output|function|list|array|file|user|users|test|exercise|task|deadline|code|above|following|first|second|
+    last|next|button|form|error|loop|variable)|i\s(?:have\salready|already|just|need|want|said|told|asked|will|am\sgoing)|
+    i'll|i'm\sgoing|we\sonly|we\s(?:have\sto|need|want|discussed|talked|said|will|are\sgoing))\b"""
+)
+_LEFT = _pattern(r"\b(?:left|already|only\shave|minutes?|deadline)\b")
+_STATES = _pattern(
+    r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|we\s\w+|i'm|my)\b"
+)
+
+
+def start_of_note(plain: str) -> int | None:
+    """Where the statement begins that shall be remembered; None when nothing shall."""
+    for head in _HEADS:
+        found = head.match(plain)
+        if found:
+            return found.end() if _is_statement(plain[found.end() :]) else None
+    return None
+
+
+def _is_statement(rest: str) -> bool:
+    if len(rest.split()) < 2 or _NO_STATEMENT.match(rest) or _LEFT.search(rest):
+        return False
+    return bool(_STATES.search(rest))

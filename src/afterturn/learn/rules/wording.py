@@ -1,0 +1,125 @@
+"""First person into third, so that a statement makes sense without its message. No word is invented beyond "the user"."""
+
+from __future__ import annotations
+
+import re
+
+# With "they" for every further "I", the verbs that follow stay as they were said.
+_PRONOUNS = {
+    "i'm": "they're",
+    "im": "they're",
+    "i am": "they are",
+    "i was": "they were",
+    "i've": "they've",
+    "i'd": "they'd",
+    "i'll": "they'll",
+    "i": "they",
+    "me": "them",
+    "my": "their",
+    "mine": "theirs",
+    "myself": "themselves",
+}
+_FIRST_PERSON = re.compile(
+    r"(?<![\w'-])(?:i'm|im|i am|i was|i've|i'd|i'll|i|me|my|mine|myself)(?![\w'])", re.IGNORECASE
+)
+_ADVERBS = re.compile(
+    r"(?:(?:never|always|usually|really|also|just|still|often|generally|mostly|only|sometimes|rarely|currently|"
+    r"normally|typically|actually|already|personally|strongly|much|definitely|do)\s)*",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[a-z]+(?:'t)?", re.IGNORECASE)
+_UNCHANGED = frozenset(
+    """
+    can can't cannot will won't would wouldn't should shouldn't could couldn't might must may was wasn't had did didn't
+    went got made took bought left sold met saw came grew ran lost won found told said thought kept wrote began became
+    spent taught read put set cut let hurt quit used
+    """.split()
+)
+_IRREGULAR = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "are": "is"}
+_HISSING = ("s", "x", "z", "ch", "sh", "o")
+_VOWELS = "aeiou"
+_FILLER = re.compile(
+    r"(?:[\s,;:–—-]*(?:,\s*|\s+)(?:btw|by the way|please|pls|plz|thanks|thank you|thx|ok|okay|too|though|just so you know|"
+    r"so you know|fyi|for the record|always have|always has|if you don't mind|if that's ok|by the by|mate|dude|man)"
+    r"|[\s,;:–—-]+)$",
+    re.IGNORECASE,
+)
+_FILLERS_MAX = 3
+
+
+def trimmed(said: str) -> str:
+    """Without courtesies and marks at its end."""
+    for _ in range(_FILLERS_MAX):
+        shorter = _FILLER.sub("", said)
+        if shorter == said:
+            break
+        said = shorter
+    return said.strip()
+
+
+def in_third_person(said: str) -> str:
+    """ "aisle seats when I fly" -> "aisle seats when they fly"."""
+    return _FIRST_PERSON.sub(_third, said.replace("’", "'"))
+
+
+def told_of_user(said: str) -> str:
+    """A whole statement: "I'm allergic to nuts" -> "The user is allergic to nuts", "my dog is ill" -> "The user's ..."."""
+    said = said.strip().replace("’", "'")
+    for lead, written in (("i'm ", "is "), ("im ", "is "), ("i am ", "is "), ("i've ", "has ")):
+        if said.lower().startswith(lead):
+            return f"The user {written}{in_third_person(said[len(lead) :])}"
+    for lead, written in (("i'd ", "would "), ("i'll ", "will ")):
+        if said.lower().startswith(lead):
+            return f"The user {written}{in_third_person(said[len(lead) :])}"
+    if said.lower().startswith("i "):
+        return f"The user {in_third_person(conjugated(said[2:].lstrip()))}"
+    if said.lower().startswith("my "):
+        return f"The user's {in_third_person(said[3:].lstrip())}"
+    return capitalised(_of_user(said))
+
+
+def told_to_agent(said: str) -> str:
+    """An instruction keeps its "you", which is the agent: "Always ask me first" -> "Always ask the user first"."""
+    return capitalised(_of_user(said.strip().replace("’", "'")))
+
+
+def conjugated(said: str) -> str:
+    """Its first verb after adverbs, as it follows "the user": "never fly" -> "never flies"."""
+    at = _ADVERBS.match(said)
+    start = at.end() if at else 0
+    verb = _WORD.match(said, start)
+    if verb is None:
+        return said
+    return f"{said[:start]}{_third_of(verb.group())}{said[verb.end() :]}"
+
+
+def capitalised(said: str) -> str:
+    return said[:1].upper() + said[1:]
+
+
+def _of_user(said: str) -> str:
+    """The first mention names the user, and later ones refer to that."""
+    written = _FIRST_PERSON.sub(_named, said, count=1)
+    return in_third_person(written)
+
+
+def _named(found: re.Match[str]) -> str:
+    word = found.group().lower()
+    if word in ("my", "mine"):
+        return "the user's"
+    return "the user" if word in ("me", "myself") else _PRONOUNS[word]
+
+
+def _third(found: re.Match[str]) -> str:
+    return _PRONOUNS[found.group().lower()]
+
+
+def _third_of(verb: str) -> str:
+    lower = verb.lower()
+    if lower in _IRREGULAR:
+        return _IRREGULAR[lower]
+    if lower in _UNCHANGED or lower.endswith(("ed", "ing")):
+        return verb
+    if lower.endswith("y") and lower[-2:-1] not in _VOWELS:
+        return f"{verb[:-1]}ies"
+    return f"{verb}es" if lower.endswith(_HISSING) else f"{verb}s"
