@@ -5,10 +5,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from afterturn.base.tokens import estimate_tokens
-from afterturn.base.types import Excerpt, Lane, Origin
+from afterturn.base.types import Excerpt, Lane
 from afterturn.context.age import describe_age, describe_day
 from afterturn.context.author import describe_author
 from afterturn.context.neutral import TAG, neutralise, neutralise_quote
+from afterturn.guard.trust import TRUST_MIN
 
 _OPEN = f"<{TAG}>"
 _CLOSE = f"</{TAG}>"
@@ -63,7 +64,7 @@ def bullet(excerpt: Excerpt, *, now: float, dated: Collection[str] = ()) -> str:
     entry = excerpt.hit.entry
     day = describe_day(entry.occurred_at) if entry.ref in dated else ""
     start = f"- [{entry.ref}] {describe_age(entry.occurred_at, now)}{f' ({day})' if day else ''}, "
-    if entry.trust < Origin.BACKGROUND_REVIEW.trust:
+    if entry.trust < TRUST_MIN:
         return f'{start}according to {describe_author(entry)}: "{neutralise_quote(excerpt.text) or "…"}"'
     return f"{start}{describe_author(entry)}: {neutralise(excerpt.text) or '…'}"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.types import Entry, Filter, Kind, Origin, Scope, Status, Target
+from afterturn.guard.trust import TRUST_MIN
 
-TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
 ENTRIES_MAX = 200
 _PAGE = 200
 _PAGES_MAX = 10

@@ -1,67 +1,117 @@
-"""Decides what may be stored: checks encoding and size, normalises, identifies. Writes nothing itself."""
+"""Decides what may be stored: redacts, checks encoding and size, normalises, identifies. Writes nothing itself."""
 
 import unicodedata
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
 from afterturn.base.errors import EmptyText, InvalidInput, InvalidText, TooLarge
 from afterturn.base.ports import Clock, Ids
 from afterturn.base.terms import content_hash, terms
-from afterturn.base.types import Admitted, Draft, Kind, Verdict
+from afterturn.base.types import Admitted, Draft, Kind, Metadata, Verdict
 from afterturn.guard.fields import check_fields, mend_fields
+from afterturn.guard.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
+from afterturn.guard.trust import TRUST_MIN
 
 CUT_MARK = " […]"
 
 
+@dataclass(frozen=True, slots=True)
+class _Clean:
+    """A draft without secrets, and the kinds of those that it had."""
+
+    draft: Draft
+    text: str
+    kinds: tuple[str, ...]
+
+
 class Gate:
-    """Makes `Admitted` out of `Draft`; nothing else does (G1)."""
+    """Makes `Admitted` out of `Draft`; nothing else does (G1).
+
+    `lineage` is how far those are trusted whom a draft rests on: it is trusted no further than the least of them (G2).
+    A secret is taken out of what a trusted origin says; what another says is quarantined besides.
+    """
 
     def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
         self._config = config
         self._clock = clock
         self._ids = ids
+        self.scanner: Scanner = scanner(scanning=config.scanning)
 
-    def admit(self, draft: Draft) -> Admitted:
+    def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """A statement somebody wrote on purpose. Raises InvalidInput when it can not be taken as it is."""
-        text = unicodedata.normalize("NFC", check_text(draft.text, "memory")).strip()
-        _check_size(text, "statement", self._config.statement_bytes_max)
-        check_fields(draft)
-        return self._admitted(draft, text)
+        clean = self._clean(draft, unicodedata.normalize("NFC", check_text(draft.text, "memory")).strip())
+        _check_size(clean.text, "statement", self._config.statement_bytes_max)
+        check_fields(clean.draft)
+        return self._admitted(clean, lineage)
 
-    def admit_import(self, draft: Draft) -> Admitted:
+    def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """A statement or a recorded message that somebody brings. Raises InvalidInput, which names the field."""
         if not isinstance(draft, Draft):
             raise InvalidInput(f"A {type(draft).__name__} is no Draft. Pass afterturn.Draft objects.")
         if draft.kind is not Kind.RECORD:
-            return self.admit(draft)
-        text = check_text(draft.text, "record")
-        _check_size(text, "record", self._config.record_bytes_max)
-        check_fields(draft)
-        return self._admitted(draft, text)
+            return self.admit(draft, lineage=lineage)
+        clean = self._clean(draft, check_text(draft.text, "record"))
+        _check_size(clean.text, "record", self._config.record_bytes_max)
+        check_fields(clean.draft)
+        return self._admitted(clean, lineage)
 
-    def admit_record(self, draft: Draft) -> Admitted | None:
+    def admit_record(
+        self, draft: Draft, *, lineage: Iterable[int] = (), redacted: Iterable[str] = ()
+    ) -> Admitted | None:
         """A message as it was said. Never raises: what can't be stored is mended, fields too, and `reason` says so.
 
-        None when nothing but white space is left.
+        `redacted` are the kinds of secrets that were taken out of it before it came here. None when nothing but white
+        space is left.
         """
-        text, reasons = _mended(draft.text, self._config.record_bytes_max)
+        limit = self._config.record_bytes_max
+        clean = self._clean(replace(draft, kind=Kind.RECORD), draft.text[: limit + MARGIN_CHARS])
+        text, reasons = _mended(clean.text, limit)
         if not text.strip():
             return None
-        sound, mended = mend_fields(replace(draft, kind=Kind.RECORD))
+        sound, mended = mend_fields(clean.draft)
         reasons.extend([mended] if mended else [])
-        admitted = self._admitted(sound, text)
-        return replace(admitted, verdict=Verdict.REDACT, reason="; ".join(reasons)) if reasons else admitted
+        return self._admitted(_Clean(sound, text, (*redacted, *clean.kinds)), lineage, reasons)
 
-    def _admitted(self, draft: Draft, text: str) -> Admitted:
+    def redact(self, text: str) -> Redacted:
+        """What may be kept of a text, and what was taken out of it. Nothing is while `scanning` is off."""
+        return redact(text, self.scanner)
+
+    def _clean(self, draft: Draft, text: str) -> _Clean:
+        found = self.redact(text)
+        metadata, kinds = self._clean_metadata(draft.metadata)
+        sound = replace(draft, text=found.text, metadata=metadata) if found.kinds or kinds else draft
+        return _Clean(sound, found.text, (*found.kinds, *kinds))
+
+    def _clean_metadata(self, metadata: Metadata) -> tuple[Metadata, tuple[str, ...]]:
+        if not metadata or not isinstance(metadata, Mapping):
+            return metadata, ()
+        found = {key: self.redact(value) for key, value in metadata.items() if isinstance(value, str)}
+        kinds = tuple(kind for one in found.values() for kind in one.kinds)
+        return ({**metadata, **{key: one.text for key, one in found.items()}} if kinds else metadata), kinds
+
+    def _admitted(self, clean: _Clean, lineage: Iterable[int], reasons: Iterable[str] = ()) -> Admitted:
+        draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
+        kept = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
+        verdict = Verdict.REDACT if kept else Verdict.ALLOW
         return Admitted(
             draft=draft,
             id=draft.id or self._ids.new(),
-            text=text,
-            content_hash=content_hash(text),
-            terms=terms(text),
-            trust=draft.origin.trust,
+            text=clean.text,
+            content_hash=content_hash(clean.text),
+            terms=terms(clean.text),
+            trust=trust,
             recorded_at=self._clock.now(),
+            verdict=Verdict.QUARANTINE if clean.kinds and trust < TRUST_MIN else verdict,
+            reason="; ".join(kept),
         )
+
+
+def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
+    """Trusted no further than what it turns out to rest on (G2). A statement is redacted for its secrets alone."""
+    trust = min([admitted.trust, *lineage])
+    distrusted = admitted.verdict is Verdict.REDACT and trust < TRUST_MIN
+    return replace(admitted, trust=trust, verdict=Verdict.QUARANTINE if distrusted else admitted.verdict)
 
 
 def check_text(text: object, what: str) -> str:

@@ -10,14 +10,13 @@ from afterturn.base.types import (
     Changed,
     Entry,
     Filter,
-    JobKind,
     Operation,
     Origin,
     Scope,
     Status,
     Verb,
-    new_job,
 )
+from afterturn.guard.writing import Writing
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import LIMIT_MAX
 
@@ -32,14 +31,10 @@ async def list_proposals(parts: SpaceParts, space: str, *, limit: int, before: s
 
 async def approve(parts: SpaceParts, space: str, entry_id: str) -> Changed:
     check_id(entry_id)
-    operation = _operation(parts, space, Verb.APPROVE)
+    operation, writing = _operation(parts, space, Verb.APPROVE), Writing(parts.config)
 
     def work(unit: Unit) -> Entry:
-        entry = unit.memories.approve(unit.operations.start(operation), entry_id)
-        unit.jobs.add(
-            new_job(JobKind.EMBED, operation.id, operation.tenant, operation.space, operation.at), coalesce=True
-        )
-        return entry
+        return writing.approve(unit, operation, entry_id)
 
     approved = await parts.store.write(work)
     parts.on_write()

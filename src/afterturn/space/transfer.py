@@ -21,6 +21,7 @@ from afterturn.base.types import (
     Verb,
     new_job,
 )
+from afterturn.guard.writing import Writing
 from afterturn.recall.following import Following
 from afterturn.space.parts import SpaceParts
 
@@ -80,10 +81,11 @@ class _Import:
         if self.following is not None:
             await self.following.take([admitted.text for admitted in chunk])
         put_ready = self.following.put_ready() if self.following is not None else None
+        writing = Writing(parts.config)
 
         def work(unit: Unit) -> int:
             unit.operations.start(operation)
-            created = sum(_store(unit, operation, admitted) for admitted in chunk)
+            created = sum(_store(unit, operation, admitted, writing) for admitted in chunk)
             unit.jobs.add(job, coalesce=True)
             if put_ready is not None:
                 put_ready(unit)
@@ -107,10 +109,10 @@ async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted
     return chunk
 
 
-def _store(unit: Unit, operation: Operation, admitted: Admitted) -> bool:
+def _store(unit: Unit, operation: Operation, admitted: Admitted, writing: Writing) -> bool:
     """False when it was there already. A record is known by its id: the same export imported twice is there once."""
     if admitted.draft.kind is Kind.STATEMENT:
-        return unit.memories.add(operation, admitted).created
+        return writing.put(unit, operation, admitted).created
     try:
         unit.memories.get(Scope(operation.tenant, (operation.space,)), admitted.id)
     except NotFound:

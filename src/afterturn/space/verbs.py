@@ -16,7 +16,6 @@ from afterturn.base.reviews import Review, ReviewRow
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
-    Admitted,
     Changed,
     Draft,
     Entry,
@@ -38,6 +37,8 @@ from afterturn.base.types import (
     new_job,
 )
 from afterturn.guard.gate import check_text
+from afterturn.guard.secrets import redact_within, unnamed
+from afterturn.guard.writing import Writing, embed_later
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
 from afterturn.space import proposals, reviews
 from afterturn.space.export import every_conversation, export_lines
@@ -59,14 +60,18 @@ QUERY_CHARS_MAX = 10_000
 class SpaceCore:
     def __init__(self, parts: SpaceParts, name: str) -> None:
         self._parts = parts
+        self._writing = Writing(parts.config)
         self.name = check_space(name)
         self._scope = Scope(parts.tenant, (self.name,))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
-        """Remembers one statement. What the space already holds is given back with `created=False` (G6)."""
+        """Remembers one statement. What the space already holds is given back with `created=False` (G6).
+
+        OverBudget lists what could go when the space may hold no more (G4); NotAllowed when an untrusted one pins it.
+        """
         admitted = self._parts.gate.admit(draft_of(text, fields))
         operation = self._operation(Verb.ADD, admitted.draft.origin)
-        added = await self._parts.store.write(lambda unit: self._add(unit, operation, admitted))
+        added = await self._parts.store.write(lambda unit: self._writing.add(unit, operation, admitted))
         self._parts.on_write()
         return added
 
@@ -97,7 +102,7 @@ class SpaceCore:
         admitted = self._parts.gate.admit(replace(_successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._parts.store.write(
-            lambda unit: self._update(unit, operation, admitted, expected_version=expected_version)
+            lambda unit: self._writing.update(unit, operation, entry_id, admitted, expected_version=expected_version)
         )
         self._parts.on_write()
         return Changed(entry, operation.id)
@@ -108,7 +113,7 @@ class SpaceCore:
         operation = self._operation(Verb.DELETE, Origin.USER)
 
         def work(unit: Unit) -> Entry:
-            return unit.memories.delete(unit.operations.start(operation), entry_id)
+            return self._writing.delete(unit, operation, entry_id, trust=Origin.USER.trust)
 
         return Changed(await self._parts.store.write(work), operation.id)
 
@@ -149,7 +154,7 @@ class SpaceCore:
 
         def work(unit: Unit) -> Undone:
             steps = unit.operations.undo(unit.operations.start(operation), target=target)
-            self._embed_later(unit, operation)
+            embed_later(unit, operation)
             return Undone(operation.id, tuple(steps))
 
         undone = await self._parts.store.write(work)
@@ -220,7 +225,8 @@ class SpaceCore:
         filter: Filter = Filter(),
     ) -> Recollection:
         """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
-        text, at = check_text(query, "query")[:QUERY_CHARS_MAX], moment(as_of)
+        asked, at = check_text(query, "query"), moment(as_of)
+        text = redact_within(asked, QUERY_CHARS_MAX, self._parts.gate.scanner, mark=unnamed).text
         embedding = self._parts.embedding
         request = RecallRequest(
             text=text,
@@ -283,23 +289,6 @@ class SpaceCore:
             key = ConversationKey(self._parts.tenant, self.name, conversation)
             if unit.conversations.find_turn(key, turn) is not None:
                 yield conversation
-
-    def _add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
-        added = unit.memories.add(unit.operations.start(operation), admitted)
-        self._embed_later(unit, operation)
-        return added
-
-    def _update(self, unit: Unit, operation: Operation, admitted: Admitted, *, expected_version: int | None) -> Entry:
-        entry = unit.memories.update(
-            unit.operations.start(operation), admitted.id, admitted, expected_version=expected_version
-        )
-        self._embed_later(unit, operation)
-        return entry
-
-    def _embed_later(self, unit: Unit, operation: Operation) -> None:
-        """The operation's id serves the job too: an operation leaves one."""
-        job = new_job(JobKind.EMBED, operation.id, operation.tenant, operation.space, operation.at)
-        unit.jobs.add(job, coalesce=True)
 
     async def _forget(self, selector: Selector) -> Forgotten:
         parts, at = self._parts, self._parts.clock.now()
