@@ -21,7 +21,6 @@ from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
 from afterturn.base.ports import Store
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.guard.gate import Gate
 from afterturn.learn.learning import Learning, LearningParts
@@ -34,6 +33,7 @@ from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 
 if TYPE_CHECKING:
+    from afterturn.base.turns import ConversationKey
     from afterturn.turn.conversation import ConversationCore
     from afterturn.turn.errands import Errands
     from afterturn.turn.parts import ConversationParts

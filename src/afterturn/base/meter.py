@@ -7,15 +7,15 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, ModelPaused
 from afterturn.base.events import Events
 from afterturn.base.ports import ChatModel, Clock, Store
-from afterturn.base.reviews import Purpose, Spent
-from afterturn.base.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from afterturn.base.reviews import Purpose, Spent
 
 logger = logging.getLogger("afterturn")
 
@@ -64,6 +64,8 @@ class Meter:
             return 0
 
     def day(self) -> str:
+        from datetime import UTC, datetime
+
         return datetime.fromtimestamp(self.clock.now(), UTC).date().isoformat()
 
 
@@ -99,6 +101,8 @@ class MeteredModel:
     async def _count(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]
     ) -> None:
+        from afterturn.base.reviews import Spent
+
         told = _told(answer.get("usage"))
         tokens_in, tokens_out = told or (_estimate([*messages, *tools]), _estimate([answer]) if answer else 0)
         self.tokens += tokens_in + tokens_out
@@ -117,4 +121,6 @@ def _told(usage: object) -> tuple[int, int] | None:
 
 
 def _estimate(parts: Sequence[Mapping[str, Any]]) -> int:
+    from afterturn.base.tokens import estimate_tokens
+
     return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)

@@ -10,45 +10,45 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from afterturn.base.review_ports import Reviews, Usage
-from afterturn.base.turns import (
-    BlockRow,
-    CarriedRow,
-    ConversationKey,
-    ConversationState,
-    RecallRow,
-    StandingRow,
-    TurnRow,
-    TurnStatus,
-)
-from afterturn.base.types import (
-    Added,
-    Admitted,
-    Changes,
-    EmbedderIdentity,
-    Entry,
-    Erased,
-    Event,
-    Extent,
-    Filter,
-    Finding,
-    Job,
-    Kind,
-    LaneQuery,
-    Match,
-    Nearby,
-    Operation,
-    Scope,
-    Selector,
-    Shelved,
-    Status,
-    Step,
-    Target,
-)
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from afterturn.base.review_ports import Reviews, Usage
+    from afterturn.base.turns import (
+        BlockRow,
+        CarriedRow,
+        ConversationKey,
+        ConversationState,
+        RecallRow,
+        StandingRow,
+        TurnRow,
+        TurnStatus,
+    )
+    from afterturn.base.types import (
+        Added,
+        Admitted,
+        Changes,
+        EmbedderIdentity,
+        Entry,
+        Erased,
+        Event,
+        Extent,
+        Filter,
+        Finding,
+        Job,
+        Kind,
+        LaneQuery,
+        Match,
+        Nearby,
+        Operation,
+        Scope,
+        Selector,
+        Shelved,
+        Status,
+        Step,
+        Target,
+    )
 
 R = TypeVar("R")
 

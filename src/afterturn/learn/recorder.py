@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, DeadlineExceeded, MemoryClosed, StoreError
@@ -17,9 +18,10 @@ from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Selector
 from afterturn.guard.gate import Gate
-from afterturn.learn.recording import Key, Outcome, Recording, Written, write_recording
-from afterturn.learn.scheduling import Plan
 from afterturn.learn.spill import Spill, covers
+
+if TYPE_CHECKING:
+    from afterturn.learn.recording import Key, Recording, Written
 
 logger = logging.getLogger("afterturn")
 
@@ -56,7 +58,7 @@ class Recorder:
     def __init__(self, parts: RecorderParts, config: Config, spill: Spill, on_stored: Callable[[], None]) -> None:
         self._parts = parts
         self._queue_max = config.recording_queue_max
-        self._plan = Plan.of(config)
+        self._config = config
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
@@ -146,10 +148,13 @@ class Recorder:
 
     async def _write(self, held: Held) -> AfterturnError | None:
         """The error that makes it wait; None when there is nothing left to do."""
-        parts, recording = self._parts, held.recording
+        from afterturn.learn.recording import write_recording
+        from afterturn.learn.scheduling import Plan
+
+        parts, recording, plan = self._parts, held.recording, Plan.of(self._config)
         try:
             written = await parts.store.write(
-                lambda unit: write_recording(unit, recording, parts.gate, parts.ids, self._plan)
+                lambda unit: write_recording(unit, recording, parts.gate, parts.ids, plan)
             )
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return error
@@ -165,6 +170,8 @@ class Recorder:
         return None
 
     def _settle(self, held: Held, written: Written) -> None:
+        from afterturn.learn.recording import Outcome
+
         if written.outcome not in (Outcome.STORED, Outcome.KNOWN):
             self._not_recorded(held, str(written.outcome))
             return

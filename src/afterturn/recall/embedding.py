@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING
 from afterturn.base.embedder_ports import Batching, Closable
 from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
-from afterturn.base.heap import give_back
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
 from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
-from afterturn.recall.backlog import Backlog, BacklogParts, Last, Told
-from afterturn.recall.following import Following
-from afterturn.recall.promised import embed_as_promised
 from afterturn.recall.question_vectors import QuestionVectors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from afterturn.recall.backlog import Last, Told
+    from afterturn.recall.following import Following
     from afterturn.recall.shelves import Shelves
 
 logger = logging.getLogger("afterturn")
@@ -119,6 +117,8 @@ class Embedding:
 
         False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
         """
+        from afterturn.recall.promised import embed_as_promised
+
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
             await run_on(self._parts.questions, lambda: embed_as_promised(self._embedder, ["warm"]))
@@ -231,6 +231,8 @@ class Embedding:
                 await asyncio.sleep(SHELVED_AFTER)
 
     async def _build_shelf(self, shelves: Shelves) -> None:
+        from afterturn.base.heap import give_back
+
         size_bytes = shelves.size_bytes
         try:
             await shelves.build_wanted(self._store)
@@ -273,6 +275,8 @@ class Embedding:
 
     def follow(self, tenant: str, space: str) -> Following:
         """For an import, which is embedded while it goes on, and has to end it."""
+        from afterturn.recall.following import Following
+
         following = Following(self._embedder, tenant, space)
         self._followed.add(following)
         return following
@@ -300,6 +304,8 @@ class Embedding:
         return commit
 
     async def _work_off(self, job: Job) -> Last:
+        from afterturn.recall.backlog import Backlog, BacklogParts
+
         for following in list(self._followed):
             if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
                 return lambda unit: True
@@ -333,6 +339,8 @@ class Embedding:
         return SLICE_BESIDE_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
+        from afterturn.recall.promised import embed_as_promised
+
         return [row.tobytes() for row in embed_as_promised(self._embedder, texts).astype("<f2")]
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_metadata
 from afterturn.base.types import Draft, Metadata, Origin, Target
 from afterturn.guard.fields import SECONDS_MAX
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _OLDER_NAME = "memory"
 
@@ -85,6 +87,8 @@ def moment(value: float | datetime | None) -> float | None:
 
 def seconds(value: float | datetime) -> float:
     """Unix seconds. A datetime without a time zone is an error: it could mean any of a day's hours."""
+    from datetime import datetime
+
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidInput(f"{value.isoformat()} has no time zone. Use datetime.now(timezone.utc) or add one.")

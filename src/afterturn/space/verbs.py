@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
-from afterturn.base.reviews import Review, ReviewRow
-from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
     Changed,
@@ -40,8 +37,6 @@ from afterturn.guard.gate import check_text
 from afterturn.guard.secrets import redact_within, unnamed
 from afterturn.guard.writing import Writing, embed_later
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space import proposals, reviews
-from afterturn.space.export import every_conversation, export_lines
 from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
@@ -52,7 +47,12 @@ from afterturn.space.questions import (
     check_selector,
     check_version,
 )
-from afterturn.space.transfer import Imported, Progress, import_drafts
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from afterturn.base.reviews import Review, ReviewRow
+    from afterturn.space.transfer import Imported, Progress
 
 QUERY_CHARS_MAX = 10_000
 
@@ -82,6 +82,8 @@ class SpaceCore:
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """
+        from afterturn.space.transfer import import_drafts
+
         named = self._parts.ids.new() if group is None else check_name(group, "group")
         imported = await import_drafts(self._parts, self.name, drafts, group=named, progress=progress)
         self._parts.on_write()
@@ -178,28 +180,40 @@ class SpaceCore:
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
         """What waits for approval, newest first; `before` is the last id of the previous page."""
+        from afterturn.space import proposals
+
         return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
 
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
+        from afterturn.space import proposals
+
         return await proposals.approve(self._parts, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
+        from afterturn.space import proposals
+
         return await proposals.reject(self._parts, self.name, entry_id)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
         """What reviewed this space's conversations, newest first, and how each ended."""
+        from afterturn.space import reviews
+
         return await reviews.list_reviews(self._parts, self.name, conversation=conversation, limit=limit, before=before)
 
     async def review(self, review_id: str) -> Review:
         """One review with all that it changed."""
+        from afterturn.space import reviews
+
         return await reviews.get_review(self._parts, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
         """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
+        from afterturn.space import reviews
+
         return await reviews.undo_review(self._parts, self.name, review_id)
 
     async def run_review(
@@ -210,6 +224,8 @@ class SpaceCore:
         By a model, or with `rules` without one. `everything`: also what was reviewed before. `writes` is the space that
         the conversation is recorded in, if not this one. ConfigError without a model.
         """
+        from afterturn.space import reviews
+
         return await reviews.run_review(
             self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
@@ -268,6 +284,8 @@ class SpaceCore:
 
         Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
         """
+        from afterturn.space.export import export_lines
+
         now = self._parts.clock.now()
         return await self._parts.store.read(lambda unit: export_lines(unit, self._scope, now))
 
@@ -285,6 +303,9 @@ class SpaceCore:
         return await self._parts.store.read(work)
 
     def _having(self, unit: Unit, turn: str) -> Iterator[str]:
+        from afterturn.base.turns import ConversationKey
+        from afterturn.space.export import every_conversation
+
         for conversation in every_conversation(unit, self._parts.tenant, self.name):
             key = ConversationKey(self._parts.tenant, self.name, conversation)
             if unit.conversations.find_turn(key, turn) is not None:

@@ -1,36 +1,96 @@
 """One transaction's repositories over one session."""
 
-from afterturn.stores.sql.conversations import SqlConversations
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.index import SqlIndex
-from afterturn.stores.sql.jobs import SqlJobs
-from afterturn.stores.sql.memories import SqlMemories
-from afterturn.stores.sql.operations import SqlOperations
-from afterturn.stores.sql.recalls import SqlRecalls
-from afterturn.stores.sql.records import SqlRecords
-from afterturn.stores.sql.reviews import SqlReviews
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.text import TextIndex
-from afterturn.stores.sql.timeline import SqlTimeline
-from afterturn.stores.sql.usage import SqlUsage
+
+if TYPE_CHECKING:
+    from afterturn.stores.sql.conversations import SqlConversations
+    from afterturn.stores.sql.index import SqlIndex
+    from afterturn.stores.sql.jobs import SqlJobs
+    from afterturn.stores.sql.memories import SqlMemories
+    from afterturn.stores.sql.operations import SqlOperations
+    from afterturn.stores.sql.recalls import SqlRecalls
+    from afterturn.stores.sql.records import SqlRecords
+    from afterturn.stores.sql.reviews import SqlReviews
+    from afterturn.stores.sql.timeline import SqlTimeline
+    from afterturn.stores.sql.usage import SqlUsage
 
 
 class SqlUnit:
-    """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand."""
+    """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand.
+
+    A repository is made, and loaded, when the work first asks for it: most need one or two.
+    """
 
     def __init__(self, session: Session, text: TextIndex) -> None:
-        self._entries = entries = Entries(session, text)
+        self._entries = Entries(session, text)
         self.check = session.check
-        self.memories = SqlMemories(entries)
-        self.records = SqlRecords(entries)
-        self.operations = SqlOperations(entries)
-        self.index = SqlIndex(entries)
-        self.jobs = SqlJobs(entries)
-        self.conversations = SqlConversations(entries)
-        self.recalls = SqlRecalls(entries)
-        self.timeline = SqlTimeline(entries)
-        self.reviews = SqlReviews(entries)
-        self.usage = SqlUsage(entries)
+
+    @cached_property
+    def memories(self) -> SqlMemories:
+        from afterturn.stores.sql.memories import SqlMemories
+
+        return SqlMemories(self._entries)
+
+    @cached_property
+    def records(self) -> SqlRecords:
+        from afterturn.stores.sql.records import SqlRecords
+
+        return SqlRecords(self._entries)
+
+    @cached_property
+    def operations(self) -> SqlOperations:
+        from afterturn.stores.sql.operations import SqlOperations
+
+        return SqlOperations(self._entries)
+
+    @cached_property
+    def index(self) -> SqlIndex:
+        from afterturn.stores.sql.index import SqlIndex
+
+        return SqlIndex(self._entries)
+
+    @cached_property
+    def jobs(self) -> SqlJobs:
+        from afterturn.stores.sql.jobs import SqlJobs
+
+        return SqlJobs(self._entries)
+
+    @cached_property
+    def conversations(self) -> SqlConversations:
+        from afterturn.stores.sql.conversations import SqlConversations
+
+        return SqlConversations(self._entries)
+
+    @cached_property
+    def recalls(self) -> SqlRecalls:
+        from afterturn.stores.sql.recalls import SqlRecalls
+
+        return SqlRecalls(self._entries)
+
+    @cached_property
+    def timeline(self) -> SqlTimeline:
+        from afterturn.stores.sql.timeline import SqlTimeline
+
+        return SqlTimeline(self._entries)
+
+    @cached_property
+    def reviews(self) -> SqlReviews:
+        from afterturn.stores.sql.reviews import SqlReviews
+
+        return SqlReviews(self._entries)
+
+    @cached_property
+    def usage(self) -> SqlUsage:
+        from afterturn.stores.sql.usage import SqlUsage
+
+        return SqlUsage(self._entries)
 
     def flush(self) -> None:
         self._entries.settle()

@@ -28,18 +28,10 @@ from afterturn.stores.sqlite.connection import (
 )
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
+from afterturn.stores.sqlite.progress import Progress, never, no_progress
 
-Progress = Callable[[int, int], None]
 _STEP_PAGES = 256
 _SIDE_FILES = ("-wal", "-shm", "-journal")
-
-
-def no_progress(done: int, total: int) -> None:
-    return None
-
-
-def never() -> bool:
-    return False
 
 
 def write_backup(place: Place, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:

@@ -12,23 +12,10 @@ from afterturn.base.errors import ForkedProcess, MemoryClosed
 from afterturn.base.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite import forks
-from afterturn.stores.sqlite.backup import (
-    Progress,
-    automatic_copies,
-    copy_into,
-    keep_automatic_copy,
-    leftovers,
-    never,
-    no_progress,
-    partial_file,
-    prepare_restore,
-    rescue,
-    write_backup,
-)
 from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
-from afterturn.stores.sqlite.pages import scrub
+from afterturn.stores.sqlite.progress import Progress, never, no_progress
 from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
@@ -50,6 +37,8 @@ def open_engine(path: Path, config: Config, clock: Clock, *, vfs: str | None = N
 
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
     """Puts a backup in the place of a store that is too damaged to open; where the damaged file went."""
+    from afterturn.stores.sqlite.backup import rescue
+
     return rescue(Place(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
 
 
@@ -59,7 +48,7 @@ def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_un
     try:
         check_version(connection, place)
         use_wal(connection, within=place.config.busy_timeout)
-        migrate(connection, place, lambda version: keep_automatic_copy(place, version))
+        migrate(connection, place, lambda version: _keep_copy(place, version))
     except apsw.Error as error:
         connection.close()
         raise translate(error, str(place.path)) from error
@@ -67,6 +56,12 @@ def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_un
         connection.close()
         raise
     return Engine(place, connection, unit)
+
+
+def _keep_copy(place: Place, version: int) -> None:
+    from afterturn.stores.sqlite.backup import keep_automatic_copy
+
+    keep_automatic_copy(place, version)
 
 
 class Engine:
@@ -103,15 +98,21 @@ class Engine:
 
     def scrub(self) -> bool:
         """Removes the bytes of what was deleted. False when a reader holds on to them: this hardly waits for one."""
+        from afterturn.stores.sqlite.pages import scrub
+
         self.check_usable()
         return scrub(self._writer)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
+        from afterturn.stores.sqlite.backup import write_backup
+
         self.check_usable()
         write_backup(self.place, target, progress, stopped)
 
     def restore(self, source: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         """Writers wait while the content is replaced. `stopped` is heeded until that begins."""
+        from afterturn.stores.sqlite.backup import copy_into, partial_file, prepare_restore
+
         self.check_usable()
         with partial_file(self.place.path) as prepared:
             prepare_restore(self.place, source, prepared, no_progress, stopped)
@@ -120,6 +121,8 @@ class Engine:
                 copy_into(self._writer.connection, self.place, prepared, progress)
 
     def backups(self) -> list[Path]:
+        from afterturn.stores.sqlite.backup import automatic_copies, leftovers
+
         return automatic_copies(self.place.path) + leftovers(self.place.path)
 
     def halt(self) -> None:
