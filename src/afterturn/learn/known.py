@@ -24,8 +24,8 @@ def find_known(unit: Unit, review: ReviewRow, messages: Sequence[Snapped], *, no
     found = {entry.ref: entry for entry in unit.memories.page(scope, _STATEMENTS, limit=_NEWEST)}
     if said:
         query = LaneQuery(scope, now, lane=Lane.LONG_TERM)
-        matches = unit.index.matches(query, said[:_TERMS], limit=_MATCHES)
-        found.update((match.entry.ref, match.entry) for match in matches)
+        keys = [candidate.key for candidate in unit.index.matches(query, said[:_TERMS], limit=_MATCHES)]
+        found.update((match.entry.ref, match.entry) for match in unit.index.resolve(query, keys))
     spoken = frozenset(said)
     held = [entry for entry in found.values() if entry.holds(now)]
     held.sort(key=lambda entry: (len(spoken.intersection(terms(entry.text))), entry.recorded_at), reverse=True)

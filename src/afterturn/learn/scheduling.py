@@ -29,7 +29,7 @@ class Plan:
 
     @classmethod
     def of(cls, config: Config) -> Plan:
-        return cls(config.review_interval, False, config.recorder == "extracting")  # FLIP
+        return cls(config.review_interval, config.rules, config.recorder == "extracting")
 
 
 NOTHING_FOLLOWS = Plan()

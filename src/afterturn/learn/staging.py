@@ -11,8 +11,10 @@ from afterturn.base.ports import Clock, Ids, Store, Unit
 from afterturn.base.reviews import ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Admitted, Draft, Entry, Kind, Metadata, Operation, Origin, Scope, Status, Target, Verb
+from afterturn.guard.allowance import Allowance
 from afterturn.guard.gate import Gate
-from afterturn.guard.writing import Writing, waits
+from afterturn.guard.trust import waits
+from afterturn.guard.writing import Writing
 from afterturn.learn import evidence
 from afterturn.learn.changes import Action, Change
 from afterturn.learn.homes import Home, find_home
@@ -156,7 +158,7 @@ class Staging:
         inferred = self._weigh(change, cited, ())
         home = replace(home, waits=home.waits or inferred)
         admitted = self._admit(self._draft(change, home, cited), cited)
-        self._check_room(unit, home, admitted, None)
+        self._check_room(unit, home, admitted)
         return Staged(change, home, admitted, None, cited)
 
     def _updated(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
@@ -177,9 +179,10 @@ class Staging:
             raise Refused("unsupported", "The messages that you named do not say this.")
         return found.is_inference
 
-    def _check_room(self, unit: Unit, home: Home, admitted: Admitted, replaces: Entry | None) -> None:
+    def _check_room(self, unit: Unit, home: Home, admitted: Admitted) -> None:
+        """Told now, while the model can still do something about it (G4)."""
         try:
-            Writing(self.parts.config).check_room(unit, self._operation(home, Verb.ADD), admitted, replaces)
+            Allowance(self.parts.config).check_new(unit, self._operation(home, Verb.ADD), admitted)
         except OverBudget as error:
             raise Refused("budget", str(error)) from error
 

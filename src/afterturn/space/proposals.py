@@ -20,7 +20,8 @@ from afterturn.guard.writing import Writing
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import LIMIT_MAX
 
-_PROPOSED = Filter(statuses=(Status.PROPOSED,))
+_WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
+_PROPOSED = Filter(statuses=_WAITING)
 
 
 async def list_proposals(parts: SpaceParts, space: str, *, limit: int, before: str | None) -> list[Entry]:
@@ -46,9 +47,10 @@ async def reject(parts: SpaceParts, space: str, entry_id: str) -> Changed:
     scope, operation = Scope(parts.tenant, (space,)), _operation(parts, space, Verb.DELETE)
 
     def work(unit: Unit) -> Entry:
-        newest = unit.memories.get(scope, entry_id)
-        if newest.status is not Status.PROPOSED:
-            raise Conflict(f"{entry_id} is {newest.status}; only what is proposed can be rejected. Delete it instead.")
+        versions = unit.memories.history(scope, entry_id)
+        if not any(entry.status in _WAITING for entry in versions):
+            status = unit.memories.get(scope, entry_id).status
+            raise Conflict(f"{entry_id} is {status}; only what is proposed can be rejected. Delete it instead.")
         return unit.memories.delete(unit.operations.start(operation), entry_id)
 
     return Changed(await parts.store.write(work), operation.id)
