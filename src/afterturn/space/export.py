@@ -8,13 +8,14 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from afterturn.base.ports import Unit
+from afterturn.base.reviews import ReviewRow
 from afterturn.base.turns import ConversationKey, ConversationState
 from afterturn.base.types import Entry, Event, Filter, Operation, Scope, Status, Step
 
 EXPORT_FORMAT = 1
 PAGE = 1000
 # More than any space keeps.
-RECALLS_MAX = 10_000_000
+ROWS_MAX = 10_000_000
 
 Line: TypeAlias = dict[str, Any]
 
@@ -31,6 +32,8 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
         *_entry_lines(unit, scope),
         *_operation_lines(unit, scope),
         *_conversation_lines(unit, scope.tenant, space),
+        *_review_lines(unit, scope.tenant, space),
+        *({"usage": asdict(spent)} for spent in unit.usage.page(scope.tenant, space=space, limit=ROWS_MAX)),
         *({"event": asdict(event)} for event in _events(unit, scope)),
     ]
 
@@ -73,8 +76,16 @@ def _kept_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
     for name, row in kept.items():
         if row is not None:
             yield {name: {"conversation": key.id, **asdict(row)}}
-    for recall in unit.recalls.page(key, limit=RECALLS_MAX):
+    for recall in unit.recalls.page(key, limit=ROWS_MAX):
         yield {"recall": {"conversation": key.id, **asdict(recall)}}
+
+
+def _review_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
+    """Oldest first; one that waits is followed by what it is to read."""
+    for review in reversed(list(_reviews(unit, tenant, space))):
+        yield {"review": asdict(review)}
+        for message in unit.reviews.messages(tenant, review.id):
+            yield {"review_message": {"review": review.id, **asdict(message)}}
 
 
 def _flat(step: Step) -> Line:
@@ -91,6 +102,13 @@ def _entries(unit: Unit, scope: Scope) -> Iterator[Entry]:
 def _operations(unit: Unit, scope: Scope) -> Iterator[Operation]:
     before: str | None = None
     while page := unit.operations.page(scope, limit=PAGE, before=before):
+        yield from page
+        before = page[-1].id
+
+
+def _reviews(unit: Unit, tenant: str, space: str) -> Iterator[ReviewRow]:
+    before: str | None = None
+    while page := unit.reviews.page(tenant, space, limit=PAGE, before=before):
         yield from page
         before = page[-1].id
 

@@ -1,5 +1,6 @@
 """What waits until somebody approves it: a statement of its own, a change of one, or its withdrawal."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from afterturn.base.errors import Conflict
@@ -28,22 +29,22 @@ class Approval:
         return Added(entry, created=True, operation=operation.id)
 
     def propose_change(self, operation: Operation, base: Entry, admitted: Admitted) -> Entry:
-        self._make_room(operation, base.id, admitted.recorded_at)
-        waiting = self._current.find_duplicate(operation, admitted, Status.PROPOSED)
-        if waiting is not None and has_ended(waiting[1], admitted.recorded_at):
-            self._entries.move(operation, waiting[0], Status.PROPOSED, Status.EXPIRED)
-        elif waiting is not None:
-            raise Conflict(f"{waiting[1].id} is proposed and says the same. Approve or reject that one first.")
+        ended = self._check_room(operation, base.id, admitted.recorded_at)
+        like = self._current.find_duplicate(operation, admitted, Status.PROPOSED)
+        if like is not None and like[1].id != base.id:
+            if not has_ended(like[1], admitted.recorded_at):
+                raise Conflict(f"{like[1].id} is proposed and says the same. Approve or reject that one first.")
+            ended.append(like)
         version = self._current.next_version(operation, base.id)
         change = new_entry(admitted, base.id, version=version, space=operation.space, status=Status.PROPOSED)
-        return self._wait(operation, change, base.version)
+        return self._wait(operation, change, base.version, ended)
 
     def propose_delete(self, operation: Operation, base: Entry) -> Entry:
         """With the same words and sources: whatever is forgotten takes this copy along."""
-        self._make_room(operation, base.id, operation.at)
+        ended = self._check_room(operation, base.id, operation.at)
         version = self._current.next_version(operation, base.id)
         copy = replace(base, version=version, status=Status.WITHDRAWAL, recorded_at=operation.at)
-        return self._wait(operation, copy, base.version)
+        return self._wait(operation, copy, base.version, ended)
 
     def approve(self, operation: Operation, entry_id: str) -> Entry:
         waiting = self._current.find_waiting(operation, entry_id)
@@ -87,16 +88,17 @@ class Approval:
             raise Conflict(f"{rival.id} says the same and is active. Delete one of the two.")
         self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
 
-    def _make_room(self, operation: Operation, entry_id: str, now: float) -> None:
-        """One change of a memory waits at a time; one that has ended meanwhile gives way."""
+    def _check_room(self, operation: Operation, entry_id: str, now: float) -> list[tuple[int, Entry]]:
+        """One change of a memory waits at a time. What has ended meanwhile is to give way: that, if anything."""
         waiting = self._current.find_waiting(operation, entry_id)
         if waiting is None:
-            return
+            return []
         if not has_ended(waiting.entry, now):
             raise Conflict(f"A change of {entry_id} waits for approval already. Approve or reject that one first.")
-        self._entries.move(operation, waiting.key, waiting.entry.status, Status.EXPIRED)
+        return [(waiting.key, waiting.entry)]
 
-    def _wait(self, operation: Operation, change: Entry, base: int) -> Entry:
-        if not self._entries.insert_waiting(operation, change, base=base):
-            raise Conflict(f"{operation.space} has a like of {change.id} already. Read it and try again.")
+    def _wait(self, operation: Operation, change: Entry, base: int, ended: Sequence[tuple[int, Entry]]) -> Entry:
+        for key, entry in ended:
+            self._entries.move(operation, key, entry.status, Status.EXPIRED)
+        self._entries.insert_waiting(operation, change, base=base)
         return change

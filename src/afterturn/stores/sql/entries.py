@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from afterturn.base.errors import Conflict
 from afterturn.base.terms import terms
 from afterturn.base.types import Admitted, Entry, Kind, Operation, Status, Verdict
 from afterturn.stores.sql.journal import Journal
@@ -34,13 +35,13 @@ class Entries:
             self._enter(key, self.spaces.key(operation.tenant, operation.space), admitted.terms)
         return entry
 
-    def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> bool:
-        """A version that would take the place of version `base`. False when a constraint forbids it."""
-        assert entry.status is not Status.ACTIVE
+    def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> None:
+        """A version that would take the place of version `base`; for whoever knows that there is room for it."""
+        assert entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
         key = self._put(operation, entry)
-        if key is not None:
-            self.session.run("UPDATE entry SET base = ? WHERE key = ?", (base, key))
-        return key is not None
+        if key is None:
+            raise Conflict(f"Something waits for {entry.id} or says the same already. Read it and try again.")
+        self.session.run("UPDATE entry SET base = ? WHERE key = ?", (base, key))
 
     def move(self, operation: Operation, key: int, before: Status, after: Status) -> None:
         """Changes a version's status. `Conflict` when what becomes active has an active duplicate."""

@@ -7,6 +7,7 @@ from typing import Any
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Erased, Selector, reference
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.review_traces import ReviewTraces
 from afterturn.stores.sql.rows import FROM_ENTRY
 from afterturn.stores.sql.session import Value
 from afterturn.stores.sql.tombstones import Tombstones
@@ -23,6 +24,7 @@ class Eraser:
         self._session = entries.session
         self._tombstones = Tombstones(entries.session)
         self._traces = Traces(entries.session)
+        self._reviews = ReviewTraces(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         kind, chosen = _selected(selector)
@@ -34,8 +36,10 @@ class Eraser:
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
         self._erase_entries(space_key, list(doomed))
+        self._erase_messages(tenant, space, kind, chosen, names)
         self._erase_traces(space_key, kind, chosen, names)
         self._traces.erase_turns(tenant, turns)
+        self._reviews.erase_unrecorded(tenant, {turn[:2] for turn in turns})
         # By version, since a conversation shows versions, and before the names go by which its blocks are found.
         shown = {reference(*version) for version in doomed.values()}
         self._traces.hide_texts(tenant, shown)
@@ -120,6 +124,8 @@ class Eraser:
         """What the owner of a conversation keeps of it, that was recorded here."""
         self._session.run("DELETE FROM timeline WHERE space_key = ? AND conversation = ?", (owner, conversation))
         self._traces.erase_questions(owner, conversation)
+        if reviews := self._reviews.erase(owner, [conversation]):
+            self._erase_jobs(owner, "conversation", reviews)
 
     def _erase_entries(self, space_key: int, keys: list[int]) -> None:
         self._entries.withdraw(space_key, keys)
@@ -154,13 +160,24 @@ class Eraser:
 
     def _erase_traces(self, space_key: int, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
         """One look through the space's jobs and timeline, however many were chosen: each row has to be parsed."""
+        words = names | set(chosen)
         if kind in ("conversation", "everything"):
             self._erase_conversations(space_key, kind, chosen)
+            words |= self._reviews.erase(space_key, chosen if kind == "conversation" else None)
         if kind == "speaker":
             self._traces.erase_unrecorded(space_key)
-        words = names | set(chosen)
+        if kind == "everything":
+            self._session.run("DELETE FROM usage WHERE space_key = ?", (space_key,))
         self._erase_jobs(space_key, kind, words)
         self._erase_timeline(space_key, kind, words)
+
+    def _erase_messages(self, tenant: str, space: str, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
+        """What reviews are still to read, in this space's conversations and in those that write here."""
+        self._reviews.erase_sources(tenant, names)
+        if kind == "speaker":
+            self._reviews.erase_speaker(tenant, self._entries.spaces.key(tenant, space), space, chosen[0])
+        if kind in ("conversation", "everything"):
+            self._reviews.erase_written(tenant, space, chosen[0] if chosen else None)
 
     def _erase_conversations(self, space_key: int, kind: str, chosen: Sequence[str]) -> None:
         named, value = self._session.among("id", chosen)
@@ -175,7 +192,11 @@ class Eraser:
 
     def _erase_jobs(self, space_key: int, kind: str, words: Set[str]) -> None:
         rows = self._session.rows("SELECT id, payload FROM job WHERE space_key = ?", (space_key,))
-        named = [(job_id,) for job_id, payload in rows if kind == "everything" or _mentions(payload, words)]
+        named = [
+            (job_id,)
+            for job_id, payload in rows
+            if kind == "everything" or job_id in words or _mentions(payload, words)
+        ]
         self._session.run_many("DELETE FROM job WHERE id = ?", named)
         # Whatever failed may have quoted the text that it failed on.
         self._session.run("UPDATE job SET error = '' WHERE space_key = ? AND error <> ''", (space_key,))

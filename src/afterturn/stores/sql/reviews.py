@@ -25,8 +25,9 @@ _ENDS = (
     "model",
     "reason",
     "spaces",
+    "notes",
 )
-_LISTS = ("reads", "refusals", "spaces")
+_LISTS = ("reads", "refusals", "spaces", "notes")
 _MESSAGE = tuple(item.name for item in fields(Snapped))
 
 _SELECT = (
@@ -135,6 +136,17 @@ class SqlReviews:
             (position, position, key.tenant, key.space, key.id),
         )
 
+    def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
+        rows = self._session.rows(
+            "SELECT name FROM (SELECT s.name AS name, coalesce((SELECT max(r.created_at) FROM review AS r "
+            "WHERE r.space_key = s.key AND r.kind = 'consolidation'), 0) AS tidied, (SELECT max(o.at) FROM operation "
+            "AS o WHERE o.space_key = s.key AND o.verb NOT IN ('record', 'undo')) AS changed FROM space AS s "
+            "WHERE s.tenant = ?) AS t WHERE changed > tidied OR (changed IS NOT NULL AND tidied < ?) "
+            "ORDER BY tidied, name LIMIT ?",
+            (tenant, before, limit),
+        )
+        return [name for (name,) in rows]
+
     def _find(self, tenant: str, review_id: str) -> ReviewRow | None:
         row = self._session.row(f"{_SELECT} WHERE r.id = ? AND s.tenant = ?", (review_id, tenant))
         return None if row is None else _review(row)
@@ -144,17 +156,7 @@ class SqlReviews:
         living = self._references.living_ids(tenant, {item.source for item in messages if item.source is not None})
         kept = [item for item in messages if item.source is None or item.source in living]
         self._session.run_many(
-            _ADD_MESSAGE,
-            [
-                (
-                    space_key,
-                    review_id,
-                    ordinal,
-                    *(getattr(message, column) for column in _MESSAGE[:-1]),
-                    int(message.fresh),
-                )
-                for ordinal, message in enumerate(kept)
-            ],
+            _ADD_MESSAGE, [(space_key, review_id, ordinal, *_told(message)) for ordinal, message in enumerate(kept)]
         )
 
     def _drop_messages(self, space_key: int, review_id: str) -> None:
@@ -169,6 +171,14 @@ def _snapped(row: Row) -> Snapped:
     values = dict(zip(_MESSAGE, row, strict=True))
     values["fresh"] = bool(values["fresh"])
     return Snapped(**values)
+
+
+def _told(message: Snapped) -> list[Value]:
+    values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
+    # A host's own text: half a surrogate pair, which no guard has looked at, can not be stored.
+    values["text"] = message.text.encode("utf-8", "replace").decode()
+    values["fresh"] = int(message.fresh)
+    return list(values.values())
 
 
 def _values(review: ReviewRow, columns: Sequence[str]) -> list[Value]:

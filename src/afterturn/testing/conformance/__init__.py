@@ -4,6 +4,7 @@ Register the package for assertion rewriting first: `pytest.register_assert_rewr
 """
 
 from afterturn.testing.conformance.carrying import TestCarried, TestStanding
+from afterturn.testing.conformance.changes import TestProposedChanges, TestWithdrawals
 from afterturn.testing.conformance.context import TestAround, TestNewest, TestSpeakers
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
 from afterturn.testing.conformance.figures import TestFigures
@@ -17,13 +18,17 @@ from afterturn.testing.conformance.owners import TestOwners
 from afterturn.testing.conformance.proposals import TestProposals
 from afterturn.testing.conformance.reach import TestReach
 from afterturn.testing.conformance.recalls import TestRecalls
+from afterturn.testing.conformance.review_forgetting import TestForgottenReviews
+from afterturn.testing.conformance.reviews import TestReviews, TestUnreviewed
 from afterturn.testing.conformance.scopes import TestFilters, TestScopes
 from afterturn.testing.conformance.shelving import TestShelved
 from afterturn.testing.conformance.sight import TestConversationState, TestSight
 from afterturn.testing.conformance.store import TestStore
 from afterturn.testing.conformance.tombstones import TestTombstones
 from afterturn.testing.conformance.traces import TestTraces
+from afterturn.testing.conformance.undone_changes import TestUndoneChanges
 from afterturn.testing.conformance.units import TestUnits
+from afterturn.testing.conformance.usage import TestUsage
 
 __all__ = [
     "TestAround",
@@ -35,6 +40,7 @@ __all__ = [
     "TestFigures",
     "TestFilters",
     "TestForgetting",
+    "TestForgottenReviews",
     "TestJobs",
     "TestKnownAt",
     "TestLanes",
@@ -42,9 +48,11 @@ __all__ = [
     "TestNewest",
     "TestOwners",
     "TestProposals",
+    "TestProposedChanges",
     "TestReach",
     "TestRecalls",
     "TestRecords",
+    "TestReviews",
     "TestScopes",
     "TestSearch",
     "TestSeenSince",
@@ -59,6 +67,10 @@ __all__ = [
     "TestTraces",
     "TestTurns",
     "TestUndo",
+    "TestUndoneChanges",
     "TestUnits",
+    "TestUnreviewed",
+    "TestUsage",
     "TestVectors",
+    "TestWithdrawals",
 ]

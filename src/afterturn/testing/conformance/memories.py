@@ -8,7 +8,19 @@ import pytest
 
 from afterturn.base.errors import Conflict, InvalidInput, NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import SOURCES_MAX, Entry, Filter, Kind, Origin, Selector, Status, Target, Verb, Verdict
+from afterturn.base.types import (
+    SOURCES_MAX,
+    Entry,
+    Filter,
+    Kind,
+    Origin,
+    Scope,
+    Selector,
+    Status,
+    Target,
+    Verb,
+    Verdict,
+)
 from afterturn.testing.conformance.scene import (
     ADA,
     SPACE,
@@ -20,6 +32,7 @@ from afterturn.testing.conformance.scene import (
     get,
     record,
     texts,
+    undo,
     update,
 )
 from afterturn.testing.drafts import admit, operation
@@ -230,6 +243,35 @@ class TestMemories:
         every = Filter(statuses=tuple(Status))
         shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10))
         assert [(entry.id, entry.version) for entry in shown] == [(added.entry.id, 2)]
+
+    async def test_a_memory_is_what_it_says_now(self, store: Store) -> None:
+        """M1: not what was undone, nor what waits for a person's look."""
+        added, change = await add(store, "Ada keeps bees"), operation(Verb.UPDATE)
+        await update(store, added.entry.id, "Ada keeps wasps", within=change)
+        await undo(store, change.id)
+        await update(store, added.entry.id, "Ada keeps ants", verdict=Verdict.QUARANTINE)
+        every = Filter(statuses=tuple(Status))
+        shown = await store.read(lambda unit: unit.memories.page(ADA, every, limit=10))
+        assert [await get(store, added.entry.id), *shown] == [added.entry, added.entry]
+
+    async def test_what_is_active_is_weighed_by_target_in_bytes(self, store: Store) -> None:
+        """G4: what a space may hold about a target counts statements that hold now, and the bytes of their texts."""
+        assert await self._weigh(store, Target.USER) == (0, 0)
+        changed, gone = await add(store, "Ada keeps bees"), await add(store, "Ada likes tea")
+        await update(store, changed.entry.id, "Ada keeps 蜂")
+        await delete(store, gone.entry.id)
+        await add(store, "Ada sings", proposed=True)
+        await add(store, "Ada hides", verdict=Verdict.QUARANTINE)
+        await record(store, "Ada said more than that", conversation="talk")
+        await add(store, "Make runs the tests", target=Target.ENVIRONMENT)
+        await add(store, "Bob keeps bees", within=operation(space="user:bob"))
+        assert await self._weigh(store, Target.USER) == (1, 13)
+        assert await self._weigh(store, Target.ENVIRONMENT) == (1, 19)
+        both = Scope(TENANT, (SPACE, "user:bob"))
+        assert await store.read(lambda unit: unit.memories.weigh(both, Target.USER)) == (2, 27)
+
+    async def _weigh(self, store: Store, target: Target) -> tuple[int, int]:
+        return await store.read(lambda unit: unit.memories.weigh(ADA, target))
 
     async def test_counts_are_by_space_kind_and_status(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")

@@ -6,7 +6,8 @@ import pytest
 
 from afterturn.base.errors import Conflict, NotFound
 from afterturn.base.ports import Store
-from afterturn.base.types import Added, Entry, Filter, Kind, LaneQuery, Operation, Scope, Selector, Status, Verb
+from afterturn.base.types import Added, Kind, LaneQuery, Operation, Selector, Status, Verb
+from afterturn.testing.conformance.inbox import approve, listed
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -42,8 +43,8 @@ class TestProposals:
     async def test_a_proposal_is_listed_by_its_status(self, store: Store) -> None:
         """V8: people see what waits; whoever asks for what is active does not."""
         added = await _propose(store)
-        assert await _listed(store, Status.PROPOSED) == [added.entry]
-        assert await _listed(store, Status.ACTIVE) == []
+        assert await listed(store, Status.PROPOSED) == [added.entry]
+        assert await listed(store, Status.ACTIVE) == []
         counts = await store.read(lambda unit: unit.memories.counts(ADA))
         assert counts == {(SPACE, Kind.STATEMENT, Status.PROPOSED): 1}
 
@@ -56,7 +57,7 @@ class TestProposals:
         """G6: by constraint, not by race."""
         added = await asyncio.gather(_propose(store), _propose(store))
         assert sorted(item.created for item in added) == [False, True]
-        assert len(await _listed(store, Status.PROPOSED)) == 1
+        assert len(await listed(store, Status.PROPOSED)) == 1
 
     async def test_what_is_active_need_not_be_proposed(self, store: Store) -> None:
         """G6: the active one is given as it is, however trusted the proposal."""
@@ -71,7 +72,7 @@ class TestProposals:
         again = await _propose(store, at=100.0)
         assert (waited.created, again.created) == (True, True)
         assert (await get(store, waited.entry.id)).status is Status.EXPIRED
-        assert await _listed(store, Status.PROPOSED) == [again.entry]
+        assert await listed(store, Status.PROPOSED) == [again.entry]
 
     async def test_another_space_s_proposal_is_another(self, store: Store) -> None:
         """L2: neither a duplicate nor within reach."""
@@ -79,12 +80,12 @@ class TestProposals:
         bob = operation(space="user:bob")
         assert (await _propose(store, within=bob)).created
         with pytest.raises(NotFound):
-            await _approve(store, "nowhere", within=operation(Verb.APPROVE, space="user:bob"))
+            await approve(store, "nowhere", within=operation(Verb.APPROVE, space="user:bob"))
 
     async def test_an_approved_proposal_is_recalled(self, store: Store) -> None:
         """V8: from then on it is a memory like any other."""
         added = await _propose(store)
-        entry = await _approve(store, added.entry.id)
+        entry = await approve(store, added.entry.id)
         assert (entry.id, entry.version, entry.status) == (added.entry.id, 1, Status.ACTIVE)
         assert await texts(store, "bees") == ["Ada keeps bees"]
         assert await frequencies(store, ["bee"]) == {SPACE: {"bee": 1}}
@@ -97,13 +98,13 @@ class TestProposals:
         newer = await key_of(store, "Ada likes tea")
         await store.write(lambda unit: unit.index.put_vectors(SMALL, [(newer, bytes(8))]))
         assert await _unembedded(store) == []
-        await _approve(store, added.entry.id)
+        await approve(store, added.entry.id)
         assert await _unembedded(store) == ["Ada keeps bees"]
 
     async def test_it_was_not_known_before_it_was_approved(self, store: Store) -> None:
         """M1: as of a time means what was active then."""
         added = await _propose(store, at=10.0, within=operation(at=10.0))
-        await _approve(store, added.entry.id, within=operation(Verb.APPROVE, at=50.0))
+        await approve(store, added.entry.id, within=operation(Verb.APPROVE, at=50.0))
         known = [await _known(store, at) for at in (20.0, 60.0)]
         assert known == [[], [added.entry.id]]
 
@@ -112,14 +113,14 @@ class TestProposals:
         added = await _propose(store)
         await add(store, "Ada keeps bees")
         with pytest.raises(Conflict):
-            await _approve(store, added.entry.id)
+            await approve(store, added.entry.id)
         assert (await get(store, added.entry.id)).status is Status.PROPOSED
 
     async def test_an_approval_takes_the_place_of_what_has_ended(self, store: Store) -> None:
         """G6: an expired duplicate gives way, as it does to an addition."""
         added = await _propose(store)
         old = await add(store, "Ada keeps bees", expires_at=200.0)
-        await _approve(store, added.entry.id, within=operation(Verb.APPROVE, at=300.0))
+        await approve(store, added.entry.id, within=operation(Verb.APPROVE, at=300.0))
         assert (await get(store, old.entry.id)).status is Status.EXPIRED
         assert await texts(store, "bees") == ["Ada keeps bees"]
 
@@ -129,33 +130,33 @@ class TestProposals:
         await delete(store, gone.entry.id)
         for entry_id in (active.entry.id, gone.entry.id):
             with pytest.raises(Conflict):
-                await _approve(store, entry_id)
+                await approve(store, entry_id)
         with pytest.raises(NotFound):
-            await _approve(store, "nowhere")
+            await approve(store, "nowhere")
 
     async def test_of_two_approvals_one_is_told_that_it_came_late(self, store: Store) -> None:
         """V8: approved once, however many try."""
         added = await _propose(store)
-        done = await asyncio.gather(*(_approve(store, added.entry.id) for _ in range(2)), return_exceptions=True)
+        done = await asyncio.gather(*(approve(store, added.entry.id) for _ in range(2)), return_exceptions=True)
         assert sorted(type(item).__name__ for item in done) == ["Conflict", "Entry"]
 
     async def test_an_approval_is_undone(self, store: Store) -> None:
         """M1: it waits again, and can be approved again."""
         added, change = await _propose(store), operation(Verb.APPROVE)
-        await _approve(store, added.entry.id, within=change)
+        await approve(store, added.entry.id, within=change)
         [step] = await undo(store, change.id)
         assert (step.before, step.after) == (Status.ACTIVE, Status.PROPOSED)
         assert await texts(store, "bees") == []
-        await _approve(store, added.entry.id)
+        await approve(store, added.entry.id)
         assert await texts(store, "bees") == ["Ada keeps bees"]
 
     async def test_a_rejected_proposal_is_gone_until_that_is_undone(self, store: Store) -> None:
         """M1: rejecting is deleting."""
         added, change = await _propose(store), operation(Verb.DELETE)
         assert (await delete(store, added.entry.id, within=change)).status is Status.DELETED
-        assert await _listed(store, Status.PROPOSED) == []
+        assert await listed(store, Status.PROPOSED) == []
         await undo(store, change.id)
-        assert await _listed(store, Status.PROPOSED) == [added.entry]
+        assert await listed(store, Status.PROPOSED) == [added.entry]
 
     async def test_a_rejection_is_not_undone_beside_the_same_proposal(self, store: Store) -> None:
         """G6: the same does not wait twice."""
@@ -164,7 +165,7 @@ class TestProposals:
         again = await _propose(store)
         with pytest.raises(Conflict):
             await undo(store, change.id)
-        assert await _listed(store, Status.PROPOSED) == [again.entry]
+        assert await listed(store, Status.PROPOSED) == [again.entry]
 
     async def test_a_proposal_is_undone(self, store: Store) -> None:
         """M1: as if it had not been made."""
@@ -180,7 +181,7 @@ class TestProposals:
             await update(store, waiting.entry.id, "Ada keeps wasps")
         with pytest.raises(Conflict):
             await update(store, waiting.entry.id, "Ada keeps wasps", proposed=True)
-        assert await _listed(store, Status.PROPOSED) == [waiting.entry]
+        assert await listed(store, Status.PROPOSED) == [waiting.entry]
 
     async def test_a_proposal_is_forgotten_like_any_memory(self, store: Store) -> None:
         """M2: waiting keeps nothing."""
@@ -198,18 +199,9 @@ async def _propose(store: Store, *, within: Operation | None = None, **draft: ob
     return await add(store, "Ada keeps bees", within=within, proposed=True, **draft)
 
 
-async def _approve(store: Store, entry_id: str, *, within: Operation | None = None) -> Entry:
-    chosen = within or operation(Verb.APPROVE)
-    return await store.write(lambda unit: unit.memories.approve(unit.operations.start(chosen), entry_id))
-
-
 async def _unembedded(store: Store) -> list[str]:
     found = await store.read(lambda unit: unit.index.unembedded(TENANT, SPACE, SMALL, limit=9))
     return [text for _, text in found]
-
-
-async def _listed(store: Store, status: Status, scope: Scope = ADA) -> list[Entry]:
-    return await store.read(lambda unit: unit.memories.page(scope, Filter(statuses=(status,)), limit=10))
 
 
 async def _known(store: Store, at: float) -> list[str]:
