@@ -1,6 +1,7 @@
 """Light words: said in conversations about anything, so that sharing one says less than its rarity makes believe."""
 
 from collections.abc import Collection
+from functools import cache
 
 from afterturn.base.terms import terms, words
 
@@ -41,7 +42,11 @@ olá obrigado obrigada bom tudo bem não dia tarde noite você está
 ciao buongiorno buonasera grazie prego stai sta sì perfetto va bene
 hallo goedemorgen bedankt dank je wel graag gedaan ja nee gaat het jou prima
 dzień dobry cześć dziękuję bardzo proszę tak nie jak się masz dobrze
-merhaba günaydın teşekkürler teşekkür ederim nasılsın nasılsınız evet hayır tamam lütfen iyi
+merhaba teşekkürler teşekkür ederim evet tamam lütfen iyi
+"""
+# The same where letters stay beyond ASCII when accents are folded.
+_COURTESIES_BEYOND = """
+günaydın nasılsın nasılsınız hayır
 привет здравствуйте доброе утро добрый день вечер спасибо большое пожалуйста как дела да нет конечно хорошо отлично
 понятно ладно это очень
 привіт дякую дуже будь ласка добрий ранок так ні справи
@@ -53,8 +58,7 @@ merhaba günaydın teşekkürler teşekkür ederim nasılsın nasılsınız evet
 안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
 """
 LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS))
-_COURTESY_TERMS = frozenset(terms(_COURTESIES))
-_EMPTY_TERMS = LIGHT_TERMS | _COURTESY_TERMS
+_PLAIN_EMPTY_TERMS = LIGHT_TERMS | frozenset(terms(_COURTESIES))
 _QUESTION = frozenset(
     "am are can could did do does had has have how is was were what when where which who whom whose why".split()
 )
@@ -63,7 +67,9 @@ _ASKER = frozenset("i me mine my myself our ours us we".split())
 
 def says_something(terms: Collection[str]) -> bool:
     """ "Noted.", "Sure, happy to!" do not: what is said around them would make them answers."""
-    return not _EMPTY_TERMS.issuperset(terms)
+    if "".join(terms).isascii():
+        return not _PLAIN_EMPTY_TERMS.issuperset(terms)
+    return not _empty_terms().issuperset(terms)
 
 
 def is_remark(text: str, asked: Collection[str]) -> bool:
@@ -73,4 +79,15 @@ def is_remark(text: str, asked: Collection[str]) -> bool:
         return False
     said = words(text)
     is_question = said[0] in _QUESTION and not ("you" in said and _ASKER.isdisjoint(said))
-    return _COURTESY_TERMS.issuperset(asked) or not is_question
+    return _courtesy_terms().issuperset(asked) or not is_question
+
+
+@cache
+def _courtesy_terms() -> frozenset[str]:
+    # When first needed: reading them takes 8 ms, and a program's first question is seldom a courtesy.
+    return frozenset(terms(_COURTESIES + _COURTESIES_BEYOND))
+
+
+@cache
+def _empty_terms() -> frozenset[str]:
+    return LIGHT_TERMS | _courtesy_terms()
