@@ -19,6 +19,15 @@ class Batching(Protocol):
 
 
 @runtime_checkable
+class Immediate(Protocol):
+    """Safe to share between threads."""
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether a question is embedded in about the time that it takes to hand it to another thread."""
+
+
+@runtime_checkable
 class Closable(Protocol):
     """Holds on to something, such as connections."""
 

@@ -54,6 +54,11 @@ class StaticEmbedder:
             self._identity = EmbedderIdentity(name="wordllama-l2-supercat", version=_version(), dimensions=_DIMENSIONS)
         return self._identity
 
+    @property
+    def is_immediate(self) -> bool:
+        """The Immediate port."""
+        return True
+
     def load(self) -> None:
         """Opens the files now, some 60 ms. EmbedderUnavailable when the wheel is missing or damaged."""
         self._parts()

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from afterturn.base.embedder_ports import Batching, Closable
+from afterturn.base.embedder_ports import Batching, Closable, Immediate
 from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
+from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Recollection, Scope, new_job
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
+from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.question_vectors import QuestionVectors
+from afterturn.recall.together import Together
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from afterturn.recall.backlog import Last, Told
     from afterturn.recall.following import Following
+    from afterturn.recall.lanes import Embed
     from afterturn.recall.shelves import Shelves
 
 logger = logging.getLogger("afterturn")
@@ -81,6 +84,7 @@ class Embedding:
         self._events = parts.events
         self._ids = parts.ids
         self._questions = QuestionVectors(parts.embedder, parts.questions)
+        self._together = Together(parts.store)
         self._wanted = asyncio.Event()
         self._again_after = AGAIN_AFTER
         self.tried = asyncio.Event()
@@ -217,6 +221,24 @@ class Embedding:
         except Exception as error:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
         return None
+
+    def find_immediate(self) -> Embed | None:
+        """For whoever asks on a thread of its own, where a question's names are known. None: `query_vector` is to be
+        awaited."""
+        embedder = self._embedder
+        if self.index is None or not isinstance(embedder, Immediate) or not embedder.is_immediate:
+            return None
+        from afterturn.recall.promised import embed_as_promised
+
+        self._asked.set()
+        return lambda text: embed_as_promised(embedder, [text])[0]
+
+    async def recall(self, request: RecallRequest) -> Recollection:
+        """In memory or in the store, together with others that ask at the same time."""
+        shelves = self.index
+        if shelves is None:
+            return await self._store.read(lambda unit: recall(unit, request))
+        return await self._together.recall(request, shelves)
 
     async def shelve(self) -> None:
         """Brings spaces that are asked for into memory, for as long as memory is open. To be supervised."""

@@ -11,13 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh
+from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh, without_names
 from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 VECTORS = "vectors"
 
 R = TypeVar("R")
+Embed: TypeAlias = "Callable[[str], NDArray[np.float32]]"
 
 
 class Shelf(Figures, Protocol):
@@ -55,7 +56,8 @@ class VectorSearch(Protocol):
 class RecallRequest:
     """What to recall. `limit` bounds all lanes together, but the best `lane_min` of each are among them (H9).
 
-    Without `conversation` there is no short-term lane: every record is episodic.
+    Without `conversation` there is no short-term lane: every record is episodic. `embed` makes the `query_vector`, of
+    the text without the names of those who spoke, where that takes no time.
     """
 
     text: str
@@ -65,6 +67,7 @@ class RecallRequest:
     score_min: float
     lane_min: int = 0
     query_vector: NDArray[np.float32] | None = None
+    embed: Embed | None = None
     conversation: str | None = None
     owner: str | None = None
     lanes: tuple[Lane, ...] = tuple(Lane)
@@ -105,7 +108,7 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
     if asked is None:
         return _recollection(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
     search = _Search(unit, request, asked)
-    missing = [] if search.prepare(shelves, vectors) else [VECTORS]
+    missing = [] if search.prepare(shelves, vectors, _query_vector(request, asked)) else [VECTORS]
     hits, broken = search.hits()
     return _recollection(request, hits, [*missing, *broken])
 
@@ -144,6 +147,13 @@ def _find_shelves(unit: Unit, request: RecallRequest, vectors: VectorSearch | No
     return found
 
 
+def _query_vector(request: RecallRequest, asked: Asked) -> NDArray[np.float32] | None:
+    embed = request.embed
+    if embed is None:
+        return request.query_vector
+    return _attempt(VECTORS, request, lambda: embed(without_names(request.text, asked.names)))
+
+
 class _Search:
     """One question asked where each space is: in memory, or in the store."""
 
@@ -154,10 +164,11 @@ class _Search:
         self._readings: dict[str, SpaceReading] = {}
         self._store: StoreSearch | None = None
 
-    def prepare(self, shelves: Mapping[str, Shelf], vectors: VectorSearch | None) -> bool:
+    def prepare(
+        self, shelves: Mapping[str, Shelf], vectors: VectorSearch | None, query_vector: NDArray[np.float32] | None
+    ) -> bool:
         """Whether nearly every entry has a vector that the question is compared with."""
         request, tenant = self._request, self._request.scope.tenant
-        query_vector = request.query_vector
         compared: list[Cosines] = []
         complete = vectors is not None and query_vector is not None
         for space in self._asked.spaces:

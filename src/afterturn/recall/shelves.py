@@ -19,6 +19,7 @@ from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
 COMPARED_ROWS_MAX = 4096
 """Larger spaces are not compared by the way: reading their vectors takes longer than a turn waits."""
+AT_HAND_ROWS_MAX = 32_768
 # Asked for once are many, and one needs no shelf; of those that were, so many are remembered.
 _ASKED_MAX = 4096
 _WANTED_MAX = 256
@@ -56,6 +57,16 @@ class Shelves:
     def is_wanted(self) -> bool:
         """Whether there is something for `build_wanted` to do."""
         return bool(self._wanted)
+
+    def is_at_hand(self, scope: Scope) -> bool:
+        """Whether asking takes about a millisecond: all of the scope is in memory, and not large."""
+        rows = 0
+        for space in scope.spaces:
+            held = self._held.get(Place(scope.tenant, space))
+            if not isinstance(held, Stock):
+                return False
+            rows += held.edition.count
+        return rows <= AT_HAND_ROWS_MAX
 
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
         """The space as the unit's snapshot has it. None while it is not in memory; who asks twice wants it to be."""

@@ -243,10 +243,12 @@ class SpaceCore:
         """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
         asked, at = check_text(query, "query"), moment(as_of)
         text = redact_within(asked, QUERY_CHARS_MAX, self._parts.gate.scanner, mark=unnamed).text
-        embedding = self._parts.embedding
+        embedding = self._parts.embedding if at is None else None
+        embed = embedding.find_immediate() if embedding else None
         request = RecallRequest(
             text=text,
-            query_vector=await embedding.query_vector(text, self._scope) if embedding and as_of is None else None,
+            embed=embed,
+            query_vector=None if embed or not embedding else await embedding.query_vector(text, self._scope),
             scope=self._scope,
             conversation=check_conversation(conversation),
             lanes=check_lanes(lanes),
@@ -258,8 +260,9 @@ class SpaceCore:
         )
         if at is not None:
             return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
-        vectors = embedding.index if embedding else None
-        return await self._parts.store.read(lambda unit: recall(unit, request, vectors))
+        if embedding is not None:
+            return await embedding.recall(request)
+        return await self._parts.store.read(lambda unit: recall(unit, request))
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""

@@ -1,0 +1,94 @@
+"""Questions that come while another is answered, asked together: one snapshot and one way to a reader and back for all.
+
+Threads that compute in Python take turns anyway; the fewer of them want to at a time, the less they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from afterturn.base.ports import Store, Unit
+from afterturn.base.types import Recollection
+from afterturn.recall.lanes import RecallRequest, recall
+
+if TYPE_CHECKING:
+    from afterturn.recall.shelves import Shelves
+
+# About 10 ms of work: who comes first waits so long for who comes last.
+_TOGETHER_MAX = 8
+
+
+class _Waiting(NamedTuple):
+    """`answer` None: nobody has asked for it, and it is its turn to ask for others too."""
+
+    request: RecallRequest
+    answer: asyncio.Future[Recollection | None]
+
+
+class Together:
+    """Lives on memory's loop. Who asks first asks at once and alone; the first of those who came meanwhile asks next,
+    for itself and the others."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: deque[_Waiting] = deque()
+        self._is_asking = False
+
+    async def recall(self, request: RecallRequest, shelves: Shelves) -> Recollection:
+        """What one recall may make another wait for is bounded: what is not in memory, or large, is asked apart."""
+        if not shelves.is_at_hand(request.scope):
+            return await self._store.read(lambda unit: recall(unit, request, shelves))
+        if self._is_asking:
+            answer = await self._wait(request)
+            if answer is not None:
+                return answer
+        self._is_asking = True
+        others = self._take(_TOGETHER_MAX - 1)
+        requests = [request, *(one.request for one in others)]
+        try:
+            own, *answers = await self._store.read(lambda unit: _recall_all(unit, requests, shelves))
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(others))
+            raise
+        except Exception as error:
+            for one in others:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+            raise
+        finally:
+            self._hand_on()
+        for one, answer in zip(others, answers, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(answer)
+        return own
+
+    async def _wait(self, request: RecallRequest) -> Recollection | None:
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            if not waiting.answer.cancelled() and waiting.answer.exception() is None and not waiting.answer.result():
+                self._hand_on()
+            raise
+
+    def _take(self, count: int) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        while self._waiting and len(taken) < count:
+            one = self._waiting.popleft()
+            if not one.answer.done():
+                taken.append(one)
+        return taken
+
+    def _hand_on(self) -> None:
+        following = self._take(1)
+        self._is_asking = bool(following)
+        for one in following:
+            one.answer.set_result(None)
+
+
+def _recall_all(unit: Unit, requests: Sequence[RecallRequest], shelves: Shelves) -> list[Recollection]:
+    return [recall(unit, request, shelves) for request in requests]
