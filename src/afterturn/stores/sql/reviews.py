@@ -14,20 +14,9 @@ from afterturn.stores.sql.session import Row, Value
 
 # Every field of a row is a column of its name, but tenant and space, which are the space's.
 _COLUMNS = tuple(item.name for item in fields(ReviewRow) if item.name not in ("tenant", "space"))
-_ENDS = (
-    "state",
-    "ended_at",
-    "written",
-    "proposed",
-    "refusals",
-    "calls",
-    "tokens",
-    "model",
-    "reason",
-    "spaces",
-    "notes",
-)
-_LISTS = ("reads", "refusals", "spaces", "notes")
+# From its state on, a row tells how it ended.
+_ENDS = _COLUMNS[_COLUMNS.index("state") :]
+_LISTS = tuple(item.name for item in fields(ReviewRow) if item.default == ())
 _MESSAGE = tuple(item.name for item in fields(Snapped))
 
 _SELECT = (
