@@ -1,14 +1,20 @@
 """Looking back: what each turn recalled, where that went, and why every other memory did not come."""
 
+from pathlib import Path
+
 import pytest
 from spoken import Message, OpenMemory, answer, assistant, call, user
 from staged import Stage, learn, learn_herbs, settled
 
 import afterturn
+from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput, InvalidName, NotFound
 from afterturn.base.turns import Why
+from afterturn.base.types import Verb
 from afterturn.recall.explain import Explained
+from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.clock import ManualClock
+from afterturn.testing.drafts import operation
 from afterturn.turn.explaining import TracedRecall, TracedTurn
 
 CAT = "What is my cat called?"
@@ -248,6 +254,24 @@ async def test_deleted_undone_and_proposed(memory: afterturn.Memory) -> None:
     await spoken(memory, [])
     found = [(await told(memory, word)).why for word in ("Miso", "Tofu", "Rex")]
     assert found == ["deleted", "undone", "proposed"]
+
+
+@pytest.mark.parametrize("decided", [False, True], ids=["waits", "rejected"])
+async def test_a_withdrawal_is_not_told_of_beside_its_memory(
+    memory: afterturn.Memory, tmp_path: Path, clock: ManualClock, *, decided: bool
+) -> None:
+    """L7, V8: it has the same words, and the memory itself is told of."""
+    known, step = await remembered(memory, "Ada's cat is called Miso"), operation(Verb.DELETE, at=clock.now())
+    engine = open_engine(tmp_path / "memory.db", Config(), clock)
+    engine.write_now(lambda unit: unit.memories.propose_delete(step, known, expected_version=1))
+    await spoken(memory, [])
+    clock.advance(10)
+    if decided:
+        engine.write_now(lambda unit: unit.memories.delete(operation(Verb.DELETE, at=clock.now()), known))
+    engine.close()
+    found = await told(memory, "Miso")
+    assert (found.ref, found.why) == (known, "shown")
+    assert (await why(memory, known)).why == "shown"
 
 
 async def test_not_valid_at_that_time(memory: afterturn.Memory, clock: ManualClock) -> None:

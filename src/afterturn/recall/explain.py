@@ -41,11 +41,13 @@ TOLD_MAX = 50
 EXCERPT_BYTES = 512
 # A record may hold a megabyte, and there may be thousands of them.
 _READ_CHARS = 16_384
-_INACTIVE = tuple(status for status in Status if status is not Status.ACTIVE)
+# A withdrawal says what the version beside it says, which is told of.
+_INACTIVE = tuple(status for status in Status if status not in (Status.ACTIVE, Status.WITHDRAWAL))
 _BY_STATUS = {
     Status.SUPERSEDED: Why.SUPERSEDED,
     Status.DELETED: Why.DELETED,
     Status.PROPOSED: Why.PROPOSED,
+    Status.WITHDRAWAL: Why.PROPOSED,
     Status.EXPIRED: Why.EXPIRED,
     Status.UNDONE: Why.UNDONE,
     Status.QUARANTINED: Why.QUARANTINED,
@@ -178,6 +180,8 @@ class Explainer:
     def _judged(self, entry: Entry) -> Explained | None:
         """None when it was weighed, is of no relevance, or was not known yet."""
         if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at or entry.turn == self._row.turn:
+            return None
+        if self._status_then(entry) is Status.WITHDRAWAL:
             return None
         if self._weighed(entry).score < self._floor:
             return None

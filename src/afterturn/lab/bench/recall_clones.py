@@ -11,7 +11,10 @@ from afterturn.stores.sqlite.session import ApswSession
 
 # Tables whose rows belong to what a space went through and not to what it holds.
 _LEFT_OUT = frozenset(
-    ("conversation", "entry", "job", "operation", "recall", "spent_block", "step", "timeline", "tombstone")
+    (
+        *("conversation", "entry", "job", "operation", "recall", "review", "review_message", "spent_block", "step"),
+        *("timeline", "tombstone", "usage"),
+    )
 )
 _FAST = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-1048576", "secure_delete=OFF")
 _ID_PREFIX = 9
