@@ -20,6 +20,7 @@ from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
 from afterturn.base.ports import Store
+from afterturn.base.reviews import Spent
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.guard.gate import Gate
@@ -331,6 +332,10 @@ class MemoryCore:
             "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self.tenant),
             "embedder": self.config.embedder,
         }
+
+    async def usage(self, *, limit: int = 1000) -> list[Spent]:
+        """What models have cost by day, space and purpose, newest day first."""
+        return await self._chosen().read(lambda unit: unit.usage.page(self.tenant, limit=limit))
 
     async def check(self) -> list[Finding]:
         """What `afterturn doctor` shows: the store's own findings, then those of everything around it."""

@@ -51,7 +51,8 @@ from afterturn.space.questions import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from afterturn.base.reviews import Review, ReviewRow
+    from afterturn.base.reviews import Review, ReviewRow, Spent
+    from afterturn.space.inbox import Proposal
     from afterturn.space.transfer import Imported, Progress
 
 QUERY_CHARS_MAX = 10_000
@@ -184,6 +185,12 @@ class SpaceCore:
 
         return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
 
+    async def proposal(self, entry_id: str) -> Proposal:
+        """One of them, with what it would change. Conflict when nothing of that id waits."""
+        from afterturn.space.inbox import get_proposal
+
+        return await get_proposal(self._parts, self.name, entry_id)
+
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
         from afterturn.space import proposals
@@ -228,6 +235,13 @@ class SpaceCore:
 
         return await reviews.run_review(
             self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
+        )
+
+    async def usage(self, *, limit: int = 1000) -> Sequence[Spent]:
+        """What models have cost for this space by day and purpose, newest day first."""
+        count = check_limit(limit, LIMIT_MAX)
+        return await self._parts.store.read(
+            lambda unit: unit.usage.page(self._parts.tenant, space=self.name, limit=count)
         )
 
     async def recall(

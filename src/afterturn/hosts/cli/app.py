@@ -23,10 +23,10 @@ SECTIONS = {
         "update": f"{_HERE}.edit:update",
         "delete": f"{_HERE}.edit:delete",
     },
-    "What was proposed": {
+    "What is learned": {
+        "review": f"{_HERE}.review:review",
         "inbox": f"{_HERE}.proposals:inbox",
-        "approve": f"{_HERE}.proposals:approve",
-        "reject": f"{_HERE}.proposals:reject",
+        "usage": f"{_HERE}.usage:usage",
     },
     "What was done, and taking it back": {
         "history": f"{_HERE}.history:history",
@@ -49,6 +49,7 @@ SECTIONS = {
         "config": f"{_HERE}.config:config",
         "bench": f"{_HERE}.bench:bench",
         "eval": f"{_HERE}.eval:evaluate",
+        "eval-rules": f"{_HERE}.eval_rules:evaluate_rules",
     },
 }
 

@@ -1,31 +1,71 @@
-"""`inbox`, `approve`, `reject`: what sub-agents want remembered, and a person's word on it."""
+"""`inbox`: what waits for a person's word, and that word."""
 
 import click
 
 from afterturn.base.names import check_id
-from afterturn.base.types import Entry
+from afterturn.base.types import Entry, Status
 from afterturn.context.author import describe_author
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import note, one_line, print_table
-from afterturn.hosts.cli.document import print_line
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command
+from afterturn.hosts.cli.console import note, one_line, print_pairs, print_table
+from afterturn.hosts.cli.differences import find_sources, print_difference, print_sources
+from afterturn.hosts.cli.document import jsonable, print_document, print_line
+from afterturn.hosts.cli.invocation import Invocation, shared_options
 from afterturn.hosts.cli.times import age
+from afterturn.space.inbox import Proposal
+
+_HERE = "afterturn.hosts.cli.commands.proposals"
+_PAGE = 50
+
+
+@click.group(
+    "inbox",
+    cls=Group,
+    sections={
+        "Commands": {
+            "list": f"{_HERE}:list_proposals",
+            "show": f"{_HERE}:show",
+            "approve": f"{_HERE}:approve",
+            "reject": f"{_HERE}:reject",
+        }
+    },
+    examples="""
+    $ afterturn inbox
+    $ afterturn inbox show 0k3v8r2c4d5e6f7g
+    $ afterturn inbox approve 0k3v8r2c4d5e6f7g
+    """,
+    context_settings=CONTEXT_SETTINGS,
+    invoke_without_command=True,
+)
+@shared_options
+@click.pass_context
+def inbox(context: click.Context) -> None:
+    """Decide on what waits for approval; alone, list it.
+
+    What sub-agents found, what reviews were not sure of, and all that the setting `approval` keeps back. Nothing of it
+    is recalled before somebody approves it.
+    """
+    if context.invoked_subcommand is None:
+        _print_inbox(context.ensure_object(Invocation), _PAGE, None)
 
 
 @command(
-    "inbox",
+    "list",
     examples="""
-    $ afterturn inbox
-    $ afterturn inbox --json | jq -r '.id + "  " + .text'
+    $ afterturn inbox list
+    $ afterturn inbox list --json | jq -r '.id + "  " + .text'
     """,
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many at most.")
 @click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
-def inbox(invocation: Invocation, limit: int, before: str | None) -> None:
+def list_proposals(invocation: Invocation, limit: int, before: str | None) -> None:
     """List what waits for approval, newest first.
 
-    Nothing of it is recalled before somebody approves it. `afterturn show` tells the task that it was learned in.
+    With --json, one line each.
     """
+    _print_inbox(invocation, limit, before)
+
+
+def _print_inbox(invocation: Invocation, limit: int, before: str | None) -> None:
     with invocation.in_space() as space:
         entries = space.proposals(limit=limit, before=check_id(before) if before else None)
     if invocation.json:
@@ -36,33 +76,90 @@ def inbox(invocation: Invocation, limit: int, before: str | None) -> None:
         click.echo("Nothing waits.")
         return
     print_table(("ID", "AGE", "ABOUT", "FROM", "TEXT"), [_row(entry) for entry in entries])
-    note("Keep it: afterturn approve ID. Drop it: afterturn reject ID.")
+    note("Look: afterturn inbox show ID. Keep it: afterturn inbox approve ID. Drop it: afterturn inbox reject ID.")
     if len(entries) == limit:
-        note(f"There may be more: afterturn inbox --before {entries[-1].id}")
+        note(f"There may be more: afterturn inbox list --before {entries[-1].id}")
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
+    marks = {Status.WITHDRAWAL: "[delete] "}
+    mark = marks.get(entry.status, "[change] " if entry.version > 1 else "")
     who = one_line(describe_author(entry))
-    return (entry.id, age(entry.occurred_at), str(entry.target), who, one_line(entry.text))
+    return (entry.id, age(entry.recorded_at), str(entry.target), who, mark + one_line(entry.text))
+
+
+@command(
+    "show",
+    examples="""
+    $ afterturn inbox show 0k3v8r2c4d5e6f7g
+    $ afterturn inbox show 0k3v8r2c4d5e6f7g --json | jq .obstacle
+    """,
+)
+@click.argument("id")
+def show(invocation: Invocation, id: str) -> None:
+    """Show one proposal: what would come (`+`) and go (`-`), from whom, and what it rests on."""
+    with invocation.memory() as memory:
+        space = invocation.space_name()
+        proposal = memory.space(space).proposal(check_id(id))
+        entry = proposal.entry
+        spaces = (space,) if entry.owner is None else (space, entry.owner)
+        found, missing = find_sources(memory, spaces, entry)
+    if invocation.json:
+        form = jsonable(proposal)
+        assert isinstance(form, dict)
+        print_document({**form, "sources": found})
+        return
+    withdrawn = entry.status is Status.WITHDRAWAL
+    print_difference(proposal.base.text if proposal.base else None, None if withdrawn else entry.text)
+    print_sources(found, missing)
+    click.echo()
+    print_pairs(_pairs(proposal))
+    click.echo()
+    click.echo(f"Keep it: afterturn inbox approve {entry.id}. Drop it: afterturn inbox reject {entry.id}.")
+
+
+def _pairs(proposal: Proposal) -> list[tuple[str, str]]:
+    """What is set; what is not stays out of the way."""
+    entry, current = proposal.entry, proposal.current
+    rows = [
+        ("proposed", f"{_kind(proposal)}, {age(entry.recorded_at)}"),
+        ("id", entry.id if entry.version == 1 else f"{entry.id} version {entry.version}"),
+        ("about", str(entry.target)),
+        ("from", f"{one_line(describe_author(entry))} (trust {entry.trust})"),
+        ("agent", entry.agent),
+        ("project", entry.project),
+        ("conversation", entry.conversation),
+        ("guard", entry.reason),
+        *((name, str(entry.metadata[name])) for name in ("task", "review") if entry.metadata.get(name)),
+        ("but", proposal.obstacle),
+        ("says now", current.text if proposal.obstacle and current else None),
+    ]
+    return [(name, one_line(value)) for name, value in rows if value]
+
+
+def _kind(proposal: Proposal) -> str:
+    if proposal.entry.status is Status.WITHDRAWAL:
+        return "to delete a memory"
+    return "a new memory" if proposal.base is None else "a change of a memory"
 
 
 @command(
     "approve",
     examples="""
-    $ afterturn approve 0k3v8r2c4d5e6f7g
-    $ afterturn approve 0k3v8r2c4d5e6f7g 0k3v8r2c4d5e6f7h
+    $ afterturn inbox approve 0k3v8r2c4d5e6f7g
+    $ afterturn inbox approve 0k3v8r2c4d5e6f7g 0k3v8r2c4d5e6f7h
     """,
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def approve(invocation: Invocation, ids: tuple[str, ...]) -> None:
-    """Remember what was proposed.
+    """Do what was proposed: remember it, change it, delete it.
 
     Several are approved one after the other; those before one that can not be are kept.
     """
     _decide(invocation, "approve", ids)
 
 
-@command("reject", examples="$ afterturn reject 0k3v8r2c4d5e6f7g")
+@command("reject", examples="$ afterturn inbox reject 0k3v8r2c4d5e6f7g")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def reject(invocation: Invocation, ids: tuple[str, ...]) -> None:
     """Drop what was proposed. It can be brought back with `undo`."""

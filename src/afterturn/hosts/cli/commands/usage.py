@@ -1,0 +1,86 @@
+"""`usage`: what models have cost, by day, space and purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from afterturn.base.clock import SystemClock
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import count, note, one_line, print_table
+from afterturn.hosts.cli.document import jsonable, print_line
+from afterturn.hosts.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from afterturn.base.reviews import Spent
+
+_ROWS_MAX = 10_000
+
+
+@command(
+    "usage",
+    examples="""
+    $ afterturn usage
+    $ afterturn usage --space user:ada --days 30
+    $ afterturn usage --all --json | jq -s 'map(.tokens_in + .tokens_out) | add'
+    """,
+)
+@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How far to look back.")
+@click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, also when the settings name one.")
+def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
+    """Show what models have cost: tokens and calls by day (UTC), space and purpose.
+
+    Of one space when --space or the settings name one, else of all. The setting `tokens_per_day_max` is a limit for
+    each space; what it leaves is shown beside the day that it counts. With --json, one line each.
+    """
+    config = invocation.config()
+    named = None if everywhere else config.space
+    with invocation.memory() as memory:
+        rows = memory.usage(limit=_ROWS_MAX) if named is None else memory.space(named).usage(limit=_ROWS_MAX)
+    spent = [row for row in rows if row.day > _day(-days)]
+    if invocation.json:
+        for row in spent:
+            print_line(jsonable(row))
+        return
+    if not spent:
+        click.echo(f"No model was asked in the last {count(days, 'day')}.")
+        return
+    _print(spent, config.tokens_per_day_max)
+    if len(rows) == _ROWS_MAX:
+        note("There is more than can be shown; name a space.")
+
+
+def _print(spent: Sequence[Spent], limit: int | None) -> None:
+    rows = [(row.day, one_line(row.space), str(row.purpose), *_figures([row])) for row in spent]
+    total = ("", "", "all", *_figures(spent))
+    print_table(
+        ("DAY", "SPACE", "PURPOSE", "CALLS", "TOKENS IN", "TOKENS OUT", "ESTIMATED"),
+        [*rows, total] if len(rows) > 1 else rows,
+    )
+    if limit is not None:
+        click.echo()
+        _print_left(spent, limit)
+
+
+def _figures(spent: Sequence[Spent]) -> tuple[str, ...]:
+    """How many calls, and tokens in and out; the last is which share of the tokens we had to count ourselves."""
+    tokens, estimated = sum(row.tokens for row in spent), sum(row.estimated for row in spent)
+    sums = (sum(row.calls for row in spent), sum(row.tokens_in for row in spent), sum(row.tokens_out for row in spent))
+    share = f"{estimated / tokens:.0%}" if estimated and tokens else ""
+    return (*(f"{figure:,}" for figure in sums), share)
+
+
+def _print_left(spent: Sequence[Spent], limit: int) -> None:
+    today = [row for row in spent if row.day == _day(0)]
+    used = {space: sum(row.tokens for row in today if row.space == space) for space in {row.space for row in spent}}
+    for space, tokens in sorted(used.items()):
+        paused = "; models pause until tomorrow" if tokens >= limit else ""
+        click.echo(f"{one_line(space)} has used {tokens:,} of today's {limit:,} tokens{paused}.")
+
+
+def _day(offset: int) -> str:
+    """As the meter counts them: in UTC."""
+    return (datetime.fromtimestamp(SystemClock().now(), UTC) + timedelta(days=offset)).date().isoformat()

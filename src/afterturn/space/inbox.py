@@ -1,0 +1,70 @@
+"""One proposal as a person reads it before they decide: what it would change, and whether that still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from afterturn.base.errors import Conflict
+from afterturn.base.names import check_id
+from afterturn.base.ports import Unit
+from afterturn.base.types import Entry, Scope, Status, Step
+from afterturn.space.parts import SpaceParts
+
+WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`entry` is what waits. For a change or a withdrawal, `base` is the version that it was made for, and `current`
+    what the memory says now, None when it says nothing any more.
+
+    `obstacle` says why it can not be approved as things are; blank when nothing is known against it.
+    """
+
+    entry: Entry
+    base: Entry | None
+    current: Entry | None
+    obstacle: str = ""
+
+
+async def get_proposal(parts: SpaceParts, space: str, entry_id: str) -> Proposal:
+    """Conflict when nothing of that id waits; NotFound when the space has no such id."""
+    check_id(entry_id)
+    scope = Scope(parts.tenant, (space,))
+    return await parts.store.read(lambda unit: _proposal(unit, scope, entry_id))
+
+
+def _proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
+    versions = {entry.version: entry for entry in unit.memories.history(scope, entry_id)}
+    waiting = next((entry for entry in versions.values() if entry.status in WAITING), None)
+    if waiting is None:
+        status = unit.memories.get(scope, entry_id).status
+        raise Conflict(f"{entry_id} is {status}, and nothing of it waits. `afterturn show {entry_id}` shows it.")
+    number = base_version(unit.operations.steps(scope, entry_id=entry_id), waiting.version)
+    base = None if number is None else versions[number]
+    current = next((entry for entry in versions.values() if entry.status is Status.ACTIVE), None)
+    return Proposal(waiting, base, current, _obstacle(base, current))
+
+
+def base_version(steps: Iterable[Step], version: int) -> int | None:
+    """Which version of a memory was active when `version` of it came to be, by the steps taken on it, oldest first."""
+    active: int | None = None
+    for step in steps:
+        if step.version == version and step.before is None:
+            return active
+        if step.after is Status.ACTIVE:
+            active = step.version
+        elif step.version == active:
+            active = None
+    return None
+
+
+def _obstacle(base: Entry | None, current: Entry | None) -> str:
+    if base is None:
+        return ""
+    if current is None:
+        return "The memory is not active any more, so this no longer applies."
+    if current.version != base.version:
+        return f"The memory has changed since: it was version {base.version} then and is version {current.version} now."
+    return ""

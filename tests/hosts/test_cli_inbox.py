@@ -1,0 +1,160 @@
+"""The inbox by hand: `inbox list`, `show`, `approve`, `reject`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import afterturn
+from afterturn import blocking
+from afterturn.base.types import Draft, Origin
+from afterturn.testing.model import ScriptedModel, call_tools
+
+if TYPE_CHECKING:
+    from tests.hosts.conftest import CommandLine
+
+
+@pytest.fixture
+def waiting(cli: CommandLine) -> list[str]:
+    """The ids of two proposals, oldest first."""
+    texts = ["Node 22 is\nused\x1b[31m", "The port is 5433"]
+    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+        space = memory.space("user:ada")
+        space.add_many([Draft(text, origin=Origin.SUBAGENT, proposed=True) for text in texts])
+        return [entry.id for entry in reversed(space.proposals())]
+
+
+def test_the_inbox_lists_what_waits(cli: CommandLine, waiting: list[str]) -> None:
+    """A3: newest first, one line each, and nothing in it steers a terminal."""
+    answer = cli("inbox")
+    header, first, second = answer.out.splitlines()
+    assert (answer.code, header.split()) == (0, ["ID", "AGE", "ABOUT", "FROM", "TEXT"])
+    assert first.startswith(waiting[1])
+    assert second.startswith(waiting[0])
+    assert second.endswith("subagent  Node 22 is used\\x1b[31m")
+
+
+def test_the_inbox_as_json_has_one_line_a_proposal(cli: CommandLine, waiting: list[str]) -> None:
+    """A3: for programs."""
+    assert [(line["id"], line["status"]) for line in cli("inbox", "--json").lines] == [
+        (waiting[1], "proposed"),
+        (waiting[0], "proposed"),
+    ]
+    assert [line["id"] for line in cli("inbox", "list", "--json", "--before", waiting[1]).lines] == [waiting[0]]
+
+
+def test_several_are_approved_at_once_and_can_be_undone(cli: CommandLine, waiting: list[str]) -> None:
+    """A3, M1: each with what takes it back."""
+    answer = cli("inbox", "approve", *waiting)
+    assert [line.split("  ")[:2] for line in answer.out.splitlines()] == [[id, "approved"] for id in waiting]
+    assert cli("inbox").out == "Nothing waits.\n"
+    assert len(cli("list", "--json").lines) == 2
+    operation = answer.out.splitlines()[0].rsplit(" ", 1)[1].rstrip(")")
+    assert cli("undo", operation).code == 0
+    assert [line["id"] for line in cli("inbox", "--json").lines] == [waiting[0]]
+
+
+def test_a_rejected_one_is_gone(cli: CommandLine, waiting: list[str]) -> None:
+    """A3: and is not remembered."""
+    answer = cli("inbox", "reject", waiting[0], "--json")
+    assert (answer.code, json.loads(answer.out)["entry"]["status"]) == (0, "deleted")
+    assert cli("inbox", "reject", waiting[1]).out.startswith(f"{waiting[1]}  rejected  (back: afterturn undo ")
+    assert (cli("inbox").out, cli("list").out) == ("Nothing waits.\n", "Nothing here.\n")
+
+
+def test_one_that_can_not_be_approved_is_named_and_those_before_it_stand(cli: CommandLine, waiting: list[str]) -> None:
+    """A3: the exit code says that not all was done."""
+    answer = cli("inbox", "approve", waiting[0], "0000000000000000", waiting[1])
+    assert answer.code != 0
+    assert "0000000000000000" in answer.err
+    assert [line["id"] for line in cli("list", "--json").lines] == [waiting[0]]
+    assert [line["id"] for line in cli("inbox", "--json").lines] == [waiting[1]]
+
+
+# show
+
+
+@pytest.fixture
+def changes(cli: CommandLine) -> dict[str, str]:
+    """A change and a withdrawal that a review proposed, by the id of the memory that each is about."""
+    ids = {"change": cli.add("The user drinks green tea"), "withdrawal": cli.add("The user drinks coffee")}
+    calls = [
+        ("update_memory", {"id": ids["change"], "text": "The user drinks oolong tea", "messages": [1]}),
+        ("delete_memory", {"id": ids["withdrawal"], "messages": [1]}),
+    ]
+    config = {"embedder": "none", "background": False, "rules": False, "approval": "background"}
+    model = ScriptedModel(call_tools(*calls), "Nothing to save.")
+    with blocking.open(cli.store, config, parts=afterturn.Parts(model=model)) as memory:
+        messages = [{"role": "user", "content": "Oolong tea is what the user drinks"}]
+        with memory.conversation("support-42", user="ada").turn(messages) as turn:
+            messages.append({"role": "assistant", "content": "Noted."})
+        assert turn.wait_recorded()
+        review = memory.space("user:ada").run_review("support-42")
+        assert review is not None
+        assert review.row.proposed == 2
+        ids["review"] = review.row.id
+    return ids
+
+
+def test_a_new_proposal_is_shown_with_its_author_and_no_base(cli: CommandLine, waiting: list[str]) -> None:
+    """A3: what would come, from whom; nothing in it steers a terminal."""
+    out = cli("inbox", "show", waiting[0]).out
+    assert out.startswith("+ Node 22 is\n+ used\\x1b[31m\n\n")
+    assert "a new memory, just now\n" in out
+    assert "subagent (trust 40)\n" in out
+    assert f"afterturn inbox approve {waiting[0]}" in out
+    told = cli("inbox", "show", waiting[0], "--json").json
+    assert (told["entry"]["id"], told["base"], told["obstacle"]) == (waiting[0], None, "")
+
+
+def test_a_proposed_change_is_shown_as_a_difference(cli: CommandLine, changes: dict[str, str]) -> None:
+    """V8: with the message that it rests on, and the review that proposed it."""
+    id = changes["change"]
+    out = cli("inbox", "show", id).out
+    assert out.startswith(
+        "- The user drinks green tea\n+ The user drinks oolong tea\n"
+        "    rests on user, just now: Oolong tea is what the user drinks\n"
+    )
+    assert "a change of a memory, just now\n" in out
+    assert re.search(rf"id +{id} version 2\n", out)
+    assert re.search(rf"review +{changes['review']}\n", out)
+    assert "[change] The user drinks oolong tea" in cli("inbox").out
+
+
+def test_a_proposed_deletion_is_shown_as_one(cli: CommandLine, changes: dict[str, str]) -> None:
+    """V8: what would go; approving deletes it, and undo brings it back."""
+    id = changes["withdrawal"]
+    out = cli("inbox", "show", id).out
+    assert out.startswith("- The user drinks coffee\n")
+    assert "+ " not in out
+    assert "to delete a memory, just now\n" in out
+    assert "[delete] The user drinks coffee" in cli("inbox").out
+    answer = cli("inbox", "approve", id, "--json")
+    assert answer.code == 0
+    assert id not in cli("list").out
+    assert cli("undo", answer.json["operation"]).code == 0
+    assert id in cli("list").out
+
+
+def test_a_proposal_whose_memory_moved_on_says_so(cli: CommandLine, changes: dict[str, str]) -> None:
+    """V8: what it says now is shown, and approving is refused."""
+    id = changes["change"]
+    cli("update", id, "The user drinks white tea")
+    out = cli("inbox", "show", id).out
+    assert "- The user drinks green tea\n+ The user drinks oolong tea\n" in out
+    assert "it was version 1 then and is version 3 now" in out
+    assert re.search(r"says now +The user drinks white tea\n", out)
+    assert cli("inbox", "approve", id).code == 2
+    assert cli("inbox", "reject", id).code == 0
+    assert cli("show", id).out.startswith("The user drinks white tea\n")
+
+
+def test_what_does_not_wait_is_not_shown_as_a_proposal(cli: CommandLine) -> None:
+    """A3: the message says what to do instead."""
+    id = cli.add("The user drinks green tea")
+    answer = cli("inbox", "show", id)
+    assert (answer.code, answer.out) == (2, "")
+    assert f"afterturn show {id}" in answer.err

@@ -1,0 +1,296 @@
+"""`review run | log | show | undo` and `usage`: what was learned, told to a person, and the way back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from provider_server import ProviderServer
+from provider_wires import Call, ChatWire, Reply
+
+import afterturn
+from afterturn import blocking
+from afterturn.base.reviews import Purpose, Spent
+from afterturn.testing.model import ScriptedModel, call_tools
+
+if TYPE_CHECKING:
+    from tests.hosts.conftest import CommandLine
+
+TALK = "support-42"
+SAID = "I always drink oolong tea.\nCoffee makes me nervous."
+NOTHING = "Nothing to save."
+
+
+def addition(text: str, **fields: object) -> tuple[str, Mapping[str, object]]:
+    return "add_memory", {"text": text, "target": "user", "messages": [1], **fields}
+
+
+def talk(cli: CommandLine, *said: str) -> None:
+    """Turns of Ada's, one for each thing she says, that nothing is learned from yet."""
+    with blocking.open(cli.store, {"embedder": "none", "background": False, "rules": False}) as memory:
+        messages: list[dict[str, object]] = []
+        for text in said:
+            messages.append({"role": "user", "content": text})
+            with memory.conversation(TALK, user="ada").turn(messages) as turn:
+                messages.append({"role": "assistant", "content": "Noted."})
+            assert turn.wait_recorded()
+
+
+def reviewed(cli: CommandLine, *script: Any, **settings: object) -> str:
+    """The id of a review of the conversation, by a model that says this."""
+    model = ScriptedModel(*script)
+    config = {"embedder": "none", "background": False, **settings}
+    with blocking.open(cli.store, config, parts=afterturn.Parts(model=model)) as memory:
+        review = memory.space("user:ada").run_review(TALK)
+        assert review is not None
+        return review.row.id
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+# show
+
+
+def test_a_review_is_shown_as_a_difference_with_whom_it_rests_on(cli: CommandLine) -> None:
+    """V8, V5: what came, about what, where, and whose words say so; then what takes it back."""
+    talk(cli, SAID)
+    id = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
+    (memory,) = cli("list", "--kind", "statement", "--json").lines
+    out = cli("review", "show", id).out
+    assert out.startswith(f"Review {id}: 1 saved\n")
+    assert f"conversation  {TALK} of user:ada\n" in out
+    assert re.search(r"cost +2 calls of a model, [\d,]+ tokens\n", out)
+    assert (
+        "\n+ The user always drinks oolong tea\n"
+        f"    {memory['id']}, about user, in user:ada\n"
+        "    rests on user, just now: I always drink oolong tea. Coffee makes me nervous.\n"
+    ) in out
+    assert out.endswith(f"\n(back: afterturn review undo {id})\n")
+
+
+def test_an_update_shows_what_went_and_what_came(cli: CommandLine) -> None:
+    """V8: the older words with a minus, the newer ones with a plus; a delete has a minus alone."""
+    tea, build = cli.add("The user drinks green tea"), cli.add("The user drinks coffee")
+    talk(cli, SAID)
+    change = ("update_memory", {"id": tea, "text": "The user always drinks oolong tea", "messages": [1]})
+    id = reviewed(cli, call_tools(change, ("delete_memory", {"id": build, "messages": [1]})), NOTHING)
+    out = cli("review", "show", id).out
+    assert f"\n- The user drinks green tea\n+ The user always drinks oolong tea\n    {tea} version 2, about user" in out
+    assert f"\n\n- The user drinks coffee\n    {build}, about user, in user:ada\n" in out
+
+
+def test_what_was_refused_is_told_in_plain_words(cli: CommandLine) -> None:
+    """V5, V8: and how often; a review that saved nothing offers no way back."""
+    talk(cli, SAID)
+    calls = [addition("The user was born in Trondheim in 1984"), addition("The user has 7 cats"), ("sing", {})]
+    id = reviewed(cli, call_tools(*calls), NOTHING)
+    out = cli("review", "show", id).out
+    assert out.startswith(f"Review {id}: nothing saved, 3 refused\n")
+    assert "\nRefused:\n    names or numbers that nobody said (2 times)\n    a call that could not be read\n" in out
+    assert "back:" not in out
+
+
+def test_what_waits_says_where_to_decide(cli: CommandLine) -> None:
+    """V8: with approval, a review's changes wait in the inbox."""
+    talk(cli, SAID)
+    text = "The user always drinks oolong tea"
+    id = reviewed(cli, call_tools(addition(text)), NOTHING, approval="background")
+    (waiting,) = cli("inbox", "--json").lines
+    out = cli("review", "show", id).out
+    assert out.startswith(f"Review {id}: 1 waits for approval\n")
+    assert f"; waits: afterturn inbox show {waiting['id']}\n" in out
+
+
+def test_a_review_as_json_has_its_row_its_changes_and_their_sources(cli: CommandLine) -> None:
+    """V8: for programs."""
+    talk(cli, SAID)
+    id = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
+    told = cli("review", "show", id, "--json").json
+    assert (told["row"]["id"], told["row"]["state"], told["row"]["calls"]) == (id, "saved", 2)
+    (change,) = told["changes"]
+    assert (change["verb"], change["before"], change["state"]) == ("add", None, "stands")
+    assert [source["text"] for source in told["sources"]] == [SAID]
+    assert change["after"]["sources"] == [told["sources"][0]["id"]]
+
+
+def test_nothing_in_a_review_steers_a_terminal(cli: CommandLine) -> None:
+    """V8: neither memory nor source; and there are no colours where there is no terminal."""
+    talk(cli, "I always drink \x1b[31moolong\x9b2J tea")
+    id = reviewed(cli, call_tools(addition("The user always drinks \x1b[31moolong\x9b2J tea")), NOTHING)
+    out = cli("review", "show", id).out
+    assert "+ The user always drinks \\x1b[31moolong\\x9b2J tea\n" in out
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+
+
+def test_on_a_terminal_what_comes_is_green(cli: CommandLine) -> None:
+    """V8: colours there only."""
+    talk(cli, SAID)
+    id = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
+    code, shown = cli.on_a_terminal("review", "show", id)
+    assert code == 0
+    assert "\x1b[32m+ The user always drinks oolong tea\x1b[0m" in shown
+
+
+# log
+
+
+def test_the_log_lists_reviews_newest_first_with_what_came_of_them(cli: CommandLine) -> None:
+    """V8: also those that saved nothing."""
+    talk(cli, SAID)
+    first = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
+    talk(cli, "What is the time?")
+    second = reviewed(cli, NOTHING)
+    header, *rows = cli("review", "log").out.splitlines()
+    assert header.split("  ")[0] == "ID"
+    assert [row.split()[0] for row in rows] == [second, first]
+    assert [row.rsplit("  ", 1)[1] for row in rows] == ["nothing to save", "1 saved"]
+    assert [line["id"] for line in cli("review", "log", "--json", "--before", second).lines] == [first]
+    assert cli("review", "log", "--conversation", "another").out == "Nothing was reviewed here yet.\n"
+
+
+# undo
+
+
+def test_undoing_a_review_restores_exactly_and_can_be_undone(cli: CommandLine) -> None:
+    """V8, M1: with one command, in one go."""
+    tea = cli.add("The user drinks green tea")
+    talk(cli, SAID)
+    change = ("update_memory", {"id": tea, "text": "The user always drinks oolong tea", "messages": [1]})
+    id = reviewed(cli, call_tools(change, addition("Coffee makes the user nervous")), NOTHING)
+    assert len(cli("list", "--kind", "statement", "--json").lines) == 2
+    answer = cli("review", "undo", id)
+    assert answer.code == 0
+    assert [(line["id"], line["text"]) for line in cli("list", "--kind", "statement", "--json").lines] == [
+        (tea, "The user drinks green tea")
+    ]
+    assert "undone since" in cli("review", "show", id).out
+    back = re.search(r"\(back: afterturn undo (\w+)\)", answer.out)
+    assert back is not None
+    assert cli("undo", back.group(1)).code == 0
+    assert len(cli("list", "--kind", "statement", "--json").lines) == 2
+
+
+def test_a_review_whose_memory_was_changed_since_is_not_undone(cli: CommandLine) -> None:
+    """V8, M1: all or nothing, and the message says why."""
+    talk(cli, SAID)
+    calls = [addition("The user always drinks oolong tea"), addition("Coffee makes the user nervous")]
+    id = reviewed(cli, call_tools(*calls), NOTHING)
+    changed = cli("list", "--kind", "statement", "--json").lines[0]["id"]
+    cli("update", changed, "Something else")
+    answer = cli("review", "undo", id)
+    assert (answer.code, answer.out) == (2, "")
+    assert len(cli("list", "--kind", "statement", "--json").lines) == 2
+
+
+@pytest.mark.parametrize("verb", ["show", "undo"])
+def test_a_review_that_is_not_there_is_bad_input(cli: CommandLine, verb: str) -> None:
+    """V8: with one line that says so."""
+    cli.add("The user drinks green tea")
+    answer = cli("review", verb, "0000000000000000")
+    assert (answer.code, answer.out, len(answer.err.splitlines())) == (2, "", 1)
+
+
+# run
+
+
+def test_a_review_on_request_asks_the_model_of_the_settings(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V2: and shows what came of it."""
+    talk(cli, SAID)
+    call = Call("c1", "add_memory", dict(addition("The user always drinks oolong tea")[1]))
+    replies = [Reply("", (call,)), Reply(NOTHING)]
+    with ProviderServer(ChatWire(), replies).serving() as server:
+        monkeypatch.setenv("AFTERTURN_MODEL_URL", f"{server.origin}/v1")
+        monkeypatch.setenv("AFTERTURN_MODEL", "small")
+        answer = cli("review", "run", TALK)
+        again = cli("review", "run", TALK)
+    assert (answer.code, answer.err) == (0, "")
+    assert "\n+ The user always drinks oolong tea\n" in answer.out
+    assert again.out.startswith("Nothing was said that no review has read.")
+
+
+def test_without_a_model_the_error_names_the_settings_and_the_rules(cli: CommandLine) -> None:
+    """V2, V11: nothing is scheduled."""
+    talk(cli, SAID)
+    answer = cli("review", "run", TALK)
+    assert (answer.code, answer.out) == (2, "")
+    assert "model_url" in answer.err
+    assert "--rules" in answer.err
+    assert cli("review", "log").out == "Nothing was reviewed here yet.\n"
+
+
+def test_rules_need_no_model(cli: CommandLine) -> None:
+    """V11: what was said outright is learned."""
+    talk(cli, "Please remember that my sister is called Maria.")
+    answer = cli("review", "run", TALK, "--rules")
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[0].endswith(": 1 saved")
+    (learned,) = cli("list", "--kind", "statement", "--json").lines
+    assert "Maria" in learned["text"]
+
+
+def test_a_conversation_that_nobody_had_is_bad_input(cli: CommandLine) -> None:
+    """V2: the message says where to look."""
+    cli.add("The user drinks green tea")
+    answer = cli("review", "run", "nobody", "--rules")
+    assert answer.code == 2
+    assert "nobody" in answer.err
+
+
+# usage
+
+
+def spend(cli: CommandLine, *spent: Spent) -> None:
+    with blocking.open(cli.store, {"embedder": "none", "background": False}) as memory:
+        memory._loop.wait(_spend(memory, spent))
+
+
+async def _spend(memory: blocking.Memory, spent: tuple[Spent, ...]) -> None:
+    for one in spent:
+        await memory._core._chosen().write(lambda unit, one=one: unit.usage.add("default", one))
+
+
+def day(offset: int = 0) -> str:
+    return (datetime.now(UTC) + timedelta(days=offset)).date().isoformat()
+
+
+def test_usage_is_told_by_day_space_and_purpose(cli: CommandLine) -> None:
+    """V12: with the share that we had to estimate, and a line for all of it."""
+    spend(
+        cli,
+        Spent("user:ada", day(), Purpose.REVIEW, 2, 1500, 100),
+        Spent("user:ada", day(-1), Purpose.RECALL, 1, 300, 100, estimated=100),
+        Spent("user:ada", day(-30), Purpose.RECALL, 1, 1, 1),
+        Spent("user:bob", day(), Purpose.RECALL, 1, 7, 7),
+    )
+    header, *rows = cli("usage").out.splitlines()
+    assert header.split("  ")[0] == "DAY"
+    assert [row.split() for row in rows] == [
+        [day(), "user:ada", "review", "2", "1,500", "100"],
+        [day(-1), "user:ada", "recall", "1", "300", "100", "25%"],
+        ["all", "3", "1,800", "200", "5%"],
+    ]
+    assert len(cli("usage", "--days", "60", "--json").lines) == 3
+    assert {line["space"] for line in cli("usage", "--all", "--json").lines} == {"user:ada", "user:bob"}
+    assert len(cli("usage", "--json", space=None).lines) == 3
+
+
+def test_usage_is_held_against_the_limit(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V12: it says when models pause."""
+    spend(cli, Spent("user:ada", day(), Purpose.REVIEW, 2, 1500, 100))
+    monkeypatch.setenv("AFTERTURN_TOKENS_PER_DAY_MAX", "1000")
+    out = cli("usage").out
+    assert out.endswith("\nuser:ada has used 1,600 of today's 1,000 tokens; models pause until tomorrow.\n")
+    monkeypatch.setenv("AFTERTURN_TOKENS_PER_DAY_MAX", "2000")
+    assert cli("usage").out.endswith("has used 1,600 of today's 2,000 tokens.\n")
+
+
+def test_where_no_model_was_asked_usage_says_so(cli: CommandLine) -> None:
+    """V12: it is no error."""
+    cli.add("The user drinks green tea")
+    assert (cli("usage").code, cli("usage").out) == (0, "No model was asked in the last 7 days.\n")
