@@ -1,4 +1,4 @@
-"""What teaches nothing however it is worded: fiction, work on a text, hypotheses, reports, jokes, what holds for today."""
+"""What teaches nothing however it is worded: fiction, work on a text, hypotheses, reports, jokes, passing things."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ _TEXTS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha+|hehe+|jk|just kidding|kidding|xd)\b|[😂🤣😜😝]", re.IGNORECASE)
+_ORDER = re.compile(
+    r"""\b(?:(?:i'd|i\swould)\slike|i\swant|i'll\s(?:have|take)|(?:can|could|may)\si\s(?:please\s)?(?:get|have|order))\s
+    (?:to\s(?:order|book|reserve|have)|an?|one|two|three|some|the)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 _UNSURE = re.compile(
     r"""\b(?:if|suppose|supposing|imagine|assum(?:e|ing)|let'?s\ssay|what\sif|unless|maybe|perhaps|might|probably|
@@ -54,8 +59,8 @@ _PASSING = re.compile(
 )
 
 
-def begins_play(sentences: list[Sentence]) -> bool:
-    return any(_PLAY.search(sentence.plain) for sentence in sentences)
+def begins_play(text: str) -> bool:
+    return bool(_PLAY.search(text))
 
 
 def is_no_talk(sentences: list[Sentence]) -> bool:
@@ -64,6 +69,11 @@ def is_no_talk(sentences: list[Sentence]) -> bool:
         _WORK_ON_TEXT.search(sentence.plain) or _TEXTS.search(sentence.plain) or _JOKE.search(sentence.plain)
         for sentence in sentences
     )
+
+
+def is_order(sentences: list[Sentence]) -> bool:
+    """A name that is given with an order or a booking is the one to call out when it is ready."""
+    return any(_ORDER.search(sentence.plain) for sentence in sentences)
 
 
 def is_passing(plain: str) -> bool:

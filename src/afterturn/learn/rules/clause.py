@@ -25,7 +25,7 @@ _LEAD = re.compile(
 )
 _LEADS_MAX = 6
 _BREAK = re.compile(
-    r"[,;]\s+(?:and\s|but\s|so\s)?|\s[–—-]\s|\s(?:and|but|so|because)\s(?=(?:i|i'm|im|i've|my|please|call|never|always|we|our)\b)",
+    r"[,;]\s+(?:and\s|but\s|so\s)?|\s[–—-]\s|\s(?:and|but|so|because)\s(?=(?:i|i'm|im|i've|my|please|call|we|our)\b)",
     re.IGNORECASE,
 )
 _STOP = re.compile(
@@ -37,21 +37,29 @@ _STOP = re.compile(
     |\s(?:so|as)\s(?=(?:please|i|i'm|my|we|keep|that|don't|no|you|can)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_AND = re.compile(r"\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
 _COMMON = re.compile(
     r"(?:an?|the|my|this|that|it|its|his|her|our|your|their|constant|fear|peace|hope|here|there|one|some|no|not|home|night)\b",
     re.IGNORECASE,
 )
 
 
+def pattern(text: str) -> re.Pattern[str]:
+    """Of any case, with white space written out."""
+    return re.compile(text, re.IGNORECASE | re.VERBOSE)
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """From its beginning to the sentence's end. `corrects`: it opened with "no" or "actually"."""
+    """From its beginning to the sentence's end. `corrects`: it opened with "no" or "actually".
+    `first`: nothing stands before it but greetings and the like."""
 
     said: str
     plain: str
     start: int
     asks: bool = False
     corrects: bool = False
+    first: bool = True
 
     @property
     def is_lower(self) -> bool:
@@ -62,7 +70,8 @@ class Clause:
 class Rule:
     """A clause that begins with `head` teaches, if what follows begins with `wants` and has nothing of `bars` in it.
 
-    `proper`: a name must follow. `whole`: `wants` matches all that is kept.
+    `proper`: a name must follow. `single`: what comes after "and" is another matter. `whole`: `wants` is all that is
+    kept.
     """
 
     kind: str
@@ -71,6 +80,7 @@ class Rule:
     wants: re.Pattern[str] | None = None
     bars: re.Pattern[str] | None = None
     proper: bool = False
+    single: bool = False
     whole: bool = False
     told: Callable[[str], str] = told_of_user
 
@@ -88,7 +98,9 @@ class Rule:
         if self.whole and self.wants is not None:
             found = self.wants.match(clause.plain, start)
             return found.end() if found else start
-        return end_of(clause.plain, start)
+        end = end_of(clause.plain, start)
+        other = _AND.search(clause.plain, start, end) if self.single or self.proper else None
+        return other.start() if other else end
 
     def _is_barred(self, clause: Clause, rest: str) -> bool:
         if self.wants is not None and not self.wants.match(rest):
@@ -123,14 +135,21 @@ def clauses_of(sentence: Sentence) -> Iterator[Clause]:
 
 
 def clause_at(sentence: Sentence, start: int) -> Clause:
+    begin, corrects = _after_leads(sentence.plain, start)
+    first = begin <= _after_leads(sentence.plain, 0)[0]
+    return Clause(sentence.said[begin:], sentence.plain[begin:], begin, sentence.asks, corrects, first)
+
+
+def _after_leads(plain: str, start: int) -> tuple[int, bool]:
+    """Where the matter begins, and whether it corrects something."""
     corrects = False
     for _ in range(_LEADS_MAX):
-        lead = _LEAD.match(sentence.plain, start)
+        lead = _LEAD.match(plain, start)
         if lead is None:
             break
         corrects = corrects or bool(lead.group("corrects"))
         start = lead.end()
-    return Clause(sentence.said[start:], sentence.plain[start:], start, sentence.asks, corrects)
+    return start, corrects
 
 
 def end_of(plain: str, start: int) -> int:

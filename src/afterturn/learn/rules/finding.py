@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from afterturn.base.types import Target
-from afterturn.learn.rules import about_user, corrections, languages
-from afterturn.learn.rules.barring import begins_play, is_no_talk, is_passing, is_unsure
+from afterturn.learn.rules import changes, corrections, facts, languages, preferences
+from afterturn.learn.rules.barring import begins_play, is_no_talk, is_order, is_passing, is_unsure
 from afterturn.learn.rules.clause import Clause, Found, Rule, clauses_of
-from afterturn.learn.rules.lesson import CORRECTION, FACT, Lesson
+from afterturn.learn.rules.lesson import CORRECTION, FACT, NAME, Lesson
 from afterturn.learn.rules.notes import start_of_note
 from afterturn.learn.rules.prose import MESSAGE_CHARACTERS_MAX, Sentence, sentences_of
 from afterturn.learn.rules.standing_rules import find_standing_rule
@@ -24,11 +24,11 @@ LESSON_CHARACTERS_MAX = 300
 MESSAGES_MAX = 2_000
 
 _RULES: tuple[Rule, ...] = (
-    *corrections.CHANGES,
-    *about_user.NAMES,
-    *about_user.PREFERENCES,
-    *about_user.FACTS,
-    *corrections.STACK,
+    *changes.CHANGES,
+    *preferences.NAMES,
+    *preferences.PREFERENCES,
+    *facts.FACTS,
+    *changes.STACK,
 )
 _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
 # One of these stands in everything that any rule finds: "my", "I ...", a request, a word of time, a negation.
@@ -54,20 +54,25 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
         role, text = messages[at]
         if role == ASSISTANT:
             answer = text
-        if role != USER or not may_teach(text):
+        if role != USER:
             continue
-        sentences = sentences_of(text)
-        if begins_play(sentences):
+        if begins_play(text[:MESSAGE_CHARACTERS_MAX]):
             break
-        for lesson in _lessons_of(sentences, answer):
+        if not may_teach(text):
+            continue
+        for lesson in lessons_of(text, answer):
             found.setdefault(lesson.text.casefold(), replace(lesson, message=at))
     return list(found.values())
 
 
-def _lessons_of(sentences: Sequence[Sentence], answer: str) -> list[Lesson]:
-    if is_no_talk(list(sentences)):
+def lessons_of(text: str, answer: str) -> list[Lesson]:
+    """What one message of a user teaches after that answer, without a look at what makes it worth the effort."""
+    sentences = sentences_of(text)
+    if is_no_talk(sentences):
         return []
     found = [lesson for sentence in sentences for lesson in _in_sentence(sentence, answer)]
+    if is_order(sentences):
+        found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found
 
 
@@ -114,8 +119,7 @@ def _by_rules(clause: Clause) -> Iterator[Found]:
 
 
 def _note(clause: Clause) -> Lesson | None:
-    """A polite question ("can you remember that ...?") asks for it too; "do you remember" begins differently."""
-    start = start_of_note(clause.plain)
+    start = start_of_note(clause.plain, asks=clause.asks)
     if start is None or is_unsure(clause.plain[start:]):
         return None
     stated = Clause(clause.said[start:], clause.plain[start:], 0)
@@ -140,4 +144,4 @@ def _written(found: Found) -> Lesson:
 
 
 def _is_stack(rule: Rule) -> bool:
-    return rule in corrections.STACK
+    return rule in changes.STACK

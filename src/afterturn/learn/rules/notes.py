@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-import re
+from afterturn.learn.rules.clause import pattern
 
-_PLEASE = r"(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|i\sneed\syou\sto|you\sshould)\s)*"
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE | re.VERBOSE)
+_PLEASE = r"""(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|i\sneed\syou\sto|
+    you\sshould)\s)*"""
 
 
 _HEADS = (
-    _pattern(rf"{_PLEASE}(?:always\s)?(?:remember|don'?t\sforget|do\snot\sforget|memori[sz]e)(?:\splease)?,?\sthat\s"),
-    _pattern(rf"{_PLEASE}remember(?:\sthis|\sfor\s(?:later|next\stime|the\sfuture))?\s*:\s+"),
-    _pattern(rf"{_PLEASE}remember\s(?=(?:i|i'm|my|we|our)\s)"),
-    _pattern(rf"{_PLEASE}(?:keep|bear)\sin\smind,?\s(?:that\s|(?=(?:i|i'm|my|we|our)\s))"),
-    _pattern(rf"{_PLEASE}(?:make|take)\sa?\s?(?:mental\s)?note,?\sthat\s"),
-    _pattern(
+    pattern(rf"{_PLEASE}(?:always\s)?(?:remember|don'?t\sforget|do\snot\sforget|memori[sz]e)(?:\splease)?,?\sthat\s"),
+    pattern(rf"{_PLEASE}remember(?:\sthis|\sfor\s(?:later|next\stime|the\sfuture))?\s*:\s+"),
+    pattern(rf"{_PLEASE}remember\s(?=(?:i|i'm|my|we|our)\s)"),
+    pattern(rf"{_PLEASE}(?:keep|bear)\sin\smind,?\s(?:that\s|(?=(?:i|i'm|my|we|our)\s))"),
+    pattern(rf"{_PLEASE}(?:make|take)\sa?\s?(?:mental\s)?note,?\sthat\s"),
+    pattern(
         rf"{_PLEASE}(?:just\s)?(?:note|fyi|info)?,?\s?for\s(?:the\sfuture|next\stime|future\sreference|later)(?:\s*[,:]\s*|\s)(?:note\s)?(?:that\s)?"
     ),
-    _pattern(rf"{_PLEASE}note\sfor\s(?:next\stime|later|the\sfuture)\sthat\s"),
-    _pattern(
+    pattern(rf"{_PLEASE}note\sfor\s(?:next\stime|later|the\sfuture)\sthat\s"),
+    pattern(
         rf"{_PLEASE}(?:save|store|keep|put|add)\s(?:this|that)?\s?(?:for\slater|(?:in|into|to)\s(?:your\s)?memory)(?:\s*:\s+|\sthat\s)"
     ),
 )
 # "It", "he" and "there" point at what a lesson does not hold; the others announce a task or a question.
-_NO_STATEMENT = _pattern(
+_NO_STATEMENT = pattern(
     r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|and|line|page|step|
     the\s(?:input|output|function|list|array|file|user|users|test|exercise|task|deadline|code|above|following|first|second|
-    last|next|button|form|error|loop|variable)|i\s(?:have\salready|already|just|need|want|said|told|asked|will|am\sgoing)|
+    last|next|button|form|error|loop|variable|process)|sometimes|everyone|everything|[a-z]+ing\s(?:\w+\s){0,3}is|i\s(?:have\salready|already|just|(?:really\s)?(?:need|want)|said|told|asked|will|am\sgoing)|
     i'll|i'm\sgoing|we\sonly|we\s(?:have\sto|need|want|discussed|talked|said|will|are\sgoing))\b"""
 )
-_LEFT = _pattern(r"\b(?:left|already|only\shave|minutes?|deadline)\b")
-_STATES = _pattern(
+_LEFT = pattern(r"\b(?:left|already|only\shave|minutes?|deadline|should|would\shave)\b")
+_STATES = pattern(
     r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|we\s\w+|i'm|my)\b"
 )
 
 
-def start_of_note(plain: str) -> int | None:
-    """Where the statement begins that shall be remembered; None when nothing shall."""
+_POLITELY = pattern(r"(?:please\s)?(?:can|could|would)\syou\b")
+
+
+def start_of_note(plain: str, *, asks: bool) -> int | None:
+    """Where the statement begins that shall be remembered; None when nothing shall.
+
+    A polite question asks for it too: "can you remember that ...?". "Remember that game?" does not.
+    """
+    if asks and not _POLITELY.match(plain):
+        return None
     for head in _HEADS:
         found = head.match(plain)
         if found:

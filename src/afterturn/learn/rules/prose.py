@@ -27,6 +27,8 @@ _FOREIGN_LINE = re.compile(
       )""",
     re.VERBOSE,
 )
+# What a terminal prints stands below what was typed, up to the next blank line.
+_PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = re.compile(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" are somebody else's; these words before a colon are the writer's own.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
@@ -72,11 +74,12 @@ def sentences_of(text: str) -> list[Sentence]:
 
 
 def _own_lines(text: str) -> Iterator[str]:
-    fenced = False
+    fenced = printed = False
     for line in text.splitlines():
+        printed = bool(line.strip()) and (printed or bool(_PROMPT.match(line)))
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced:
+        elif not (fenced or printed):
             if _is_own(line):
                 yield line
             if _ANNOUNCES.search(line) and not _OWN_WORDS.match(line):

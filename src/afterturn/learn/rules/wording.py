@@ -1,4 +1,4 @@
-"""First person into third, so that a statement makes sense without its message. No word is invented beyond "the user"."""
+"""First person into third, so that a statement makes sense without its message. Nothing is added but "the user"."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ _PRONOUNS = {
     "mine": "theirs",
     "myself": "themselves",
 }
+_NAMED = {
+    "i'm": "the user is",
+    "im": "the user is",
+    "i am": "the user is",
+    "i was": "the user was",
+    "i've": "the user has",
+    "i'd": "the user would",
+    "i'll": "the user will",
+    "i": "the user",
+    "me": "the user",
+    "my": "the user's",
+    "mine": "the user's",
+    "myself": "the user",
+}
 _FIRST_PERSON = re.compile(
     r"(?<![\w'-])(?:i'm|im|i am|i was|i've|i'd|i'll|i|me|my|mine|myself)(?![\w'])", re.IGNORECASE
 )
@@ -27,6 +41,7 @@ _ADVERBS = re.compile(
     r"normally|typically|actually|already|personally|strongly|much|definitely|do)\s)*",
     re.IGNORECASE,
 )
+_NAME_IS = re.compile(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+(?:'t)?", re.IGNORECASE)
 _UNCHANGED = frozenset(
     """
@@ -39,8 +54,9 @@ _IRREGULAR = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "have
 _HISSING = ("s", "x", "z", "ch", "sh", "o")
 _VOWELS = "aeiou"
 _FILLER = re.compile(
-    r"(?:[\s,;:–—-]*(?:,\s*|\s+)(?:btw|by the way|please|pls|plz|thanks|thank you|thx|ok|okay|too|though|just so you know|"
-    r"so you know|fyi|for the record|always have|always has|if you don't mind|if that's ok|by the by|mate|dude|man)"
+    r"(?:[\s,;:–—-]*(?:,\s*|\s+)(?:btw|by the way|please|pls|plz|thanks|thank you|thx|ok|okay|too|though|"
+    r"just so you know|so you know|fyi|for the record|always have|always has|if you don't mind|if that's ok|mate|"
+    r"dude|man)"
     r"|[\s,;:–—-]+)$",
     re.IGNORECASE,
 )
@@ -63,19 +79,9 @@ def in_third_person(said: str) -> str:
 
 
 def told_of_user(said: str) -> str:
-    """A whole statement: "I'm allergic to nuts" -> "The user is allergic to nuts", "my dog is ill" -> "The user's ..."."""
+    """A whole statement: "I'm allergic to nuts" -> "The user is allergic to nuts"."""
     said = said.strip().replace("’", "'")
-    for lead, written in (("i'm ", "is "), ("im ", "is "), ("i am ", "is "), ("i've ", "has ")):
-        if said.lower().startswith(lead):
-            return f"The user {written}{in_third_person(said[len(lead) :])}"
-    for lead, written in (("i'd ", "would "), ("i'll ", "will ")):
-        if said.lower().startswith(lead):
-            return f"The user {written}{in_third_person(said[len(lead) :])}"
-    if said.lower().startswith("i "):
-        return f"The user {in_third_person(conjugated(said[2:].lstrip()))}"
-    if said.lower().startswith("my "):
-        return f"The user's {in_third_person(said[3:].lstrip())}"
-    return capitalised(_of_user(said))
+    return capitalised(_of_user(_NAME_IS.sub(r"\1 is ", said)))
 
 
 def told_to_agent(said: str) -> str:
@@ -99,15 +105,14 @@ def capitalised(said: str) -> str:
 
 def _of_user(said: str) -> str:
     """The first mention names the user, and later ones refer to that."""
-    written = _FIRST_PERSON.sub(_named, said, count=1)
-    return in_third_person(written)
-
-
-def _named(found: re.Match[str]) -> str:
+    found = _FIRST_PERSON.search(said)
+    if found is None:
+        return said
     word = found.group().lower()
-    if word in ("my", "mine"):
-        return "the user's"
-    return "the user" if word in ("me", "myself") else _PRONOUNS[word]
+    rest = said[found.end() :]
+    if word == "i":
+        rest = f" {conjugated(rest.lstrip())}"
+    return f"{said[: found.start()]}{_NAMED[word]}{in_third_person(rest)}"
 
 
 def _third(found: re.Match[str]) -> str:

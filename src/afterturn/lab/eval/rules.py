@@ -1,0 +1,231 @@
+"""How well the rule-based reviewer learns: on labelled messages, and on dialogue that teaches little or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from afterturn.base.errors import InvalidFile
+from afterturn.lab.eval.conversations import Dataset, read_dataset, stem
+from afterturn.lab.eval.sources import read_utterances
+from afterturn.learn.rules import Lesson, find_lessons
+
+TURNS_UNIT = 200
+_USER, _ASSISTANT = "user", "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """`gist` are words that the lesson's text must hold, in any case."""
+
+    kind: str
+    target: str
+    gist: tuple[str, ...]
+    replaces: str = ""
+
+    def is_met_by(self, lesson: Lesson) -> bool:
+        return lesson.target == self.target and _holds(lesson, self.gist)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One message of a user after what was said `before`. `also` are gists that may be learned, and need not be."""
+
+    text: str
+    language: str
+    before: tuple[tuple[str, str], ...]
+    expected: tuple[Expected, ...]
+    also: tuple[tuple[str, ...], ...]
+    why: str
+
+    @property
+    def held_out(self) -> bool:
+        """By the first bit of the text's hash, so that nobody chooses."""
+        return bool(hashlib.sha256(self.text.encode()).digest()[0] >> 7)
+
+    def learned(self) -> list[Lesson]:
+        return find_lessons([*self.before, (_USER, self.text)])
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts of lessons. `wrong` and `missed` hold the messages, for people to look at."""
+
+    right: int = 0
+    right_kind: int = 0
+    wrong: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    languages: dict[str, Counter[str]] = field(default_factory=dict)
+    tempted: Counter[str] = field(default_factory=Counter)
+    messages: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "messages": self.messages,
+            "right": self.right,
+            "wrong": len(self.wrong),
+            "missed": len(self.missed),
+            "precision": _share(self.right, len(self.wrong)),
+            "recall": _share(self.right, len(self.missed)),
+            "kind_right": _share(self.right_kind, self.right - self.right_kind),
+            "kinds": {name: _recall(counts) for name, counts in sorted(self.kinds.items())},
+            "languages": {name: _recall(counts) for name, counts in sorted(self.languages.items())},
+            "wrong_by_reason": dict(sorted(self.tempted.items())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """Turns as (what was said before, what a user says)."""
+
+    name: str
+    turns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What the rules would write in a dialogue, each with the message that it was found in."""
+
+    turns: int
+    found: tuple[tuple[str, Lesson], ...]
+
+    def figures(self) -> dict[str, Any]:
+        kinds = Counter(lesson.kind for _, lesson in self.found)
+        rate = TURNS_UNIT * len(self.found) / self.turns
+        return {
+            "user_turns": self.turns,
+            "writes": len(self.found),
+            f"writes_per_{TURNS_UNIT}_turns": rate,
+            "kinds": dict(sorted(kinds.items())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`scores` by file and part ("dev", "held_out"), `writes` by file."""
+
+    scores: Mapping[str, Mapping[str, Score]]
+    writes: Mapping[str, Writes]
+
+    def figures(self) -> dict[str, Any]:
+        labelled = {
+            name: {part: score.figures() for part, score in parts.items()} for name, parts in self.scores.items()
+        }
+        return {**labelled, **{name: found.figures() for name, found in self.writes.items()}}
+
+
+def measure(paths: Sequence[Path]) -> Measured:
+    """InvalidFile when one of them is of no use here."""
+    scores: dict[str, dict[str, Score]] = {}
+    writes: dict[str, Writes] = {}
+    for path in paths:
+        cases = read_cases(path) if path.suffix == ".jsonl" else []
+        if cases:
+            parts = {"dev": False, "held_out": True}
+            scores[stem(path)] = {
+                part: score(case for case in cases if case.held_out is held_out) for part, held_out in parts.items()
+            }
+        else:
+            dialogue = read_dialogue(path)
+            writes[dialogue.name] = count_writes(dialogue)
+    return Measured(scores, writes)
+
+
+def score(cases: Iterable[Case]) -> Score:
+    total = Score()
+    for case in cases:
+        _judge(case, total)
+    return total
+
+
+def count_writes(dialogue: Dialogue) -> Writes:
+    found = [
+        (said, lesson)
+        for before, said in dialogue.turns
+        for lesson in find_lessons([(_ASSISTANT, before), (_USER, said)])
+    ]
+    return Writes(len(dialogue.turns), tuple(found))
+
+
+def read_cases(path: Path) -> list[Case]:
+    """One a line, as tests/learn/rule_cases tells. Empty when the file holds something else."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [_case(row) for row in rows] if all("lessons" in row for row in rows) else []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InvalidFile(f"{path} can not be read: {error!r}. docs/rules.md tells what can.") from error
+
+
+def read_dialogue(path: Path) -> Dialogue:
+    if path.suffix == ".jsonl":
+        utterances = read_utterances(path)
+        return Dialogue(utterances.name, tuple(("", text) for text in utterances.texts))
+    dataset = read_dataset(path)
+    return Dialogue(dataset.name, tuple(_turns(dataset)))
+
+
+def _turns(dataset: Dataset) -> Iterator[tuple[str, str]]:
+    """Where two people speak, each is the user in turn."""
+    for talk in dataset.talks:
+        speaker, before = "", ""
+        for item in talk.items:
+            if not item.is_agents:
+                yield before if item.speaker != speaker else "", item.text
+            speaker, before = item.speaker, item.text
+
+
+def _case(row: Mapping[str, Any]) -> Case:
+    expected = tuple(
+        Expected(lesson["kind"], lesson["target"], tuple(lesson["gist"]), lesson.get("replaces", ""))
+        for lesson in row["lessons"]
+    )
+    return Case(
+        text=row["text"],
+        language=row["language"],
+        before=tuple((role, text) for role, text in row.get("before", ())),
+        expected=expected,
+        also=tuple(tuple(gist) for gist in row.get("also", ())),
+        why=row.get("why", ""),
+    )
+
+
+def _judge(case: Case, total: Score) -> None:
+    total.messages += 1
+    learned = case.learned()
+    for expected in case.expected:
+        met = next((lesson for lesson in learned if expected.is_met_by(lesson)), None)
+        outcome = "missed" if met is None else "right"
+        total.kinds.setdefault(expected.kind, Counter())[outcome] += 1
+        total.languages.setdefault(case.language, Counter())[outcome] += 1
+        if met is None:
+            total.missed.append(case.text)
+            continue
+        total.right += 1
+        total.right_kind += met.kind == expected.kind and met.replaces == expected.replaces
+    for lesson in learned:
+        if not (_is_expected(lesson, case) or any(_holds(lesson, gist) for gist in case.also)):
+            total.wrong.append(f"{lesson.text} <- {case.text}")
+            total.tempted[case.why or "teaches"] += 1
+
+
+def _is_expected(lesson: Lesson, case: Case) -> bool:
+    return any(expected.is_met_by(lesson) for expected in case.expected)
+
+
+def _holds(lesson: Lesson, gist: Iterable[str]) -> bool:
+    text = lesson.text.casefold()
+    return all(word.casefold() in text for word in gist)
+
+
+def _share(part: int, rest: int) -> float | None:
+    return part / (part + rest) if part + rest else None
+
+
+def _recall(counts: Counter[str]) -> dict[str, Any]:
+    return {"n": counts.total(), "recall": _share(counts["right"], counts["missed"])}

@@ -1,0 +1,165 @@
+"""What the rule-based reviewer learns from plain messages, and what it leaves alone."""
+
+from pathlib import Path
+
+import pytest
+
+from afterturn.base.types import Target
+from afterturn.lab.eval.rules import read_cases, score
+from afterturn.learn.rules import LANGUAGES, Lesson, find_lessons, may_teach
+
+CASES = read_cases(Path(__file__).parent / "rule_cases" / "said.jsonl")
+HELD_OUT = [case for case in CASES if case.held_out]
+
+
+def learned(text: str, before: str = "") -> list[Lesson]:
+    return find_lessons([("assistant", before), ("user", text)] if before else [("user", text)])
+
+
+def texts(text: str, before: str = "") -> list[str]:
+    return [lesson.text for lesson in learned(text, before)]
+
+
+def test_held_out_messages_teach_what_they_should():
+    """V11: precision before recall, on the half that no rule was written by."""
+    figures = score(HELD_OUT).figures()
+    assert figures["precision"] >= 0.95
+    assert figures["recall"] >= 0.6
+
+
+def test_the_labelled_messages_are_many_and_mostly_teach_nothing():
+    """V11: figures are worth as much as the messages they come from."""
+    teaching = [case for case in CASES if case.expected]
+    assert len(teaching) >= 120
+    assert len(CASES) - len(teaching) >= 180
+    assert 0.4 < len(HELD_OUT) / len(CASES) < 0.6
+
+
+@pytest.mark.parametrize(
+    "said, text, target, kind",
+    [
+        ("I prefer tea over coffee.", "The user prefers tea over coffee", Target.USER, "preference"),
+        ("Call me Max, please.", "Call the user Max", Target.USER, "name"),
+        ("Never force-push to main!", "Never force-push to main", Target.ENVIRONMENT, "rule"),
+        ("From now on, please answer in German.", "Answer in German", Target.USER, "preference"),
+        ("btw I'm allergic to nuts and bees", "The user is allergic to nuts and bees", Target.USER, "fact"),
+        ("Remember that CI runs on ARM.", "CI runs on ARM", Target.ENVIRONMENT, "fact"),
+        ("Remember that I never fly at night.", "The user never flies at night", Target.USER, "fact"),
+        ("I moved to Lisbon last month.", "The user moved to Lisbon last month", Target.USER, "correction"),
+    ],
+)
+def test_a_lesson_stands_on_its_own(said: str, text: str, target: Target, kind: str):
+    """V11: without its lead-in and in the third person, whoever reads it knows whom it is about."""
+    assert learned(said) == [Lesson(text, target, kind, 0)]
+
+
+@pytest.mark.parametrize(
+    "before, said, text, old",
+    [
+        ("Since you live in Lyon, take a train.", "No, I live in Oslo, not Lyon.", "The user lives in Oslo", "Lyon"),
+        ("The default branch is master.", "It's not master, it's trunk.", "The default branch is trunk", "master"),
+        ("Your bucket is in us-east-1.", "Not us-east-1, eu-west-1.", "The user's bucket is in eu-west-1", "us-east-1"),
+    ],
+)
+def test_a_correction_says_what_it_replaces(before: str, said: str, text: str, old: str):
+    """V11: a correction names what is no longer so; "it" is looked up in what the assistant said."""
+    (lesson,) = learned(said, before)
+    assert (lesson.text, lesson.kind, lesson.replaces) == (text, "correction", old)
+
+
+def test_what_it_is_must_have_been_stated():
+    """V11: a correction of a plan or of a question is an affair of the task."""
+    assert learned("No, it's not the loop, it's the timeout.", "I changed the loop.") == []
+    assert learned("It's not the parser, it's the lexer.", "Is the bug in the parser?") == []
+
+
+def test_only_users_teach():
+    """V11: what an assistant, a tool or a system prompt says is nobody's wish."""
+    for role in ("assistant", "system", "tool", "developer"):
+        assert find_lessons([(role, "Remember that I prefer tea over coffee. Call me Max.")]) == []
+
+
+def test_a_lesson_names_the_message_that_taught_it():
+    """V11: so that whoever stores it can say where it comes from."""
+    talk = [("user", "hello"), ("assistant", "hi"), ("user", "My name is Dana."), ("user", "I live in Oslo.")]
+    assert [lesson.message for lesson in find_lessons(talk)] == [2, 3]
+
+
+def test_what_was_said_twice_is_learned_once():
+    """V11: repeating oneself makes no second memory."""
+    assert len(find_lessons([("user", "Call me Max."), ("user", "call me Max")])) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '"I prefer tea over coffee" is what she said.',
+        "```\nI prefer tea over coffee.\n```",
+        "```\nI prefer tea over coffee.",
+        "> I prefer tea over coffee.",
+        "    I prefer tea over coffee.",
+        "$ cat note\nI prefer tea over coffee.",
+        "The mail reads:\n\nI prefer tea over coffee.",
+        "A: I prefer tea over coffee.",
+        "- I prefer tea over coffee.",
+        "“Some quote.\nI prefer tea over coffee.”",
+        "If I prefer tea over coffee, what then?",
+        "Suppose the following, I prefer tea over coffee.",
+        "Today I prefer tea over coffee.",
+        "Translate this. I prefer tea over coffee.",
+        "Write a story. I prefer tea over coffee.",
+        "I prefer tea over coffee lol",
+        "I prefer this over that.",
+        "Do I prefer tea over coffee?",
+        "He told me, I prefer tea over coffee.",
+    ],
+)
+def test_words_that_are_not_meant_teach_nothing(said: str):
+    """V11: quoted, pasted, fictional, hypothetical, passing: precision before recall."""
+    assert texts("I prefer tea over coffee.") == ["The user prefers tea over coffee"]
+    assert learned(said) == []
+
+
+def test_who_plays_a_part_teaches_nothing_from_then_on():
+    """V11: in a play, "I" is a character."""
+    assert find_lessons([("user", "Let's role play."), ("user", "My name is Hook.")]) == []
+
+
+def test_a_message_that_would_teach_a_lot_is_a_document():
+    """V11: nobody tells seven lasting things at once."""
+    told = ["I live in Oslo.", "I'm vegan.", "Call me Max.", "Never push.", "I'm a nurse.", "I don't eat fish."]
+    assert len(learned("\n".join(told[:5]))) == 5
+    assert learned("\n".join(told)) == []
+
+
+def test_a_name_that_is_given_with_an_order_is_for_the_order():
+    """V11: the name to call out when it is ready."""
+    assert learned("I'd like a latte, my name is Steve.") == []
+    assert texts("Hi, my name is Steve.") == ["The user's name is Steve"]
+
+
+def test_languages_that_the_rules_do_not_know_teach_nothing():
+    """V11: honest about languages: silence where the words are not understood."""
+    assert LANGUAGES == ("en", "de", "fr", "es")
+    assert learned("Chiamami Gigi. Preferisco il tè al caffè.") == []
+    assert learned("私の名前は太郎です。覚えておいてください。") == []
+
+
+@pytest.mark.parametrize(
+    "said, text",
+    [
+        ("Ich bin allergisch gegen Nüsse.", "The user says: Ich bin allergisch gegen Nüsse"),
+        ("Merk dir, dass der Server auf Port 8443 läuft.", "The user says: der Server auf Port 8443 läuft"),
+        ("Ne supprime jamais les tests.", "The user asks: Ne supprime jamais les tests"),
+        ("Llámame Lucho.", "The user asks: Llámame Lucho"),
+    ],
+)
+def test_other_languages_are_kept_in_the_words_that_were_said(said: str, text: str):
+    """V11: grammar that is not ours is not touched."""
+    assert texts(said) == [text]
+
+
+def test_most_messages_need_no_second_look():
+    """V11: what holds no hint is passed over cheaply."""
+    assert not may_teach("How do you reverse a list in Python?")
+    assert may_teach("remember that CI runs on ARM")
