@@ -122,6 +122,7 @@ class Space:
     review = blocking(SpaceCore.review)
     undo_review = blocking(SpaceCore.undo_review)
     run_review = blocking(SpaceCore.run_review)
+    consolidate = blocking(SpaceCore.consolidate)
     usage = blocking(SpaceCore.usage)
     recall = blocking(SpaceCore.recall)
     trace = blocking(SpaceCore.trace)

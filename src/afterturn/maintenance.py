@@ -6,11 +6,12 @@ import asyncio
 import functools
 import logging
 from collections import defaultdict
+from dataclasses import dataclass
 
 from afterturn.base.config import Config
 from afterturn.base.events import Events
-from afterturn.base.ports import Clock, Store, Unit
-from afterturn.base.types import Event, Selector
+from afterturn.base.ports import Clock, Ids, Store, Unit
+from afterturn.base.types import Event, JobKind, Selector, new_job
 from afterturn.learn.recorder import Recorder
 
 logger = logging.getLogger("afterturn")
@@ -19,6 +20,9 @@ TIMELINE_DELAY = 0.2
 HOUSEKEEPING_EVERY = 3600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0
+# Spaces at a time; and after how long one in which nothing has changed is looked at again, for what fades.
+CONSOLIDATE_BATCH = 100
+CONSOLIDATE_AGAIN_DAYS = 7
 
 
 class TimelineWriter:
@@ -52,19 +56,30 @@ class TimelineWriter:
             logger.warning("%d events are missing from the timeline", len(events), exc_info=error)
 
 
-class Housekeeping:
-    """At opening and every hour: recover what waits, abandon turns nobody came back to, end records' retention."""
+@dataclass(frozen=True, slots=True)
+class HousekeepingParts:
+    store: Store
+    recorder: Recorder
+    config: Config
+    clock: Clock
+    ids: Ids
+    events: Events
 
-    def __init__(self, store: Store, recorder: Recorder, config: Config, clock: Clock, events: Events) -> None:
-        self._store = store
-        self._recorder = recorder
-        self._config = config
-        self._clock = clock
-        self._events = events
+
+class Housekeeping:
+    """At opening and every hour: recover what waits, abandon turns nobody came back to, end records' retention, have
+    spaces consolidated that have changed."""
+
+    def __init__(self, parts: HousekeepingParts) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._config = parts.config
+        self._clock = parts.clock
+        self._events = parts.events
 
     async def run(self) -> None:
         while True:
-            for step in (self._recorder.recover, self._abandon_turns, self._end_retention):
+            for step in (self._parts.recorder.recover, self._abandon_turns, self._end_retention, self._consolidate):
                 try:
                     await step()
                 except Exception as error:  # the boundary of one chore: the others are done all the same
@@ -95,6 +110,18 @@ class Housekeeping:
         if erased:
             await self._store.scrub()
             self._events.emit("retention_ended", records=erased)
+
+    async def _consolidate(self) -> None:
+        if not self._config.consolidation:
+            return
+        tenant, now, ids = self._config.tenant, self._clock.now(), self._parts.ids
+
+        def work(unit: Unit) -> None:
+            before = now - CONSOLIDATE_AGAIN_DAYS * DAY
+            for space in unit.reviews.unconsolidated(tenant, before=before, limit=CONSOLIDATE_BATCH):
+                unit.jobs.add(new_job(JobKind.CONSOLIDATE, ids.new(), tenant, space, now), coalesce=True)
+
+        await self._store.write(work)
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> None:

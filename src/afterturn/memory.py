@@ -24,6 +24,7 @@ from afterturn.runtime import MemoryCore, make_core
 from afterturn.space.verbs import SpaceCore
 
 if TYPE_CHECKING:
+    from afterturn.base.recording_ports import RecordingProvider
     from afterturn.turn.awaited import Conversation
     from afterturn.turn.place import Whereabouts
 
@@ -186,6 +187,7 @@ class Space:
     review = awaiting(SpaceCore.review)
     undo_review = awaiting(SpaceCore.undo_review)
     run_review = awaiting(SpaceCore.run_review)
+    consolidate = awaiting(SpaceCore.consolidate)
     usage = awaiting(SpaceCore.usage)
     recall = awaiting(SpaceCore.recall)
     trace = awaiting(SpaceCore.trace)
@@ -196,14 +198,15 @@ class Space:
 
 class Options(TypedDict, total=False):
     """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
-    `review_model` does; `on_event` hears of all that memory does; `background=False` leaves jobs to other processes;
-    `parts` are for tests and unusual hosts."""
+    `review_model` does; `provider` keeps finished turns in memory's place; `on_event` hears of all that memory does;
+    `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
 
     tenant: str | None
     on_event: Handler | None
     background: bool | None
     model: ChatModel | None
     review_model: ChatModel | None
+    provider: RecordingProvider | None
     parts: Parts | None
 
 
@@ -221,6 +224,8 @@ def chosen(config: Settings, options: Options) -> tuple[Config, Parts, Handler |
         parts = replace(parts, model=model)
     if (reviewer := options.get("review_model")) is not None:
         parts = replace(parts, review_model=reviewer)
+    if (provider := options.get("provider")) is not None:
+        parts = replace(parts, provider=provider)
     merged = settings(config, options.get("tenant"), background=options.get("background"))
     return merged, parts, options.get("on_event")
 

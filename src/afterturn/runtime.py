@@ -27,8 +27,8 @@ from afterturn.guard.gate import Gate
 from afterturn.learn.learning import Learning, LearningParts
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
-from afterturn.maintenance import Housekeeping, TimelineWriter
-from afterturn.parts import Parts, default_embedder, default_model, no_progress, open_store, review_model
+from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
+from afterturn.parts import Parts, default_embedder, default_model, make_keeper, no_progress, open_store, review_model
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
@@ -116,18 +116,23 @@ class MemoryCore:
                 EmbeddingParts(embedder, self._questions, self._backlogs, store, events, parts.ids, parts.clock)
             )
         self._meter = Meter(chosen, config, parts.clock, events)
-        self._learning = Learning(self._learning_parts(chosen), f"{os.getpid()}-{parts.ids.new()}")
+        slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if config.consolidation else {}
+        self._learning = Learning(self._learning_parts(chosen), f"{os.getpid()}-{parts.ids.new()}", slow)
         # Those that embed are taken on when the embedder is there.
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self._learning.quick}
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
-            RecorderParts(chosen, self._gate, parts.ids, events, self._supervisor, self._files),
+            RecorderParts(
+                functools.partial(make_keeper, config, parts, chosen, self._gate), events, self._supervisor, self._files
+            ),
             config,
             Spill(_spill_folder(self._target)),
             self._wake,
         )
         self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
-        self._housekeeping = Housekeeping(chosen, self._recorder, config, parts.clock, events)
+        self._housekeeping = Housekeeping(
+            HousekeepingParts(chosen, self._recorder, config, parts.clock, parts.ids, events)
+        )
         self._model = parts.model or default_model(config)
         self._space_parts = SpaceParts(
             store=chosen,
@@ -160,6 +165,11 @@ class MemoryCore:
             is_busy=lambda: bool(self._busy),
             on_write=self._wake,
         )
+
+    async def _consolidate(self, job: Job) -> Commit:
+        from afterturn.space.consolidating import consolidate_job
+
+        return await consolidate_job(self._space_parts, job, is_busy=lambda: bool(self._busy))
 
     async def _run_reviews(self) -> None:
         await self._jobs.run_due()
@@ -350,8 +360,9 @@ class MemoryCore:
                     "Mend the cause, then `afterturn worker --retry`.",
                 )
             )
-        findings.extend(self._spill_findings())
+        findings.extend(self._recorder.spill.findings())
         findings.append(await self._embedder_finding())
+        findings.append(await self._learning_finding())
         for name, error in self._supervisor.failures:
             findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
         return findings
@@ -363,21 +374,12 @@ class MemoryCore:
         self._wake()
         return count
 
-    def _spill_findings(self) -> list[Finding]:
-        spill = self._recorder.spill
-        findings = []
-        if waiting := len(spill.files()):
-            findings.append(
-                Finding(
-                    "warning",
-                    "recordings",
-                    f"{waiting} turns wait in {spill.folder}",
-                    "They are stored when the store can be written.",
-                )
-            )
-        for path in spill.damaged():
-            findings.append(Finding("error", "recordings", f"{path} is damaged", "Look at it, then remove it."))
-        return findings or [Finding("ok", "recordings", "none is waiting")]
+    async def _learning_finding(self) -> Finding:
+        waiting = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant, [JobKind.REVIEW]))
+        if waiting.get(JobState.READY, 0) and not self._learning.has_model:
+            message = f"{waiting[JobState.READY]} reviews wait, and no model is set here"
+            return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
+        return Finding("ok", "reviews", "none waits for a model")
 
     async def _embedder_finding(self) -> Finding:
         if self._embedding is None:

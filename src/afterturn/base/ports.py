@@ -274,8 +274,8 @@ class Index(Protocol):
 
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> list[tuple[int, bytes]]:
-        """(key, float16 little-endian bytes) of active entries: of `keys`, or of the whole space."""
+    ) -> dict[int, bytes]:
+        """By key, float16 little-endian bytes of active entries: of `keys`, or of the whole space."""
 
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
         """Stores vectors of entries that are still there; how many were. Wrong size: ValueError."""
@@ -371,6 +371,9 @@ class Conversations(Protocol):
 
     def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
         """The same, but those out of sight come without text and references: a long conversation has had many."""
+
+    def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
+        """When a block with this version was last injected, in whatever conversation; absent where none was."""
 
     def state(self, key: ConversationKey) -> ConversationState:
         """As if it were new where there is no such conversation."""

@@ -38,6 +38,9 @@ class Reviews(Protocol):
     ) -> list[ReviewRow]:
         """Newest first; `before` continues after that id."""
 
+    def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
+        """Spaces in which statements changed since they were last consolidated, or that were not since `before`."""
+
     def count_turn(self, key: ConversationKey) -> int:
         """One more turn was completed since the last review of the conversation was scheduled; how many by now."""
 

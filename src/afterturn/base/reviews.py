@@ -56,7 +56,7 @@ class ReviewRow:
 
     `space` owns the conversation and lists the review; `writes` is the space that the conversation may write, `reads`
     are those whose named speakers it may learn about. `forgets` is the newest forget when it was scheduled (M2).
-    `refusals` are reasons of ours, without a memory's words.
+    `refusals` and `notes` are reasons of ours, without a memory's words.
     """
 
     id: str
@@ -81,6 +81,7 @@ class ReviewRow:
     model: str = ""
     reason: str = ""
     spaces: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Purpose(StrEnum):

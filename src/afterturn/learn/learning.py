@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,11 +41,12 @@ class LearningParts:
 class Learning:
     """Lives on memory's loop. A model that hangs holds up reviews, and nothing else (V2)."""
 
-    def __init__(self, parts: LearningParts, owner: str) -> None:
+    def __init__(self, parts: LearningParts, owner: str, also: Mapping[str, Handler]) -> None:
+        """`also` are other jobs that take their time."""
         self._parts = parts
         lease = max(LEASE, 2 * parts.config.review_timeout)
         work = Work(parts.store, parts.clock, parts.events, owner, lease, side_by_side=True)
-        self.runner = JobRunner(work, {JobKind.REVIEW: self._review} if parts.model is not None else {})
+        self.runner = JobRunner(work, {**also, **({JobKind.REVIEW: self._review} if self.has_model else {})})
 
     @property
     def has_model(self) -> bool:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.files import sync
-from afterturn.base.types import Selector
+from afterturn.base.types import Finding, Selector
 
 if TYPE_CHECKING:
     from afterturn.learn.recording import Recording
 
 logger = logging.getLogger("afterturn")
+
+_LOOK = "Look at it, then remove it, or name it .json again to have it tried once more."
 
 
 class Spill:
@@ -75,6 +77,16 @@ class Spill:
 
     def damaged(self) -> list[Path]:
         return sorted(self.folder.glob("*.bad"))
+
+    def findings(self) -> list[Finding]:
+        """What `afterturn doctor` says about it."""
+        found = [
+            Finding("error", "recordings", f"{path} was not taken, or is damaged", _LOOK) for path in self.damaged()
+        ]
+        if waiting := len(self.files()):
+            message = f"{waiting} turns wait in {self.folder}"
+            found.insert(0, Finding("warning", "recordings", message, "They are stored when the store can be written."))
+        return found or [Finding("ok", "recordings", "none is waiting")]
 
     def unreadable(self) -> list[Path]:
         """What may hold a turn that nobody can tell whose it is: damaged, or being written by another process."""

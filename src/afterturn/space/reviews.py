@@ -13,7 +13,7 @@ from afterturn.base.ports import Unit
 from afterturn.base.reviews import Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Entry, Operation, Origin, Scope, Status, Step, Undone, Verb
-from afterturn.learn.scheduling import schedule, schedule_conversation
+from afterturn.learn.scheduling import join_or_schedule, schedule, schedule_conversation
 from afterturn.learn.snapshot import of_records
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import LIMIT_MAX
@@ -104,7 +104,8 @@ def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
             "`afterturn trace` lists conversations."
         )
     if everything:
-        return schedule(unit, row, of_records(unit, key, row.writes, since=0)).review
+        messages = of_records(unit, key, row.writes, since=0)
+        return (join_or_schedule if row.kind.takes_turns else schedule)(unit, row, messages).review
     scheduled = schedule_conversation(unit, row)
     return scheduled[0].review if scheduled else None
 

@@ -244,6 +244,15 @@ class SpaceCore:
             lambda unit: unit.usage.page(self._parts.tenant, space=self.name, limit=count)
         )
 
+    async def consolidate(self, *, dry_run: bool = False) -> Review:
+        """Merges what says the same, drops what something newer contradicts and, with `fade_days`, what nobody uses.
+
+        One `undo_review` takes it back. With `dry_run`, what it would do.
+        """
+        from afterturn.space.consolidating import consolidate
+
+        return await consolidate(self._parts, self.name, dry_run=dry_run)
+
     async def recall(
         self,
         query: str,

@@ -69,6 +69,17 @@ class Blocks:
             (conversation, value),
         )
 
+    def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
+        condition, value = self._session.among("r.ref", sorted(refs))
+        rows = self._session.rows(
+            "SELECT r.ref, max(b.injected_at) FROM block_ref AS r "
+            "JOIN block AS b ON b.conversation_key = r.conversation_key AND b.hash = r.hash "
+            "JOIN conversation AS c ON c.key = r.conversation_key JOIN space AS s ON s.key = c.space_key "
+            f"WHERE {condition} AND s.tenant = ? GROUP BY r.ref",
+            (value, tenant),
+        )
+        return dict(rows)
+
     def _is_after_clearing(self, conversation: int, at: float) -> bool:
         """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""
         row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))

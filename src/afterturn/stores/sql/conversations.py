@@ -107,6 +107,9 @@ class SqlConversations:
     def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
         return self._blocks.known(key, self._find(key), in_full=False)
 
+    def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
+        return self._blocks.last_shown(tenant, refs)
+
     def state(self, key: ConversationKey) -> ConversationState:
         row = self._session.row(_STATE, (key.tenant, key.space, key.id))
         return ConversationState() if row is None else ConversationState(*row)

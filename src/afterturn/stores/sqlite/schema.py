@@ -295,11 +295,13 @@ _REVIEWS = (
         model TEXT NOT NULL,
         reason TEXT NOT NULL,
         spaces TEXT NOT NULL,
+        notes TEXT NOT NULL,
         PRIMARY KEY (space_key, id)
     ) WITHOUT ROWID""",
     # An id is asked for without its space, and so is what was written into another space than the conversation's.
     "CREATE INDEX review_id ON review (id)",
     "CREATE INDEX review_writes ON review (writes)",
+    "CREATE INDEX review_kind ON review (space_key, kind, created_at)",
     "CREATE INDEX review_conversation ON review (space_key, conversation, id)",
     """CREATE UNIQUE INDEX review_one_waiting ON review (space_key, conversation)
         WHERE state = 'waiting' AND kind IN ('interval', 'compaction', 'asked') AND conversation <> ''""",
