@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from afterturn import blocking as blocking
     from afterturn.base.config import Config as Config
     from afterturn.base.errors import AfterturnError as AfterturnError
+    from afterturn.base.recording_ports import Interaction as Interaction
+    from afterturn.base.recording_ports import RecordingProvider as RecordingProvider
     from afterturn.base.types import Draft as Draft
     from afterturn.base.types import Entry as Entry
     from afterturn.base.types import Event as Event
     from afterturn.base.types import Filter as Filter
     from afterturn.base.types import Lane as Lane
     from afterturn.base.types import Recollection as Recollection
+    from afterturn.base.types import Scope as Scope
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
@@ -30,10 +33,13 @@ _HOMES = {
     "Entry": "afterturn.base.types",
     "Event": "afterturn.base.types",
     "Filter": "afterturn.base.types",
+    "Interaction": "afterturn.base.recording_ports",
     "Lane": "afterturn.base.types",
     "Memory": "afterturn.memory",
     "Parts": "afterturn.parts",
     "Recollection": "afterturn.base.types",
+    "RecordingProvider": "afterturn.base.recording_ports",
+    "Scope": "afterturn.base.types",
     "Space": "afterturn.memory",
     "Turn": "afterturn.turn.turn",
     "open": "afterturn.memory",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, models_folder
@@ -12,6 +13,11 @@ from afterturn.base.errors import ConfigError
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
 from afterturn.base.worker import ThreadWorker
+
+if TYPE_CHECKING:
+    from afterturn.base.recording_ports import RecordingProvider
+    from afterturn.guard.gate import Gate
+    from afterturn.learn.providers import Keeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Parts:
     embedder: Embedder | None = None
     model: ChatModel | None = None
     review_model: ChatModel | None = None
+    provider: RecordingProvider | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
     loop: Callable[[str], PrivateLoop] = PrivateLoop
@@ -92,6 +99,16 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
     from afterturn.models.openai_compatible import OpenAICompatible
 
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
+
+
+def make_keeper(config: Config, parts: Parts, store: Store, gate: Gate) -> Keeper:
+    """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
+    from afterturn.learn.providers import Declining, Provided, Verbatim
+    from afterturn.learn.scheduling import Plan
+
+    if parts.provider is None and config.recorder != "none":
+        return Verbatim(store, gate, parts.ids, Plan.of(config))
+    return Provided(store, parts.clock, parts.provider or Declining())
 
 
 def no_progress(done: int, total: int) -> None:

@@ -1,8 +1,9 @@
-"""Takes finished turns off the host's hands and sees to it that they reach the store, or say why not."""
+"""Takes finished turns off the host's hands and sees to it that they are kept (`providers`), or say why not."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, DeadlineExceeded, MemoryClosed, StoreError
+from afterturn.base.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.base.events import Events
 from afterturn.base.loop import run_on
-from afterturn.base.ports import Ids, Store, Worker
+from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Selector
-from afterturn.guard.gate import Gate
 from afterturn.learn.spill import Spill, covers
 
 if TYPE_CHECKING:
+    from afterturn.learn.providers import Keeper
     from afterturn.learn.recording import Key, Recording, Written
 
 logger = logging.getLogger("afterturn")
@@ -31,9 +32,9 @@ RETRY_MOST = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RecorderParts:
-    store: Store
-    gate: Gate
-    ids: Ids
+    """`make_keeper` is called for the first turn: who only recalls goes without."""
+
+    make_keeper: Callable[[], Keeper]
     events: Events
     supervisor: Supervisor
     worker: Worker
@@ -58,7 +59,6 @@ class Recorder:
     def __init__(self, parts: RecorderParts, config: Config, spill: Spill, on_stored: Callable[[], None]) -> None:
         self._parts = parts
         self._queue_max = config.recording_queue_max
-        self._config = config
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
@@ -66,6 +66,10 @@ class Recorder:
         self._handed: dict[Held, None] = {}
         self._waiting: OrderedDict[Key, Held] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
+
+    @functools.cached_property
+    def _keeper(self) -> Keeper:
+        return self._parts.make_keeper()
 
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
@@ -86,8 +90,8 @@ class Recorder:
             if recording.key in self._waiting:
                 continue
             held = Held(recording, Slot(), spilled=True)
-            if (error := await self._write(held)) is not None:
-                await self._keep(held, error)
+            if (reason := await self._write(held)) is not None:
+                await self._keep(held, reason)
                 return
 
     async def drain(self, *, within: float) -> bool:
@@ -137,8 +141,8 @@ class Recorder:
             ) from error
 
     async def _record(self, held: Held) -> None:
-        if (error := await self._write(held)) is not None:
-            await self._keep(held, error)
+        if (reason := await self._write(held)) is not None:
+            await self._keep(held, reason)
 
     def _ended(self, held: Held) -> None:
         self._handed.pop(held, None)
@@ -146,28 +150,33 @@ class Recorder:
             # Whatever became of it, nobody waits for ever.
             held.recorded.settle(False)
 
-    async def _write(self, held: Held) -> AfterturnError | None:
-        """The error that makes it wait; None when there is nothing left to do."""
-        from afterturn.learn.recording import write_recording
-        from afterturn.learn.scheduling import Plan
+    async def _write(self, held: Held) -> str | None:
+        """Why it has to wait; None when there is nothing left to do."""
+        from afterturn.learn.recording import Outcome
 
-        parts, recording, plan = self._parts, held.recording, Plan.of(self._config)
         try:
-            written = await parts.store.write(
-                lambda unit: write_recording(unit, recording, parts.gate, parts.ids, plan)
-            )
+            written = await self._keeper.keep(held.recording)
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
-            return error
+            return type(error).__name__
         except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
-            logger.exception("turn %r can not be stored at all", recording.turn)
-            self._not_recorded(held, type(error).__name__)
-            if not held.spilled:
-                await self._spill(held)
-            await self._leave_folder(held, self.spill.set_aside)
+            logger.exception("turn %r can not be stored at all", held.recording.turn)
+            await self._give_up(held, type(error).__name__)
+            return None
+        if written.outcome is Outcome.WAITS:
+            return written.reason
+        if written.outcome is Outcome.GIVEN_UP:
+            await self._give_up(held, written.reason)
             return None
         self._settle(held, written)
         await self._leave_folder(held, self.spill.remove)
         return None
+
+    async def _give_up(self, held: Held, reason: str) -> None:
+        """For a person to look at; nothing tries it again by itself."""
+        self._not_recorded(held, reason)
+        if not held.spilled:
+            await self._spill(held)
+        await self._leave_folder(held, self.spill.set_aside)
 
     def _settle(self, held: Held, written: Written) -> None:
         from afterturn.learn.recording import Outcome
@@ -183,6 +192,9 @@ class Recorder:
             self._on_stored()
             if held.spilled or held.key in self._waiting:
                 self._emit("recording_recovered", held)
+            kinds = [kind for found in held.recording.redacted for kind in found]
+            if kinds:
+                self._emit("secrets_redacted", held, secrets=len(kinds), kinds=", ".join(dict.fromkeys(kinds)))
         if written.cut:
             self._emit("record_cut", held, records=written.cut)
 
@@ -191,21 +203,21 @@ class Recorder:
         self._emit("not_recorded", held, reason=reason)
 
     async def _leave_folder(self, held: Held, how: Callable[[Recording], None]) -> None:
-        self._waiting.pop(held.key, None)
-        if not held.spilled:
+        # The same turn may have been left twice, and the other one wait while this one came through.
+        other = self._waiting.pop(held.key, held)
+        other.recorded.settle(held.recorded.peek() is True)
+        if not (held.spilled or other.spilled):
             return
         try:
             await run_on(self._parts.worker, lambda: how(held.recording))
         except OSError as error:
             logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
 
-    async def _keep(self, held: Held, error: AfterturnError) -> None:
+    async def _keep(self, held: Held, reason: str) -> None:
         self._waiting.setdefault(held.key, held)
         if not held.spilled:
             await self._spill(held)
-        self._emit(
-            "recording_waits", held, reason=type(error).__name__, spilled=held.spilled, waiting=len(self._waiting)
-        )
+        self._emit("recording_waits", held, reason=reason, spilled=held.spilled, waiting=len(self._waiting))
         while len(self._waiting) > self._queue_max:
             _, oldest = self._waiting.popitem(last=False)
             oldest.recorded.settle(False)
@@ -228,13 +240,18 @@ class Recorder:
         while self._waiting:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MOST)
-            if await self._retry_all():
+            if await self._retry_all() or not self._keeper.in_order:
                 await self.recover()
 
     async def _retry_all(self) -> bool:
-        """Stops at the first that still has to wait: the others would meet the same, each for as long."""
+        """Stops at the first that still has to wait: the others would meet the same, each for as long.
+
+        Unless it is the turn's own fault: then it comes last in the next round.
+        """
         for held in list(self._waiting.values()):
             if self._waiting.get(held.key) is held and await self._write(held) is not None:
+                if not self._keeper.in_order and held.key in self._waiting:
+                    self._waiting.move_to_end(held.key)
                 return False
         return True
 

@@ -21,12 +21,14 @@ Key: TypeAlias = tuple[str, str, str, str]
 
 
 class Outcome(StrEnum):
-    """What became of a recording. Everything but `stored` and `known` means: not recorded."""
+    """What became of a recording. Everything but `stored` and `known` means: not recorded, or not yet (`waits`)."""
 
     STORED = "stored"
     KNOWN = "known"
     FORGOTTEN = "forgotten"
-    EMPTY = "empty"
+    DECLINED = "declined"
+    WAITS = "waits"
+    GIVEN_UP = "given_up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Recording:
     """A completed turn, ready to be written: plain values, so that it can wait in a file.
 
     `forgets` is the number of the newest forget when the turn began (M2). `reads` are the spaces that its conversation
-    may read. What a `subagent` says and hears is nobody's but its own (A3).
+    may read. What a `subagent` says and hears is nobody's but its own (A3). `redacted` are the kinds of secrets that
+    were taken out of each message; empty when there were none at all.
     """
 
     tenant: str
@@ -53,6 +56,7 @@ class Recording:
     metadata: dict[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
     subagent: bool = False
+    redacted: tuple[tuple[str, ...], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -76,6 +80,7 @@ class Recording:
             fields["messages"] = tuple(Message(**message) for message in fields["messages"])
             fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
             fields["reads"] = tuple(fields.get("reads", ()))
+            fields["redacted"] = tuple(tuple(kinds) for kinds in fields.get("redacted", ()))
             return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(f"A waiting recording can not be read: {error}.") from error
@@ -83,10 +88,13 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Written:
+    """`records` counts the messages that were kept; `reason` is why it waits or was given up, in one word."""
+
     outcome: Outcome
     records: int = 0
     cut: int = 0
     scheduled: tuple[Scheduled, ...] = ()
+    reason: str = ""
 
 
 def is_exchange(messages: Sequence[Message]) -> bool:
@@ -98,24 +106,60 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 
 def write_recording(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: Plan = NOTHING_FOLLOWS) -> Written:
     """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
-    tenant, conversation = recording.tenant, recording.conversation
-    if any(
+    if _is_forgotten(unit, recording):
+        return Written(Outcome.FORGOTTEN)
+    if not _end_turn(unit, recording, recorded=True):
+        return Written(Outcome.KNOWN)
+    return _write_records(unit, recording, gate, ids, plan)
+
+
+def find_outcome(unit: Unit, recording: Recording) -> Outcome | None:
+    """For a turn that somebody else is to keep: None when it is still to be kept."""
+    if _is_forgotten(unit, recording):
+        return Outcome.FORGOTTEN
+    turn = unit.conversations.find_turn(_conversation(recording), recording.turn)
+    return Outcome.KNOWN if turn is not None and turn.recorded_at is not None else None
+
+
+def note_answer(unit: Unit, recording: Recording, *, kept: bool) -> Written:
+    """The turn is over, and somebody else has its messages, or has declined them."""
+    if _is_forgotten(unit, recording):
+        return Written(Outcome.FORGOTTEN)
+    is_first = _end_turn(unit, recording, recorded=kept)
+    if not kept:
+        return Written(Outcome.DECLINED)
+    return Written(Outcome.STORED, len(recording.messages)) if is_first else Written(Outcome.KNOWN)
+
+
+def _is_forgotten(unit: Unit, recording: Recording) -> bool:
+    return any(
         unit.operations.is_forgotten(
-            tenant, space, conversation=conversation, speakers=recording.speakers, since=recording.forgets
+            recording.tenant,
+            space,
+            conversation=recording.conversation,
+            speakers=recording.speakers,
+            since=recording.forgets,
         )
         for space in {recording.space, recording.owner}
-    ):
-        return Written(Outcome.FORGOTTEN)
-    key = ConversationKey(tenant, recording.owner, conversation)
+    )
+
+
+def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
+    """True for the first call that records it. The blocks that the turn was shown are known from now on (C5)."""
+    key = _conversation(recording)
     unit.conversations.open(key, at=recording.ended_at)
     unit.conversations.start_turn(key, _turn_row(recording))
-    if not unit.conversations.end_turn(
-        key, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=True
-    ):
-        return Written(Outcome.KNOWN)
-    for block in recording.blocks:
-        unit.conversations.add_block(key, block)
-    return _write_records(unit, recording, gate, ids, plan)
+    is_first = unit.conversations.end_turn(
+        key, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=recorded
+    )
+    if is_first or not recorded:
+        for block in recording.blocks:
+            unit.conversations.add_block(key, block)
+    return is_first
+
+
+def _conversation(recording: Recording) -> ConversationKey:
+    return ConversationKey(recording.tenant, recording.owner, recording.conversation)
 
 
 def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: Plan) -> Written:
@@ -123,7 +167,12 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
         recording.tenant, recording.space, recording.conversation, owner=recording.owner
     )
     drafts = [_draft(recording, message, position + at) for at, message in enumerate(recording.messages)]
-    admitted = [entry for draft in drafts if (entry := gate.admit_record(draft)) is not None]
+    redacted = recording.redacted or ((),) * len(drafts)
+    admitted = [
+        entry
+        for draft, kinds in zip(drafts, redacted, strict=True)
+        if (entry := gate.admit_record(draft, redacted=kinds)) is not None
+    ]
     operation = unit.operations.start(
         Operation(
             ids.new(),

@@ -1,0 +1,133 @@
+"""Who keeps a finished turn: memory's own store, word by word, or a provider that the host has brought (C7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Protocol
+
+from afterturn.base.ports import Clock, Ids, Store
+from afterturn.base.recording_ports import Interaction, RecordingProvider
+from afterturn.base.types import Metadata, Scope
+from afterturn.guard.gate import Gate
+from afterturn.learn.recording import Key, Outcome, Recording, Written, find_outcome, note_answer, write_recording
+from afterturn.learn.scheduling import Plan
+
+logger = logging.getLogger("afterturn")
+
+# The net for a call that does not come back; nobody waits for it.
+ANSWER_WITHIN = 30.0
+# Outages end within a day. What a provider has not taken by then, it will not take.
+PATIENCE = 86_400.0
+# Further turns wait where those wait that were refused, and not as calls of a provider that hangs.
+CALLS_MAX = 32
+# Answers that the store has not taken note of yet.
+ANSWERS_MAX = 1000
+
+
+class Keeper(Protocol):
+    """`in_order`: one that has to wait holds up those behind it, since they would meet the same."""
+
+    in_order: bool
+
+    async def keep(self, recording: Recording) -> Written:
+        """StoreError, DeadlineExceeded and MemoryClosed mean: later."""
+
+
+class Verbatim:
+    """Every message is a record in memory's own store, in one transaction with what follows from it."""
+
+    in_order = True
+
+    def __init__(self, store: Store, gate: Gate, ids: Ids, plan: Plan) -> None:
+        self._store = store
+        self._gate = gate
+        self._ids = ids
+        self._plan = plan
+
+    async def keep(self, recording: Recording) -> Written:
+        return await self._store.write(lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan))
+
+
+class Declining(RecordingProvider):
+    """Keeps nothing, as the port does by itself."""
+
+
+class Provided:
+    """A provider keeps the messages; the store keeps only that the turn is over, and whether it was taken (C3)."""
+
+    in_order = False
+
+    def __init__(self, store: Store, clock: Clock, provider: RecordingProvider) -> None:
+        self._store = store
+        self._clock = clock
+        self._provider = provider
+        self._under_way: set[Key] = set()
+        self._answers: OrderedDict[Key, bool] = OrderedDict()
+
+    async def keep(self, recording: Recording) -> Written:
+        outcome = await self._store.read(lambda unit: find_outcome(unit, recording))
+        if outcome is not None:
+            return Written(outcome)
+        if recording.key not in self._answers:
+            reason = await self._asked(recording)
+            if reason is not None:
+                return reason
+        answer = self._answers[recording.key]
+        written = await self._store.write(lambda unit: note_answer(unit, recording, kept=answer))
+        self._answers.pop(recording.key, None)
+        return written
+
+    async def _asked(self, recording: Recording) -> Written | None:
+        """None when there is an answer; else why there is none."""
+        key = recording.key
+        if key in self._under_way or len(self._under_way) >= CALLS_MAX:
+            return Written(Outcome.WAITS, reason="busy")
+        self._under_way.add(key)
+        try:
+            self._answers[key] = await self._ask(recording)
+        except _Failed as failed:
+            is_late = self._clock.now() - recording.ended_at > PATIENCE
+            return Written(Outcome.GIVEN_UP if is_late else Outcome.WAITS, reason=str(failed))
+        finally:
+            self._under_way.discard(key)
+        while len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        return None
+
+    async def _ask(self, recording: Recording) -> bool:
+        scope = Scope(recording.tenant, (recording.owner,))
+        interaction = Interaction(recording.messages, recording.turn, _metadata(recording))
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                return bool(await self._provider.record(scope, interaction))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody has cancelled us: it is the provider's own.
+            raise _failed(recording, error) from error
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: a host's code behind the port
+            raise _failed(recording, error) from error
+
+
+class _Failed(Exception):
+    """The message is the reason, in one word."""
+
+
+def _failed(recording: Recording, error: BaseException) -> _Failed:
+    logger.warning("the recording provider did not take turn %r", recording.turn, exc_info=error)
+    return _Failed(type(error).__name__)
+
+
+def _metadata(recording: Recording) -> Metadata:
+    named = {"agent": recording.agent, "project": recording.project, "subagent": recording.subagent or None}
+    return {
+        **recording.metadata,
+        "conversation": recording.conversation,
+        "writes": recording.space,
+        "started_at": recording.started_at,
+        "ended_at": recording.ended_at,
+        **{name: value for name, value in named.items() if value is not None},
+    }
