@@ -12,6 +12,7 @@ import pytest
 import afterturn
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
+from afterturn.base.reviews import Purpose, ReviewKind, ReviewRow, ReviewState, Snapped, Spent
 from afterturn.base.turns import (
     BlockRow,
     Candidate,
@@ -121,6 +122,30 @@ def test_what_a_conversation_takes_along_is_in_the_export(engine: Engine):
     assert kinds(lines) == {"conversation": 1, "state": 1, "carried": 1, "standing": 1, "recall": MANY}
     assert [next(iter(line.values()))["conversation"] for line in lines[1:]] == ["talk"] * (MANY + 3)
     assert json.loads(json.dumps(lines[-1]))["recall"]["candidates"][0]["ref"] == entry.ref
+
+
+def test_reviews_are_in_the_export_with_what_they_are_to_read(engine: Engine):
+    """M4, V8: oldest first, what waits with its messages, and what models cost."""
+    row = ReviewRow("r0", ReviewKind.RULES, TENANT, SPACE, SPACE, 1.0, conversation="talk")
+    ended = replace(row, state=ReviewState.SAVED, ended_at=2.0, written=1, spaces=(SPACE,))
+
+    def work(unit: Unit) -> None:
+        for number in range(MANY):
+            unit.reviews.add(replace(row, id=f"r{number:06d}"), [Snapped("user", "ada", "I keep bees", None, 100, 1.0)])
+            if number:
+                assert unit.reviews.end(replace(ended, id=f"r{number:06d}"))
+        unit.reviews.add(replace(row, space="user:bob"), ())
+        for space in (SPACE, "user:bob"):
+            unit.usage.add(TENANT, Spent(space, "2026-01-02", Purpose.REVIEW, 1, 30, 5))
+
+    engine.write_now(work)
+    lines = json.loads(json.dumps(exported(engine)))
+    assert kinds(lines) == {"review": MANY, "review_message": 1, "usage": 1}
+    first, message, second, *_, last = lines
+    assert (first["review"]["id"], first["review"]["state"]) == ("r000000", "waiting")
+    assert (message["review_message"]["review"], message["review_message"]["text"]) == ("r000000", "I keep bees")
+    assert (second["review"]["id"], second["review"]["state"], second["review"]["written"]) == ("r000001", "saved", 1)
+    assert (last["usage"]["space"], last["usage"]["tokens_in"]) == (SPACE, 30)
 
 
 async def test_a_spoken_turn_is_in_the_export_of_its_owner(memory: afterturn.Memory, ada: afterturn.Space) -> None:

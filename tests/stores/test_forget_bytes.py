@@ -11,6 +11,7 @@ import pytest
 
 from afterturn.base.config import Config
 from afterturn.base.ports import Unit
+from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
 from afterturn.base.turns import (
     BlockRow,
     Candidate,
@@ -71,6 +72,7 @@ def write_sentinels(unit: Unit) -> str:
     unit.memories.update(operation(Verb.UPDATE), statement.id, newer, expected_version=1)
     key = ConversationKey("default", SPACE, CONVERSATION)
     keep_traces(unit, key, [record.id, statement.id])
+    keep_review(unit, "waiting", record.id)
     payload = json.dumps({"conversation": CONVERSATION, "turn": TURN})
     unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
     unit.jobs.add(Job("failed", "embed", "default", SPACE, "{}", 1.0, error=f"can not embed {TEXT!r}"))
@@ -89,6 +91,14 @@ def keep_traces(unit: Unit, key: ConversationKey, refs: Sequence[str]) -> None:
     unit.conversations.carry(key, CarriedRow("c1", TURN, 1, f"what of {TEXT}?", 1.0, 2.0, (Phase.FAST,), candidates))
     asked = RecallRow("c1", TURN, 1, Cause.MESSAGE, Phase.FAST, f"and {TEXT}?", 1.0, 2.0, Outcome.EMPTY, "")
     unit.recalls.add(key, replace(asked, candidates=candidates), entries_max=100)
+
+
+def keep_review(unit: Unit, name: str, source: str | None, conversation: str = CONVERSATION) -> ReviewRow:
+    """One that waits, and is to read what was said."""
+    row = ReviewRow(name, ReviewKind.RULES, "default", SPACE, SPACE, 1.0, conversation=conversation, turn=TURN)
+    said = Snapped("user", SPEAKER, f"so I said: {TEXT}. " * 60, source, 100, 1.0)
+    unit.reviews.add(row, [said, replace(said, text=TEXT)])
+    return row
 
 
 def traces(folder: Path) -> dict[str, list[str]]:
@@ -128,6 +138,61 @@ def test_a_forgotten_speaker_leaves_no_word_of_the_text(store: Engine, tmp_path:
     assert store.scrub()
     left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
     assert left <= _fragments(CONVERSATION) | _fragments(TURN)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "shown only"])
+def test_what_a_review_was_to_read_goes_with_the_record(store: Engine, tmp_path: Path, *, recorded: bool):
+    """M2, M4: by id, or when its retention ended, whether the message names its record or not."""
+    said = admit(TEXT, kind=Kind.RECORD, conversation="talk", turn=TURN)
+    store.write_now(lambda unit: unit.records.add(operation(Verb.RECORD), [said]))
+    for at in range(30):
+        source = said.id if recorded else None
+        store.write_now(lambda unit, at=at, source=source: keep_review(unit, f"r{at:02d}", source, "talk"))
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    assert forget(store, Selector(memories=(said.id,))) == 1
+    assert store.scrub()
+    left = {fragment for hits in traces(tmp_path).values() for fragment in hits}
+    assert left <= _fragments(TURN)
+    assert len(store.read_now(lambda unit: unit.reviews.page("default", SPACE, limit=99))) == 30
+
+
+def test_what_an_ended_review_has_read_leaves_no_word(store: Engine, tmp_path: Path):
+    """M2, V2: messages that were replaced or let go are erased wherever they had been."""
+    for at in range(40):
+        row = store.write_now(lambda unit, at=at: keep_review(unit, f"r{at:02d}", None))
+        store.write_now(lambda unit, row=row: unit.reviews.replace_messages("default", row.id, _longer(unit, row)))
+        if at % 3:
+            ended = replace(row, state=ReviewState.NOTHING)
+            assert store.write_now(lambda unit, ended=ended: unit.reviews.end(ended))
+    assert "Zyxqu" in traces(tmp_path)["memory.db-wal"]
+    forget(store, Selector(conversation=CONVERSATION))
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
+def _longer(unit: Unit, row: ReviewRow) -> list[Snapped]:
+    return [replace(said, text=f"{said.text} and more") for said in unit.reviews.messages(row.tenant, row.id)]
+
+
+def test_a_change_that_waits_leaves_no_word(store: Engine, tmp_path: Path):
+    """M2: proposals and withdrawals go with their memory, decided or not."""
+    bases = [admit(f"{TEXT} number {at}") for at in range(20)]
+
+    def work(unit: Unit) -> None:
+        for at, base in enumerate(bases):
+            unit.memories.add(operation(), base)
+            if at % 2:
+                change = admit(f"{TEXT} was number {at}", proposed=True)
+                unit.memories.update(operation(Verb.UPDATE), base.id, change, expected_version=1)
+            else:
+                unit.memories.propose_delete(operation(Verb.DELETE), base.id, expected_version=1)
+            if at % 3 == 0:
+                unit.memories.approve(operation(Verb.APPROVE), base.id)
+
+    store.write_now(work)
+    assert forget(store, Selector(memories=tuple(base.id for base in bases))) == 40
+    assert store.scrub()
+    assert traces(tmp_path) == {}
 
 
 @pytest.mark.parametrize("others", [0, 40], ids=["alone", "among others"])

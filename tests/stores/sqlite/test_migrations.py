@@ -16,15 +16,17 @@ from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
 from afterturn.base.turns import BlockRow, ConversationKey, ConversationState
-from afterturn.base.types import Scope
+from afterturn.base.types import Scope, Status, Verb
 from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
+from afterturn.testing.drafts import operation
 
 INDEXED = 3
 SPOKEN = 4
+REVIEWED = 5
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -86,6 +88,30 @@ def test_whoever_spoke_in_the_fourth_version_can_be_asked_about(tmp_path: Path) 
     assert _version(path) == len(MIGRATIONS) > SPOKEN
     assert "entry_speaker" in plan
     assert "SCAN entry" not in plan
+
+
+def test_proposals_of_the_fifth_version_wait_on_and_conversations_start_to_be_counted(tmp_path: Path) -> None:
+    """M4, V1, V8: what waits is approved as before, and nothing counts as read yet."""
+    path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
+    after = {version: fill for version, fill in AFTER.items() if version <= REVIEWED}
+    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:REVIEWED], after))
+    engine.write_now(_insert_proposal)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    assert engine.read_now(lambda unit: unit.reviews.unreviewed(key)) == (0, 0)
+    assert engine.write_now(lambda unit: unit.reviews.count_turn(key)) == 1
+    assert engine.read_now(lambda unit: unit.reviews.page("default", "user:ada", limit=9)) == []
+    approved = engine.write_now(lambda unit: unit.memories.approve(operation(Verb.APPROVE), "0001"))
+    assert (approved.version, approved.status) == (1, Status.ACTIVE)
+    assert engine.read_now(lambda unit: unit.usage.page("default", limit=9)) == []
+    engine.close()
+    assert _version(path) == len(MIGRATIONS) > REVIEWED
+
+
+def _insert_proposal(unit: object) -> None:
+    _insert_entry(unit, REVIEWED, status="proposed")
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'talk', 1, 1)")
 
 
 def _plan_of_speakers(unit: object) -> str:
