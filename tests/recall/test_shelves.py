@@ -12,7 +12,7 @@ from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
 from afterturn.recall.assembly import Place
-from afterturn.recall.edition import Edition
+from afterturn.recall.edition import Edition, is_nearly_all
 from afterturn.recall.postings import Form
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.hashing import HashingEmbedder
@@ -102,6 +102,23 @@ def test_vectors_arrive_by_changes_too(library, shelves):
     before = is_complete()
     library.embed(EMBEDDER)
     assert (before, is_complete()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "present, documents, is_told",
+    [
+        (1, 2, True),
+        (2, 3, False),
+        (936, 1000, False),
+        (935, 1000, True),
+        (9800, 10_000, False),
+        (9799, 10_000, True),
+        (0, 0, False),
+    ],
+)
+def test_a_few_entries_without_vectors_are_nothing_to_tell_of(present, documents, is_told):
+    """L1, M3: up to 64, or two in a hundred of a large space; but never as many as have one."""
+    assert is_nearly_all(present, documents) is not is_told
 
 
 def test_what_was_forgotten_leaves_memory(library, shelves):

@@ -18,10 +18,10 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for ever. Beside
-# a bulk import, embedding in this process would make both slower: they would fight for Python's lock.
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long: under a
+# steady writer, what is waited for is what recall has no vectors of. A long import embeds what it brings by itself.
 GATHER = 0.2
-GATHER_MAX = 2.0
+GATHER_MAX = 0.4
 ATTEMPTS_MAX = 5
 BACKOFF = 2.0
 CLAIM_MAX = 4

@@ -23,7 +23,9 @@ WEIGHED_ROWS_MAX = 1024
 """Below this many rows, weighing all of them takes no longer than choosing."""
 # What is said around a row is kept of those.
 _CONTEXT_BYTES = 64
+# So many entries may have no vector yet before an answer tells, or so many in a hundred of a large space.
 _MISSING_MAX = 64
+_MISSING_PERCENT_MAX = 2
 # Half an occurrence counts more than half of one (`saturated`). With this, estimates find 0.995 of the best ten.
 _FIRST_OCCURRENCE = 1.6
 # What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
@@ -197,7 +199,8 @@ class Edition:
 def is_nearly_all(present: int, documents: int) -> bool:
     """A message that was just recorded has no vector yet, which is nothing to warn of."""
     missing = documents - present
-    return missing <= 0 or missing <= min(_MISSING_MAX, present - 1)
+    allowed = max(_MISSING_MAX, documents * _MISSING_PERCENT_MAX // 100)
+    return missing <= 0 or missing <= min(allowed, present - 1)
 
 
 def link(edition: Edition, conversations: set[int] | None) -> None:
