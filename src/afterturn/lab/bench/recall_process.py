@@ -97,7 +97,7 @@ def _opening(ours: Sequence[Answered], limit: Sequence[Answered], scale: Scale) 
         (median(one.from_start for one in ours) * 1000, median(one.from_start for one in limit) * 1000),
         OPENING,
         "limit: a script that imports apsw, opens the file and runs one FTS5 query; both from the start of their "
-        "process to the answer",
+        "process to the answer, with modules compiled as an installation leaves them",
         "from their first line on, without Python's own start: {} ms and {} ms; medians of ".format(*lines)
         + f"{len(ours)} processes each",
         f"the embedder was ready {ready:,.0f} ms after our first line, the first answer with vectors came after "
