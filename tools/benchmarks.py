@@ -12,7 +12,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
 # The page opens with the store's figures; the others are sections behind them.
-PARTS = {"store": "", "turn": "## Turns", "recall": "## Recall"}
+PARTS = {"store": "", "turn": "## Turns", "recall": "## Recall", "review": "## Reviews"}
 
 
 def sections_of(page: str) -> dict[str, str]:

@@ -136,13 +136,16 @@ class Report:
     machine: dict[str, str]
     versions: dict[str, str]
     figures: tuple[Figure, ...]
+    page: str = _PAGE
 
     @property
     def passed(self) -> bool | None:
         return verdict(self.figures)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "passed": self.passed}
+        found = asdict(self)
+        del found["page"]
+        return {**found, "passed": self.passed}
 
     def as_text(self) -> str:
         rows = [_COLUMNS, *(_row(figure) for figure in self.figures)]
@@ -156,7 +159,7 @@ class Report:
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
-        lines = [_PAGE.format(command=self.command), f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
+        lines = [self.page.format(command=self.command), f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
         lines += [f"| {' | '.join(_row(figure))} |" for figure in self.figures]
         lines += ["", *(f"- **{figure.name}**: {'; '.join(_explained(figure))}." for figure in self.figures)]
         lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]

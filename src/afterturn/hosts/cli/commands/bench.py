@@ -16,7 +16,14 @@ _HERE = "afterturn.hosts.cli.commands.bench"
 @click.group(
     "bench",
     cls=Group,
-    sections={"Commands": {"store": f"{_HERE}:store", "turn": f"{_HERE}:turn", "recall": f"{_HERE}:recall"}},
+    sections={
+        "Commands": {
+            "store": f"{_HERE}:store",
+            "turn": f"{_HERE}:turn",
+            "recall": f"{_HERE}:recall",
+            "review": f"{_HERE}:review",
+        }
+    },
     examples="""
     $ afterturn bench store --quick
     $ afterturn bench recall --quick
@@ -73,6 +80,28 @@ def turn(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
 
     with progress("Measuring turns") as told:
         report = measure_turn(quick=quick, progress=lambda step, done, total: told(done, total))
+    _show(report, invocation, markdown=markdown)
+
+
+@command(
+    "review",
+    examples="""
+    $ afterturn bench review
+    $ afterturn bench review --quick --json
+    """,
+)
+@click.option("--quick", is_flag=True, help="A small run: figures show the form and are not judged.")
+@click.option("--markdown", is_flag=True, help="Print tables for a page.")
+def review(invocation: Invocation, *, quick: bool, markdown: bool) -> None:
+    """Measure what turns notice of the reviews behind them.
+
+    Ten turns with a review after every third, beside the same turns without: with a model that answers, with one that
+    hangs for ever, and with rules that learn from every turn. Exit code 1 when a figure misses its target.
+    """
+    from afterturn.lab.bench.review import measure_review
+
+    with status("Measuring") as told:
+        report = measure_review(quick=quick, progress=told)
     _show(report, invocation, markdown=markdown)
 
 
