@@ -49,9 +49,9 @@ class PlainIndex:
 
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> list[tuple[int, bytes]]:
+    ) -> dict[int, bytes]:
         wanted = sorted(self.entries if keys is None else keys)
-        return [(key, self.data[key]) for key in wanted if key in self.data and key in self.entries]
+        return {key: self.data[key] for key in wanted if key in self.data and key in self.entries}
 
     def cosines(self, query: np.ndarray | None) -> dict[int, float]:
         if query is None:

@@ -17,7 +17,6 @@ from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.text import FtsText
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.conformance.scene import matches
 from afterturn.testing.drafts import admit, operation
 
 ADA = Scope("default", ("user:ada",))
@@ -53,10 +52,10 @@ def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int
         older.execute(_ROW, (f"id{number}", status, text, f"hash{number}"))
     older.close()
     store = open_engine(path, Config(), ManualClock())
-    found = store.read_now(lambda unit: matches(unit, LaneQuery(ADA, 9.0), ["bee", "wasp"], limit=9))
+    found = store.read_now(lambda unit: unit.index.matches(LaneQuery(ADA, 9.0), ["bee", "wasp"], limit=9))
     figures = store.read_now(lambda unit: (unit.index.frequencies(ADA, ["keep"]), unit.index.extents(ADA)))
     store.close()
-    assert [match.entry.text for match in found] == ["Ada keeps bees"]
+    assert [entry.terms for entry in found] == [("ada", "keep", "bee")]
     assert figures[0] == {"user:ada": {"keep": 1}}
     assert figures[1]["user:ada"].documents == 1
 

@@ -92,8 +92,8 @@ class Assembly:
         if embedder is None:
             return Page(facts, terms, np.zeros(0, np.int32), None)
         found = index.vectors(tenant, space, embedder, facts.keys.tolist())
-        rows = facts.keys.searchsorted(np.array([key for key, _ in found], np.int64)).astype(np.int32)
-        return Page(facts, terms, rows, read_vectors([data for _, data in found], embedder.dimensions))
+        rows = facts.keys.searchsorted(np.fromiter(found, np.int64, len(found))).astype(np.int32)
+        return Page(facts, terms, rows, read_vectors(found.values(), embedder.dimensions))
 
     @property
     def is_outgrown(self) -> bool:

@@ -85,8 +85,8 @@ class Matrix:
 
     def _read(self, index: Index, changed: Sequence[int] | None) -> None:
         found = index.vectors(self.place.tenant, self.place.space, self._embedder, changed)
-        new_keys = np.array([key for key, _ in found], np.int64)
-        new = widened(read_vectors([data for _, data in found], self._embedder.dimensions))
+        new_keys = np.fromiter(found, np.int64, len(found))
+        new = widened(read_vectors(found.values(), self._embedder.dimensions))
         keys, vectors = self._held
         gone = np.isin(keys, np.array(changed, np.int64)) if changed else np.zeros(keys.size, np.bool_)
         if keys.size:

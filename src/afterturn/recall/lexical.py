@@ -5,7 +5,7 @@ memory, and hooks, which have no time for that.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +60,15 @@ class Weighed:
     terms: tuple[str, ...]
 
 
+class _Said(NamedTuple):
+    """How often an entry holds each of the question's terms, in the question's order, so that sums are the same in
+    every process; of how many terms; and how much it says of what is around it."""
+
+    counts: Sequence[tuple[str, float]]
+    length: float
+    shortly: float
+
+
 @dataclass(frozen=True)
 class Weigher:
     """Of one question. `newer` tells by key how many entries of the space are newer, where that is fewer than 1,000;
@@ -68,8 +77,8 @@ class Weigher:
     asked: Asked
     newer: Mapping[int, int]
     cosines: Mapping[int, float]
-    # Of each that was looked at, since most are looked at again as somebody's context; and of each speaker.
-    _counted: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    # Of each entry that was looked at, since most are looked at again as somebody's context; and of each speaker.
+    _read: dict[int, _Said] = field(default_factory=dict)
     _named: dict[str | None, float] = field(default_factory=dict)
 
     def weigh_all(
@@ -86,42 +95,42 @@ class Weigher:
         key, weights = entry.key, self.asked.spaces.get(entry.space, NO_WEIGHTS)
         similarity = self.cosines.get(key)
         likeness = SIMILARITY_ASSUMED if similarity is None else similarity
+        said = self._said(entry)
         if threads and says_something(entry.terms):
             around = threads.around(entry)
-            share = self._share(*self._in_context(entry, around), weights)
+            share = self._share(*self._in_context(said, around), weights)
             before, after = around.beside
             likeness = in_context(likeness, self._cosine(before, likeness), self._cosine(after, likeness))
         else:
-            share = self._share(self._counts(entry), float(len(entry.terms)), weights)
+            share = self._share(said.counts, said.length, weights) if said.counts else 0.0
         even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         own = float(is_own(entry.kind, entry.origin))
         rank = standing(self._names(entry.speaker), own, float(self.newer.get(key, RECENT)))
         return Ranked(key, score(evidence(share, weights.worth, likeness), rank, even), share, similarity)
 
-    def _counts(self, entry: Shelved) -> list[tuple[str, int]]:
-        """In the question's order, so that sums are the same in every process."""
-        counts = self._counted.get(entry.key)
-        if counts is None:
-            counts = self._counted[entry.key] = self._count(entry.terms)
-        return counts
+    def _said(self, entry: Shelved) -> _Said:
+        said = self._read.get(entry.key)
+        if said is None:
+            length = float(len(entry.terms))
+            said = self._read[entry.key] = _Said(self._count(entry.terms), length, said_shortly(length))
+        return said
 
-    def _count(self, terms: tuple[str, ...]) -> list[tuple[str, int]]:
+    def _count(self, terms: tuple[str, ...]) -> Sequence[tuple[str, float]]:
         held = self.asked.wanted.intersection(terms)
         if len(held) > _COUNTED_ALONE_MAX:
             counted = Counter(filter(held.__contains__, terms))
             return [(term, counted[term]) for term in self.asked.terms if term in held]
-        return [(term, terms.count(term)) for term in self.asked.terms if term in held] if held else []
+        return [(term, terms.count(term)) for term in self.asked.terms if term in held] if held else ()
 
-    def _in_context(self, entry: Shelved, around: Around) -> tuple[Collection[tuple[str, float]], float]:
+    def _in_context(self, said: _Said, around: Around) -> tuple[Collection[tuple[str, float]], float]:
         """Its counts, and the length that they are of, both with what is said around it."""
-        counts: dict[str, float] = dict(self._counts(entry))
-        length = float(len(entry.terms))
+        counts, length = dict(said.counts), said.length
         for factor, others in zip(CONTEXT, (around.near, around.far), strict=True):
             for other in others:
-                said = factor * said_shortly(float(len(other.terms)))
-                length += said * len(other.terms)
-                for term, count in self._counts(other):
-                    counts[term] = counts.get(term, 0.0) + said * count
+                theirs, terms, shortly = self._said(other)
+                length += factor * shortly * terms
+                for term, count in theirs:
+                    counts[term] = counts.get(term, 0.0) + factor * shortly * count
         return counts.items(), length
 
     def _share(self, counts: Collection[tuple[str, float]], length: float, weights: Weights) -> float:

@@ -185,6 +185,6 @@ def _read_cosines(index: Index, stock: Stock, keys: NDArray[np.int64], query_vec
     embedder = stock.plan.embedder
     assert embedder is not None
     found = index.vectors(stock.place.tenant, stock.place.space, embedder, keys.tolist())
-    products = widened_product(read_vectors([data for _, data in found], embedder.dimensions), query_vector)
-    by_key = dict(zip((key for key, _ in found), products.tolist(), strict=True))
+    products = widened_product(read_vectors(found.values(), embedder.dimensions), query_vector)
+    by_key = dict(zip(found, products.tolist(), strict=True))
     return np.array([by_key.get(key, SIMILARITY_ASSUMED) for key in keys.tolist()], np.float32)

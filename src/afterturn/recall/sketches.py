@@ -5,7 +5,7 @@ Comparing sketches is a fortieth of the work of comparing vectors, and tells whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -119,7 +119,7 @@ def vector_bytes(dimensions: int, rows: int, *, whole: bool) -> int:
     return kept + (-(-dimensions // _WORD_BITS) * 8 + 8 if is_sketched(rows, whole=whole) else 0)
 
 
-def read_vectors(data: Sequence[bytes], dimensions: int) -> NDArray[np.float16]:
+def read_vectors(data: Collection[bytes], dimensions: int) -> NDArray[np.float16]:
     """As a store keeps them, one a row."""
     return np.frombuffer(b"".join(data), _VECTOR).reshape(len(data), dimensions)
 

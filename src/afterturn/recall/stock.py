@@ -153,7 +153,7 @@ class Stock:
     def _read_vectors(self, index: Index, keys: Sequence[int]) -> dict[int, bytes]:
         if self.plan.embedder is None:
             return {}
-        return dict(index.vectors(self.place.tenant, self.place.space, self.plan.embedder, keys))
+        return index.vectors(self.place.tenant, self.place.space, self.plan.embedder, keys)
 
     def _put_vectors(self, edition: Edition, found: Mapping[int, bytes]) -> None:
         rows = self._rows(edition, list(found))

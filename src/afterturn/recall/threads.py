@@ -33,6 +33,7 @@ class Threads:
             if place is not None and entry.position is not None:
                 self._at.setdefault(place, {})[entry.position] = entry
         self._positions = {place: sorted(records) for place, records in self._at.items()}
+        self._beside: dict[int, tuple[Shelved | None, Shelved | None]] = {}
 
     def __iter__(self) -> Iterator[Shelved]:
         return chain.from_iterable(records.values() for records in self._at.values())
@@ -47,6 +48,12 @@ class Threads:
 
     def beside(self, entry: Shelved) -> tuple[Shelved | None, Shelved | None]:
         """The one before it, and the one after."""
+        beside = self._beside.get(entry.key)
+        if beside is None:
+            beside = self._beside[entry.key] = self._find(entry)
+        return beside
+
+    def _find(self, entry: Shelved) -> tuple[Shelved | None, Shelved | None]:
         place, position = _place(entry), entry.position
         if place is None or position is None or place not in self._at:
             return None, None

@@ -123,7 +123,7 @@ class SqlIndex:
 
     def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
         space_key = self._entries.spaces.find(tenant, space)
-        rows = self._session.rows(
+        rows = self._session.each(
             "SELECT key FROM entry WHERE space_key = ? AND status = 'active' ORDER BY key DESC LIMIT ?",
             (space_key, limit),
         )
@@ -164,21 +164,22 @@ class SqlIndex:
 
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> list[tuple[int, bytes]]:
+    ) -> dict[int, bytes]:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
         if embedder_key is None or space_key is None:
-            return []
+            return {}
         values: list[Value] = [embedder_key, space_key, space_key]
         # All of a space are read in their order; with the sign, a planner can not look them up one by one instead.
         column, within = "+entry_key", ""
         if keys is not None:
             chosen, value = self._session.among("key", keys)
             column, within, values = "entry_key", f" AND {chosen}", [*values, value]
-        return self._session.rows(
+        rows = self._session.each(
             "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
             f"AND {column} IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'{within})",
             values,
         )
+        return dict(rows)
 
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
         size = embedder.dimensions * _BYTES_PER_DIMENSION

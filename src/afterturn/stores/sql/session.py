@@ -1,6 +1,6 @@
 """What the shared repositories ask of a database: run a statement, get rows. Values are bound as `?`, never pasted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Value: TypeAlias = str | int | float | bytes | None
@@ -15,6 +15,9 @@ class Session(Protocol):
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Runs one statement to its end and gives all its rows."""
+
+    def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
+        """The same, a row at a time: a thousand of them at once set Python's garbage collector to work."""
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
         """Runs one statement to its end and gives its first row."""

@@ -1,7 +1,7 @@
 """Statements on one SQLite connection, as the shared repositories ask for them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import apsw
 
@@ -32,6 +32,13 @@ class ApswSession:
         self.check()
         try:
             return self._connection.execute(sql, values).fetchall()
+        except apsw.Error as error:
+            raise translate(error, self._connection.filename) from error
+
+    def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
+        self.check()
+        try:
+            yield from self._connection.execute(sql, values)
         except apsw.Error as error:
             raise translate(error, self._connection.filename) from error
 

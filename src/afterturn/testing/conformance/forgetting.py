@@ -59,7 +59,7 @@ class TestForgetting:
         key = await key_of(store, "Ada keeps bees")
         await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, bytes(8))]))
         await forget(store, Selector(memory=added.entry.id))
-        assert await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, None)) == []
+        assert await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, None)) == {}
 
     async def test_operations_left_empty_go_and_others_stay(self, store: Store) -> None:
         """M2: history forgets what it was about."""

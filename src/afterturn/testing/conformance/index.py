@@ -168,8 +168,8 @@ class TestVectors:
         """M3: two spaces of vectors never mix."""
         key = await self._embedded(store, "Ada keeps bees")
         newer = EmbedderIdentity("small", "2", 4)
-        assert await self._vectors(store, SMALL) == [(key, _VECTOR)]
-        assert await self._vectors(store, newer) == []
+        assert await self._vectors(store, SMALL) == {key: _VECTOR}
+        assert await self._vectors(store, newer) == {}
 
     async def test_a_vector_of_the_wrong_size_is_refused(self, store: Store) -> None:
         """M3: dimensions are part of an embedder's identity."""
@@ -183,7 +183,7 @@ class TestVectors:
         added = await add(store, "Ada keeps bees")
         await self._embedded(store, "Ada keeps bees")
         await delete(store, added.entry.id)
-        assert await self._vectors(store, SMALL) == []
+        assert await self._vectors(store, SMALL) == {}
 
     async def test_a_memory_that_comes_back_still_has_its_vector(self, store: Store) -> None:
         """M2: undo brings back all of it."""
@@ -192,12 +192,12 @@ class TestVectors:
         removal = operation()
         await delete(store, added.entry.id, within=removal)
         await undo(store, removal.id)
-        assert await self._vectors(store, SMALL) == [(key, _VECTOR)]
+        assert await self._vectors(store, SMALL) == {key: _VECTOR}
 
     async def test_the_vectors_of_some_keys_can_be_asked_for(self, store: Store) -> None:
         first = await self._embedded(store, "Ada keeps bees")
         await self._embedded(store, "Ada sells honey")
-        assert await self._vectors(store, SMALL, [first, 999]) == [(first, _VECTOR)]
+        assert await self._vectors(store, SMALL, [first, 999]) == {first: _VECTOR}
 
     async def test_a_late_vector_brings_nothing_back(self, store: Store) -> None:
         """M2: in-flight work can't bring back what was forgotten."""
@@ -206,7 +206,7 @@ class TestVectors:
         await forget(store, Selector(memory=added.entry.id))
         await add(store, "Ada sells honey")
         assert await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, _VECTOR)])) == 0
-        assert await self._vectors(store, SMALL) == []
+        assert await self._vectors(store, SMALL) == {}
 
     async def test_a_vector_that_arrives_is_a_change(self, store: Store) -> None:
         await add(store, "Ada keeps bees")
@@ -273,8 +273,8 @@ class TestVectors:
         assert await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
         assert [await self._dropped(store, other) for _ in range(3)] == [2, 1, 0]
         assert not await store.read(lambda unit: unit.index.has_abandoned(TENANT, SPACE, other))
-        assert await self._vectors(store, SMALL) == []
-        assert await self._vectors(store, other) == [(keys[0], _VECTOR)]
+        assert await self._vectors(store, SMALL) == {}
+        assert await self._vectors(store, other) == {keys[0]: _VECTOR}
 
     async def test_what_was_dropped_is_named_as_missing_again(self, store: Store) -> None:
         """M3: going back to an embedder finds nothing claimed that is not there."""
@@ -283,7 +283,7 @@ class TestVectors:
         await store.write(lambda unit: unit.index.adopt(other))
         await store.write(lambda unit: unit.index.put_vectors(other, [(key, _VECTOR) for key in keys]))
         await self._dropped(store, other)
-        left = {key for key, _ in await self._vectors(store, SMALL)}
+        left = set(await self._vectors(store, SMALL))
         assert len(left) == 1
         assert len(await self._unembedded(store, SMALL)) == 2
         assert await store.read(lambda unit: unit.index.waiting(TENANT, SMALL)) == 2
@@ -303,7 +303,7 @@ class TestVectors:
 
     async def _vectors(
         self, store: Store, embedder: EmbedderIdentity, keys: list[int] | None = None
-    ) -> list[tuple[int, bytes]]:
+    ) -> dict[int, bytes]:
         return await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, embedder, keys))
 
     async def _unembedded(self, store: Store, embedder: EmbedderIdentity) -> list[str]:
