@@ -113,6 +113,11 @@ class RedactedHashes:
         return known
 
 
+def hashes(*, scanning: bool) -> RedactedHashes:
+    """The same for all of the process: what they keep depends on nothing but the text."""
+    return _HASHES if scanning else _UNCHANGED
+
+
 def _apart(found: list[Secret]) -> list[Secret]:
     """In order; of those that overlap the first counts, as far as they reach together."""
     apart: list[Secret] = []
@@ -143,3 +148,4 @@ def _by_sign() -> Sequence[tuple[str, Sequence[str]]]:
 _FINDERS = _by_hint()
 _HINTS = _by_sign()
 _SCANNER, _NONE = FormatScanner(), NoScanner()
+_HASHES, _UNCHANGED = RedactedHashes(_SCANNER), RedactedHashes(_NONE, entries_max=1)

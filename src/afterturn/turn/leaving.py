@@ -13,6 +13,7 @@ from afterturn.context.block import strip_blocks
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
 from afterturn.dialects.history import Exchange, exchange, exchange_from, latest_user
+from afterturn.guard.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.learn.recording import Recording, is_exchange
 from afterturn.turn.state import TurnState
 from afterturn.turn.tools import holds_answer
@@ -48,6 +49,8 @@ def recording_of(
         return None, "no_exchange"
     if not config.recording:
         return None, SWITCHED_OFF
+    said = [_spoken_by(message, state.speaker) for message in found.messages if not _is_ours(message)]
+    redacted = [_redacted(message, config) for message in said]
     recording = Recording(
         tenant=place.tenant,
         space=place.writes,
@@ -57,7 +60,7 @@ def recording_of(
         started_at=state.started_at,
         forgets=state.forgets,
         user_hash=state.user_hash,
-        messages=tuple(_spoken_by(message, state.speaker) for message in found.messages if not _is_ours(message)),
+        messages=tuple(message for message, _ in redacted),
         agent=place.agent,
         project=place.project,
         # Their texts are in the store by now or never: a file that waits must hold no memory that is forgotten.
@@ -65,6 +68,7 @@ def recording_of(
         ended_at=ended_at,
         reads=place.reads,
         subagent=place.subagent,
+        redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
     )
     return recording, ""
 
@@ -86,6 +90,17 @@ def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: S
         return found
     latest = latest_user(dialect, messages, strip)
     return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+
+
+def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
+    """Before it waits anywhere, in memory or in a file. The host's own message stays as it is (H3)."""
+    limit = config.record_bytes_max
+    found = redact(message.text[: limit + MARGIN_CHARS], scanner(scanning=config.scanning))
+    if not found.kinds and len(message.text) <= limit + MARGIN_CHARS:
+        return message, ()
+    # What is not scanned is not kept; one character too many tells the guard that it was cut.
+    kept = found.text[: limit + 1]
+    return replace(message, text=kept, hash=content_hash(kept)), found.kinds
 
 
 def _is_ours(message: Message) -> bool:

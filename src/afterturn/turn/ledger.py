@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from afterturn.base.terms import content_hash
 from afterturn.base.turns import BlockRow, Message, Point
 from afterturn.context.block import find_blocks, strip_blocks
+from afterturn.guard.secrets import RedactedHashes, hashes
+
+_STORED = hashes(scanning=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +35,31 @@ class Ledger:
         )
 
 
-def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow]) -> Ledger:
-    """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text."""
+def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow], stored: RedactedHashes = _STORED) -> Ledger:
+    """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text.
+
+    What was said is known by the hash that its record has: that of its text without secrets.
+    """
     known = {block.hash: block for block in blocks}
     visible: list[BlockRow] = []
-    hashes: set[str] = set()
+    said_hashes: set[str] = set()
     for message in messages:
         ours = [known[found.hash] for found in find_blocks(message.text) if found.hash in known]
         visible.extend(ours)
         said = strip_blocks(message.text, known) if ours else message.text
         if said.strip():
-            hashes.add(content_hash(said) if ours else message.hash)
-    return Ledger(message_hashes=frozenset(hashes)).with_blocks(visible)
+            said_hashes.add(stored.of(said, content_hash(said) if ours else message.hash))
+    return Ledger(message_hashes=frozenset(said_hashes)).with_blocks(visible)
 
 
-def hidden_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow], *, compacted_at: float | None) -> Ledger:
+def hidden_ledger(
+    messages: Iterable[Message],
+    blocks: Iterable[BlockRow],
+    *,
+    compacted_at: float | None,
+    stored: RedactedHashes = _STORED,
+) -> Ledger:
     """Of a host that hides its history: what was handed over since the last compaction, and what was said since."""
     in_sight = [block for block in blocks if block.in_sight and block.point != Point.PROMPT]
-    spoken = read_ledger(messages, blocks)
+    spoken = read_ledger(messages, blocks, stored)
     return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(in_sight)

@@ -19,6 +19,7 @@ from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
+from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.recall.asked import is_askable
 from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall, worth_telling
@@ -113,7 +114,7 @@ def read_turn(unit: Unit, shown: Shown, place: Place, config: Config) -> Reading
     newer = {row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
     blocks = {**shown.blocks, **newer}
     said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
-    seen = _sight(unit, shown, place, blocks)
+    seen = _sight(unit, shown, place, blocks, hashes(scanning=config.scanning))
     ledger = seen.ledger
     carried, hits = _carried(unit, shown, place, ledger)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
@@ -163,10 +164,14 @@ def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
 
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:
-    """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6)."""
-    if _is_off(config) or not is_askable(text):
+    """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6).
+
+    From here on it is asked, embedded, carried and kept, so its secrets stay behind.
+    """
+    if _is_off(config):
         return None
-    return Question(text[:QUESTION_CHARS_MAX], place, ledger)
+    asked = redact_within(text, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
+    return Question(asked, place, ledger) if is_askable(asked) else None
 
 
 def no_recall(question: Question | None, config: Config) -> str:
@@ -189,11 +194,11 @@ class _Sight:
     trail: Trail | None = None
 
 
-def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) -> _Sight:
+def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow], stored: RedactedHashes) -> _Sight:
     seen = spoken(shown.dialect, shown.messages)
     if place.is_hidden:
         compacted_at = unit.conversations.state(place.key).compacted_at
-        return _Sight(hidden_ledger(seen, blocks.values(), compacted_at=compacted_at))
+        return _Sight(hidden_ledger(seen, blocks.values(), compacted_at=compacted_at, stored=stored))
     found = survey(shown.dialect, shown.messages, blocks)
     if any(not blocks[name].in_sight for name in found.blocks):
         # Told gone, and shown all the same: a host kept a part of its history, or took up an old one.
@@ -203,7 +208,7 @@ def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow]) 
     dropped, lost = missing_from(found, expected)
     # A host that may not read a space any more gets nothing of it back either (L2).
     dropped = [row for row in dropped if all_readable(unit, place, row.refs)]
-    ledger = read_ledger(seen, blocks.values()).with_blocks(dropped)
+    ledger = read_ledger(seen, blocks.values(), stored).with_blocks(dropped)
     return _Sight(ledger, found.blocks, tuple(dropped), tuple(lost), found.trail)
 
 
