@@ -126,12 +126,15 @@ async def _converse(memory: afterturn.Memory, name: str, turns: int) -> float:
     """Milliseconds a turn."""
     conversation = memory.conversation(name, user=USER)
     messages = past(HISTORY)
+    way = Ours(conversation)
     began = perf_counter()
     for number, question in enumerate(questions(turns)):
-        way = Ours(conversation)
         said = f"I prefer answer number {number} of {name}. {question}"
         await run_turn(way, Paced(STEPS, CALL_SECONDS), messages, said)
-    return (perf_counter() - began) * 1000 / turns
+    took = perf_counter() - began
+    assert way.turn is not None
+    await way.turn.wait_recorded()
+    return took * 1000 / turns
 
 
 def _told(reviews: Sequence[ReviewRow], scale: Scale) -> str:
