@@ -10,9 +10,10 @@ from afterturn.base.types import Target
 from afterturn.learn.rules import changes, corrections, facts, languages, preferences
 from afterturn.learn.rules.barring import begins_play, is_no_talk, is_order, is_passing, is_unsure
 from afterturn.learn.rules.clause import Clause, Found, Rule, clauses_of
+from afterturn.learn.rules.hints import may_teach, plain_start
 from afterturn.learn.rules.lesson import CORRECTION, FACT, NAME, Lesson
 from afterturn.learn.rules.notes import start_of_note
-from afterturn.learn.rules.prose import MESSAGE_CHARACTERS_MAX, Sentence, sentences_of
+from afterturn.learn.rules.prose import Sentence, sentences_of
 from afterturn.learn.rules.standing_rules import find_standing_rule
 from afterturn.learn.rules.wording import capitalised, told_of_user, told_to_agent, trimmed
 
@@ -31,22 +32,10 @@ _RULES: tuple[Rule, ...] = (
     *changes.STACK,
 )
 _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.IGNORECASE)
-# One of these stands in everything that any rule finds: "my", "I ...", a request, a word of time, a negation.
-_HINTS = re.compile(
-    r"\b(?:i|i'm|im|i've|i'd|my|me|we|our|remember|memori[sz]e|mind|note|forget|future|forward|later|memory|"
-    r"never|always|ever|whenever|time|rule|not|isn't|henceforth|now)\b",
-    re.IGNORECASE,
-)
-
-
-def may_teach(text: str) -> bool:
-    """False when no rule can find anything in it. One pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
-    start = text[:MESSAGE_CHARACTERS_MAX].replace("’", "'")
-    return bool(_HINTS.search(start)) or languages.may_teach(start)
 
 
 def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
-    """In the order in which they were said, each once. Of very long conversations, the last `MESSAGES_MAX` messages."""
+    """Of very long conversations, the last `MESSAGES_MAX` messages are read."""
     found: dict[str, Lesson] = {}
     first = max(0, len(messages) - MESSAGES_MAX)
     answer = ""
@@ -56,7 +45,7 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
             answer = text
         if role != USER:
             continue
-        if begins_play(text[:MESSAGE_CHARACTERS_MAX]):
+        if begins_play(plain_start(text)):
             break
         if not may_teach(text):
             continue
@@ -138,8 +127,6 @@ def _written(found: Found) -> Lesson:
     rule = found.rule
     kept, old = corrections.split_replaced(found.said) if found.clause.corrects or _is_stack(rule) else (found.said, "")
     kind = CORRECTION if (found.clause.corrects or old) and rule.kind == FACT else rule.kind
-    if found.clause.corrects and rule.target is Target.USER:
-        kind = CORRECTION
     return Lesson(replace(found, said=kept).text, rule.target, kind, 0, old)
 
 

@@ -11,8 +11,6 @@ from afterturn.learn.rules.barring import is_unsure
 from afterturn.learn.rules.lesson import FACT, NAME, PREFERENCE, RULE, Lesson
 from afterturn.learn.rules.prose import Sentence
 
-LANGUAGES = ("en", "de", "fr", "es")
-
 _NAME = r"(?P<name>[^\W\d_][\w'-]{1,20}(?:\s[A-ZÀ-Þ][\w'-]{1,20}){0,2})"
 _NO_NAME = re.compile(
     r"(?i:nicht|nie|an|morgen|später|wenn|mal|doch|zurück|einen?|pas|plus|demain|quand|tard|un|une|le|la|cuando|luego|"
@@ -119,15 +117,6 @@ _PHRASES = (
 _LEAD = re.compile(
     r"(?i:(?:hallo|hi|bonjour|salut|hola|übrigens|ach ja|und|bitte|also|et|y|au fait|por cierto)[,!\s]+)"
 )
-_HINTS = re.compile(
-    r"(?i:\b(?:ich|mich|dir|mein|nie|niemals|immer|jetzt|künftig|nun|sofort|vergiss|daran|je|moi|mon|jamais|souviens|souvenez|"
-    r"retiens|oublie|désormais|maintenant|soy|vivo|trabajo|prefiero|recuerda|olvides|nunca|ahora|llámame|llameme|llámeme|"
-    r"llamarme|llamo|mi|me|cuenta|acuérdate)\b|\bj')"
-)
-
-
-def may_teach(text: str) -> bool:
-    return bool(_HINTS.search(text))
 
 
 def find(sentence: Sentence) -> Iterator[Lesson]:

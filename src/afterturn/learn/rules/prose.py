@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Whoever writes more than this at once has pasted something.
-MESSAGE_CHARACTERS_MAX = 16_384
+from afterturn.learn.rules.hints import MESSAGE_CHARACTERS_MAX
+
+# Whoever writes more prose than this at once has pasted it.
 PROSE_CHARACTERS_MAX = 3_000
 SENTENCE_CHARACTERS_MAX = 400
 SENTENCES_MAX = 60

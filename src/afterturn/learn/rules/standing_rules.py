@@ -19,17 +19,18 @@ _WE = r"""(?:we\s(?:always\s|never\s)?(?:use|write|deploy|run|name|keep|put|call
     |i\swant\s(?!to\b)|i'd\slike\s(?!to\b))"""
 _STOP = r"stop\s(?:apologi[sz]ing|lecturing|flattering|repeating\syourself|using\semojis?|calling\sme)\b"
 
-_AT_FIRST = (
-    pattern(rf"(?:(?:also|you\smust|{_WHERE}),?\s)*{_EVER}\s(?:please\s)?(?={VERB})"),
-    pattern(rf"(?:don'?t\s|do\snot\s)?(?={VERB}[^,;]{{3,120}}\s{_FROM_NOW}$)"),
-    pattern(rf"remember\sto\s(?=(?:always|never)\s{VERB})"),
-    pattern(_STOP),
+_EVER_HEAD = pattern(rf"(?:(?:also|you\smust|{_WHERE}),?\s)*{_EVER}\s(?:please\s)?|remember\sto\s(?:always|never)\s")
+_TIMED_HEADS = (
+    pattern(rf"{_FROM_NOW}(?:[,:]\s*|\s)(?:{_ASKED}\s)?{_NOT}"),
+    pattern(rf"{_LATER}(?:[,:]\s*|\s)(?:{_ASKED}\s)?{_NOT}"),
+    pattern(r"(?:whenever|every\stime|each\stime)\syou\s[^,]{3,80},\s(?:please\s|always\s)?"),
 )
-_ANYWHERE = (
-    pattern(rf"{_FROM_NOW}(?:[,:]\s*|\s)(?:{_ASKED}\s)?(?={_NOT}(?:{VERB}|be\s)|{_WE}|{_STOP})"),
-    pattern(rf"{_LATER}(?:[,:]\s*|\s)(?:{_ASKED}\s)?(?={_NOT}(?:{VERB}|be\s)|{_STOP})"),
-    pattern(rf"(?:whenever|every\stime|each\stime)\syou\s[^,]{{3,80}},\s(?:please\s|always\s)?(?={VERB})"),
-)
+_DO = pattern(VERB)
+_BE = pattern(rf"be\s|{_STOP}")
+_TELLS_HOW = pattern(_WE)
+_ENDS_TIMED = pattern(rf"\s{_FROM_NOW}$")
+_STOPPING = pattern(_STOP)
+_DO_NOT = pattern(r"(?:don'?t\s|do\snot\s)?")
 _LEADS = pattern(rf"(?:(?:also|you\smust|remember\sto|{_FROM_NOW}|{_LATER}|{_ASKED})(?:[,:]\s*|\s))+")
 _TAIL = pattern(rf",?\s(?:please|pls|thanks|{_FROM_NOW})$|,\s(?=(?:i|i'm|thanks|thank)\b)")
 _BEFORE_VERB = pattern(
@@ -43,8 +44,7 @@ _NOT_STANDING = pattern(
 
 def find_standing_rule(clause: Clause) -> Found | None:
     """All to the sentence's end is kept: exceptions and reasons are part of a rule."""
-    heads = (*_AT_FIRST, *_ANYWHERE) if clause.first else _ANYWHERE
-    if clause.asks or not any(head.match(clause.plain) for head in heads):
+    if clause.asks or not ((clause.first and _is_told_first(clause.plain)) or _is_timed(clause.plain)):
         return None
     lead = _LEADS.match(clause.plain)
     start = lead.end() if lead else 0
@@ -56,6 +56,28 @@ def find_standing_rule(clause: Clause) -> Found | None:
     return Found(_rule_for(plain), clause, clause.said[start:end], len(clause.plain))
 
 
+def _is_told_first(plain: str) -> bool:
+    """ "Never ...", "stop apologizing", "answer in German from now on": only where nobody else is the subject."""
+    ever = _EVER_HEAD.match(plain)
+    if ever is not None:
+        return bool(_DO.match(plain, ever.end()))
+    start = _DO_NOT.match(plain)
+    told = start is not None and _DO.match(plain, start.end()) and _ENDS_TIMED.search(plain)
+    return bool(told or _STOPPING.match(plain))
+
+
+def _is_timed(plain: str) -> bool:
+    for at, head in enumerate(_TIMED_HEADS):
+        found = head.match(plain)
+        if found is not None:
+            return bool(
+                _DO.match(plain, found.end())
+                or _BE.match(plain, found.end())
+                or (at == 0 and _TELLS_HOW.match(plain, found.end()))
+            )
+    return False
+
+
 def _rule_for(plain: str) -> Rule:
     wishes = plain.lower().startswith(("i want ", "i'd like "))
     before = _BEFORE_VERB.match(plain)
@@ -63,6 +85,6 @@ def _rule_for(plain: str) -> Rule:
     return Rule(
         kind=PREFERENCE if of_user else RULE,
         target=Target.USER if of_user else Target.ENVIRONMENT,
-        head=_AT_FIRST[0],
+        head=_EVER_HEAD,
         told=told_of_user if wishes else told_to_agent,
     )
