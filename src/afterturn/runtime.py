@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import logging
 import os
 import threading
@@ -17,6 +16,7 @@ from afterturn.base.config import Config, config_folder
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
+from afterturn.base.loading import load
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
 from afterturn.base.ports import Store
@@ -408,7 +408,7 @@ class MemoryCore:
 
     async def _load_turns(self) -> None:
         await asyncio.sleep(LOAD_AFTER)
-        await run_on(self._backlogs, functools.partial(importlib.import_module, "afterturn.turn.waited"))
+        await run_on(self._backlogs, functools.partial(load, "afterturn.turn.waited"))
 
     async def _run_jobs(self, runner: JobRunner) -> None:
         while True:

@@ -441,6 +441,8 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
+    """What `undo` did: an operation too, and its steps."""
+
     operation: str
     steps: tuple[Step, ...]
 

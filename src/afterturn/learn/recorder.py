@@ -32,6 +32,8 @@ RETRY_MOST = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RecorderParts:
+    """Handed over by `runtime`. `worker` writes files."""
+
     """`make_keeper` is called for the first turn: who only recalls goes without."""
 
     make_keeper: Callable[[], Keeper]
