@@ -20,7 +20,6 @@ from afterturn.base.loading import load
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
 from afterturn.base.ports import Store
-from afterturn.base.reviews import Spent
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
 from afterturn.guard.gate import Gate
@@ -34,6 +33,7 @@ from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 
 if TYPE_CHECKING:
+    from afterturn.base.reviews import Spent
     from afterturn.base.turns import ConversationKey
     from afterturn.turn.conversation import ConversationCore
     from afterturn.turn.errands import Errands
