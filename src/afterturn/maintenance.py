@@ -101,15 +101,15 @@ class Housekeeping:
         if days is None:
             return
         now = self._clock.now()
-        before, erased = now - days * DAY, 0
+        before, erased, learned = now - days * DAY, 0, 0
         while ended := await self._store.read(
             lambda unit: unit.records.older_than(tenant, before, limit=RETENTION_BATCH)
         ):
-            await self._store.write(functools.partial(_erase, tenant=tenant, entries=ended, at=now))
+            learned += await self._store.write(functools.partial(_erase, tenant=tenant, entries=ended, at=now))
             erased += len(ended)
         if erased:
             await self._store.scrub()
-            self._events.emit("retention_ended", records=erased)
+            self._events.emit("retention_ended", records=erased, statements=learned)
 
     async def _consolidate(self) -> None:
         if not self._config.consolidation:
@@ -124,9 +124,13 @@ class Housekeeping:
         await self._store.write(work)
 
 
-def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> None:
+def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> int:
+    """How many statements went along, since nothing else is left that they rest on (M2)."""
+    statements = 0
     by_space: defaultdict[str, list[str]] = defaultdict(list)
     for space, entry_id in entries:
         by_space[space].append(entry_id)
     for space, ids in by_space.items():
-        unit.operations.forget(tenant, space, Selector(memories=tuple(ids)), at=at)
+        erased = unit.operations.forget(tenant, space, Selector(memories=tuple(ids)), at=at)
+        statements += len(erased.ids) - len(ids)
+    return statements

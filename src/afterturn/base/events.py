@@ -60,7 +60,7 @@ EVENTS = {
     "job_dead": "A background job failed too often; `afterturn doctor` shows it.",
     "forgotten": "Something was erased: how many entries, and whether old bytes are still held by a reader.",
     "turns_abandoned": "Open turns that nobody came back to were closed.",
-    "retention_ended": "Records older than `records_retention_days` were erased.",
+    "retention_ended": "Records past `records_retention_days` were erased, and statements that rest on them alone.",
 }
 
 BUFFER_MAX = 1000

@@ -47,6 +47,9 @@ class Reviewing:
         material = await self._material(job)
         if material is None:
             return _nothing
+        if not any(message.fresh for message in material.messages):
+            # All of it was forgotten, or has had its time: no model is asked about nothing.
+            return self._ending(material, self._staging(material), None, ReviewState.FORGOTTEN, reason="forgotten")
         await self._calm()
         model = self._model(material.review)
         staging = self._staging(material)
