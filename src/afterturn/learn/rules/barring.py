@@ -9,7 +9,7 @@ from afterturn.learn.rules.prose import Sentence
 # From such a message on, whoever says "I" may be a character.
 _PLAY = re.compile(
     r"""\b(?:pretend|role[\s-]?play(?:ing)?|imagine\s(?:that|you)|act\sas|you\sare\s(?:now\s)?an?\s(?:\w+\s)?(?:pirate|
-    dragon|wizard|character|detective|knight|robot|king|queen|vampire)|let's\splay|in\scharacter|stell\sdir\svor|tu\ses\sun
+    dragon|wizard|character|detective|knight|robot|king|queen|vampire)|let's\splay|in\sthis\sgame|you(?:'re|\sare)\s(?-i:[A-Z])\w+\sand\si(?:'m|\sam)|in\scharacter|stell\sdir\svor|tu\ses\sun
     |imagine\sque|imagina\sque|haz\scomo\ssi)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -17,13 +17,14 @@ _WORK_ON_TEXT = re.compile(
     r"""^(?:(?:please|pls|can|could|would|you|now|hi|hey|hello|ok|bitte|kannst|du)[,\s]+){0,4}
     (?:translate|proofread|rephrase|paraphrase|summari[sz]e|reword|rewrite|classify|transcribe|correct|(?:fix|check)\s(?:the|my)
     \sgrammar|edit\sthis|improve\sthis|shorten|complete\sthe|continue\sthe|finish\sthe|how\sdo(?:\syou|\si)?\ssay|
-    what\sdoes|what\sis\sthe\smeaning|parse|analy[sz]e\s(?:this|the\sfollowing)|here\s(?:is|are)|(?:draft|compose|write|send|text|
+    what\sdoes|what\sis\sthe\smeaning|parse|analy[sz]e\s(?:this|the\sfollowing)|here(?:\sis|\sare|'s)|generate|convert|
+    (?:make|turn)\s(?:this|it|the\sfollowing)|add\s(?:the\sline|the\ssentence|a\s(?:note|comment|line))|(?:draft|compose|write|send|text|
     tell|email|message|mail|ask|remind)\s(?!me\s(?:always|never)\b)|übersetze?|fasse|korrigiere|schreib|traduis|traduisez|
     résume|corrige|écris|traduce|resume|escribe|translation)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 _TEXTS = re.compile(
-    r"""\b(?:story|stories|poem|novel|lyrics|song|haiku|screenplay|dialogue|fairy\stale|fan\s?fic\w*|cover\sletter|
+    r"""\b(?:story|stories|poem|novel|lyrics|song|haiku|rap|joke|screenplay|dialogue|chat\s?bot|(?:commit|error|log)\smessage|(?:the|this)\ssentence|test\sdata|bio|fairy\stale|fan\s?fic\w*|cover\sletter|
     (?:test|sample|example)\ssentence|system\sprompt|the\s(?:assistant|agent|bot|model)\sshould|
     once\supon\sa\stime|tool\soutput)\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -37,7 +38,7 @@ _ORDER = re.compile(
 
 _UNSURE = re.compile(
     r"""\b(?:if|suppose|supposing|imagine|assum(?:e|ing)|let'?s\ssay|what\sif|unless|maybe|perhaps|might|probably|
-    i\s(?:guess|think|wish|hope|bet|doubt|wonder)|not\ssure|for\s(?:example|instance)|e\.g|as\sif|say(?=\s(?:i|my|that)\b)|
+    i\s(?:guess|think|wish|hope|bet|doubt|wonder)|not\ssure|for\s(?:example|instance)|e\.g|as\sif|whether|in\scase|as\ssoon\sas|once\si|when\si'm|say(?=\s(?:i|my|that)\b)|
     hypothetically|would\sbe|wenn|falls|angenommen|vielleicht|si|supposons|imaginons|peut-être|quizás|quizá|
     supongamos|se)\b""",
     re.IGNORECASE | re.VERBOSE,

@@ -26,9 +26,15 @@ _SWAPS = (
     pattern(rf"not\s(?:in\s|at\s|on\s)?(?P<old>{_THING}),\s(?:but\s|it's\s)?(?:in\s|at\s|on\s)?(?P<new>{_THING})$"),
     pattern(rf"{_IT_IS}\s(?!not\b)(?P<new>{_THING}),\snot\s(?P<old>{_THING})$"),
 )
-# Only what it said to be so can be wrong; what it did or will do is the task's affair.
+# Only what it said to be so can be wrong; what it did or will do, and the code at hand, are the task's affair.
 _DECLARES = pattern(
-    r"(?:your|you|the|our|his|her)\s[^?]*\b(?:is|are|uses?|lives?|works?|runs?|wears?|prefers?|likes?|starts?|opens?)\b"
+    r"""(?:your|you|our|his|her|the\s(?:\w+\s)?(?:branch|database|project|repo|repository|service|server|staging|production|team|
+    company|office|port|region|package\smanager|framework|stack|site|api|pipeline|cluster|warehouse|store|shop|meeting))\s
+    [^?]*\b(?:is|are|uses?|lives?|works?|runs?|wears?|prefers?|likes?|starts?|opens?|listens?)\b"""
+)
+_STATE = pattern(
+    r"""(?:down|up|slow|fast|broken|fine|ok(?:ay)?|just|too|so|very|big|small|empty|missing|gone|full|done|ready|wrong|right|
+    good|bad|\w+ing|\w+ed)\b"""
 )
 
 
@@ -58,7 +64,7 @@ def find_swap(clause: Clause) -> Swap | None:
 
 def restated(swap: Swap, answer: str) -> str:
     """The assistant's sentence with what is right in it. Blank where none says plainly what was wrong."""
-    if swap.old.lower() == swap.new.lower():
+    if swap.old.lower() == swap.new.lower() or _STATE.match(swap.new):
         return ""
     wrong = re.compile(rf"(?<![\w-]){re.escape(swap.old)}(?![\w-])", re.IGNORECASE)
     for sentence in reversed(sentences_of(answer[-_CONTEXT_CHARACTERS_MAX:])):

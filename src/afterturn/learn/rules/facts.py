@@ -67,7 +67,11 @@ _JOB = (
     _fact(rf"{_AM}an?\s(?:[\w-]+\s){{0,3}}{_JOBS}\b", bars=r"^\s(?:of|who|that)\b", single=True),
 )
 _PEOPLE = (
-    _fact(rf"(?:i|we)(?:\shave|'ve\sgot|\shave\sgot)\s{_FAMILY}", bars=r"\bfight\b|\bto\s\w+"),
+    _fact(
+        rf"(?:i|we)(?:\shave|'ve\sgot|\shave\sgot)\s{_FAMILY}",
+        r"\s*$|[,;(]|\s(?:and|named|called|who|at|with|aged|in|but|so|from)\b",
+        r"\bfight\b|\bto\s\w+",
+    ),
     _fact(rf"{_AM}(?:married|engaged)\sto\s", proper=True),
     _fact(rf"my\s{_KIN}(?:'s\sname)?\sis\s(?:called|named)\s", proper=True),
     _fact(rf"my\s{_KIN}'s\sname\sis\s", proper=True),

@@ -26,10 +26,13 @@ _HEADS = (
 _NO_STATEMENT = pattern(
     r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|and|line|page|step|
     the\s(?:input|output|function|list|array|file|user|users|test|exercise|task|deadline|code|above|following|first|second|
-    last|next|button|form|error|loop|variable|process)|sometimes|everyone|everything|[a-z]+ing\s(?:\w+\s){0,3}is|i\s(?:have\salready|already|just|(?:really\s)?(?:need|want)|said|told|asked|will|am\sgoing)|
+    last|next|button|form|error|loop|variable|process|text|string|result|answer|response|essay|article|title|program|script)|
+    variable|text|sometimes|everyone|everything|[a-z]+ing\s(?:\w+\s){0,3}is|i\s(?:have\salready|already|just|(?:really\s)?(?:need|want)|said|told|asked|will|am\sgoing)|
     i'll|i'm\sgoing|we\sonly|we\s(?:have\sto|need|want|discussed|talked|said|will|are\sgoing))\b"""
 )
-_LEFT = pattern(r"\b(?:left|already|only\shave|minutes?|deadline|should|would\shave)\b")
+_TASK = pattern(
+    r"\b(?:left|already|only\shave|deadline|should|would\shave|needs?\sto|must\sbe|so\s(?:please\s)?(?:print|use|make|add))\b"
+)
 _STATES = pattern(
     r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|we\s\w+|i'm|my)\b"
 )
@@ -53,6 +56,6 @@ def start_of_note(plain: str, *, asks: bool) -> int | None:
 
 
 def _is_statement(rest: str) -> bool:
-    if len(rest.split()) < 2 or _NO_STATEMENT.match(rest) or _LEFT.search(rest):
+    if len(rest.split()) < 3 or _NO_STATEMENT.match(rest) or _TASK.search(rest):
         return False
     return bool(_STATES.search(rest))

@@ -18,8 +18,9 @@ _FOR_NOW = pattern(
     |{POINTS}"""
 )
 _NAME = re.compile(
-    r"""(?:(?:Dr|Mr|Mrs|Ms|Prof)\.?\s)?[A-ZÀ-Þ][\w'-]*(?:\s[A-ZÀ-Þ][\w'-]*){0,3}
-    |[a-zß-ÿ]{2,15}(?=\s*(?:$|[,;(]|\sand\b|\sbut\b|pls|please|btw|by\sthe|from|now))""",
+    r"""(?:(?:Dr|Mr|Mrs|Ms|Prof)\.?\s)?[A-ZÀ-Þ][\w'-]*(?:\s[A-ZÀ-Þ][\w'-]*){0,3}(?=\s*(?:$|[,;:.!(–—-]|and\b|
+        but\b|pls\b|please\b|btw\b|by\sthe\b|from\b|now\b|here\b|with\b|instead\b|not\b|too\b|so\b|-))
+    |[a-zß-ÿ]{2,15}(?=\s*(?:$|[,;(]|and\b|but\b|pls|please|btw|by\sthe|from|now))""",
     re.VERBOSE,
 )
 _NO_NAME = pattern(
@@ -54,7 +55,11 @@ PREFERENCES = (
     _prefers(rf"i\s{_OFTEN}like\s", wants=r"[^,]+\s(?:more|better)\sthan\s", bars=pattern(rf"^the\b|{POINTS}")),
     _prefers(rf"i\s{_OFTEN}like\smy\s", wants=r"\w+\s\w+", bars=pattern(rf"\b(?:new|old|job|work)\b|{POINTS}")),
     _prefers(rf"i\s{_OFTEN}(?:don't|dont|do\snot)\s(?:really\s)?like\s", bars=_FOR_NOW),
-    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|hate|can't\sstand|cannot\sstand|detest)\s", bars=_FOR_NOW),
+    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|can't\sstand|cannot\sstand|detest)\s", bars=_FOR_NOW),
+    # "I hate regex" is a sigh; who hates something for good says more about it.
+    _prefers(
+        r"i\s(?:really\s|absolutely\s)?hate\s", r"\w+\s\w+", pattern(rf"\b(?:sometimes|so\smuch)\b|{_FOR_NOW.pattern}")
+    ),
     _prefers(r"i\s(?:really\s)?(?:hate|dislike|don't\slike)\sit\swhen\syou\s"),
     _prefers(
         r"""my\s(?:favou?rite|preferred)\s(?!part|thing|bit|moment|one|memory|scene|line|way|of|quote|to)

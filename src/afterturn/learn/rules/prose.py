@@ -38,6 +38,12 @@ _OWN_WORDS = re.compile(
     r"important|reminder|one more thing|also|hi|hello|recuerda|nota|souviens|rappel)\b",
     re.IGNORECASE,
 )
+# A mail, or a word to many, was not written to the agent.
+_LETTER = re.compile(
+    r"\s*(?:(?:subject|from|to|cc|date|sent|betreff|von|an|objet|asunto|de|para):\s|dear\s\w"
+    r"|(?:hi|hello|hey|good\smorning)\s(?:all|team|everyone|everybody|folks|guys)\b)",
+    re.IGNORECASE,
+)
 # Nothing but such an announcement in the line: what follows is pasted.
 _ANNOUNCES = re.compile(r":\s*$")
 _QUOTED = re.compile(
@@ -77,6 +83,8 @@ def sentences_of(text: str) -> list[Sentence]:
 def _own_lines(text: str) -> Iterator[str]:
     fenced = printed = False
     for line in text.splitlines():
+        if _LETTER.match(line):
+            return
         printed = bool(line.strip()) and (printed or bool(_PROMPT.match(line)))
         if _FENCE.match(line):
             fenced = not fenced

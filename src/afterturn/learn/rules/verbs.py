@@ -7,7 +7,7 @@ import re
 # How somebody is spoken to, and what is arranged for them, tells about them; the rest tells about the work.
 TALK = r"""
     address answer apologi[sz]e call curse explain flatter greet interrupt joke lecture mention patroni[sz]e praise
-    quote refer reply respond sign speak spell summari[sz]e swear talk thank translate
+    quote refer reply respond sign speak spell sugarcoat summari[sz]e swear talk thank translate
     """.split()
 ARRANGE = r"book buy cook find look\sfor move order pick plan recommend remind reserve schedule search suggest".split()
 GIVE = r"send give(?!\sup) show tell offer provide".split()
@@ -34,7 +34,7 @@ _OF_USER = re.compile(
 _OF_TALK = re.compile(
     r"""\b(?:emojis?|your\s(?:answers?|repl(?:y|ies)|responses?|messages?|tone)|(?:every|each|any|a)\s(?:answer|reply|
     response)|replies|answers|responses|talk\sto\sme|when(?:ever)?\si\sask|my\s(?:first\s|last\s|full\s)?name|
-    bullet\spoints|small\stalk)\b""",
+    with\sme|jargon|bullet\spoints|small\stalk)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 
