@@ -37,7 +37,7 @@ from afterturn.guard.gate import check_text
 from afterturn.guard.secrets import redact_within, unnamed
 from afterturn.guard.writing import Writing, embed_later
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
+from afterturn.space.fields import DraftFields, draft_of, moment, origin_of, successor
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
     LIMIT_MAX,
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from afterturn.base.reviews import Review, ReviewRow, Spent
+    from afterturn.space.applying import Edited
+    from afterturn.space.editing import Edits
     from afterturn.space.inbox import Proposal
     from afterturn.space.transfer import Imported, Progress
 
@@ -102,7 +104,7 @@ class SpaceCore:
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
-        admitted = self._parts.gate.admit(replace(_successor(current, text), origin=origin_of(origin)))
+        admitted = self._parts.gate.admit(replace(successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._parts.store.write(
             lambda unit: self._writing.update(unit, operation, entry_id, admitted, expected_version=expected_version)
@@ -253,6 +255,27 @@ class SpaceCore:
 
         return await consolidate(self._parts, self.name, dry_run=dry_run)
 
+    async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
+        """The statements of this space as a text for a person to edit: one bullet each, below headings."""
+        from afterturn.space.applying import as_markdown
+
+        return await as_markdown(self._parts, self.name, target=target, project=project)
+
+    async def compare_markdown(self, text: str) -> Edits:
+        """What an edited text changes; nothing is done. InvalidInput names the line that can not be read."""
+        from afterturn.space.applying import compare_markdown
+
+        return await compare_markdown(self._parts, self.name, text)
+
+    async def apply_edits(self, edits: Edits) -> Edited:
+        """Does what `compare_markdown` found, as a person's own words, in one group for `undo`.
+
+        What others changed meanwhile, or the guard refuses, is in `left`; the rest stands.
+        """
+        from afterturn.space.applying import apply_edits
+
+        return await apply_edits(self._parts, self.name, edits)
+
     async def recall(
         self,
         query: str,
@@ -359,24 +382,3 @@ class SpaceCore:
     def _operation(self, verb: Verb, actor: Origin) -> Operation:
         parts = self._parts
         return Operation(parts.ids.new(), parts.tenant, self.name, verb, actor, parts.clock.now())
-
-
-def _successor(current: Entry, text: str) -> Draft:
-    return Draft(
-        text=text,
-        origin=current.origin,
-        target=current.target,
-        agent=current.agent,
-        project=current.project,
-        conversation=current.conversation,
-        owner=current.owner,
-        turn=current.turn,
-        speaker=current.speaker,
-        valid_from=current.valid_from,
-        valid_to=current.valid_to,
-        expires_at=current.expires_at,
-        pinned=current.pinned,
-        metadata=current.metadata,
-        sources=current.sources,
-        id=current.id,
-    )

@@ -22,6 +22,7 @@ SECTIONS = {
         "show": f"{_HERE}.look:show",
         "update": f"{_HERE}.edit:update",
         "delete": f"{_HERE}.edit:delete",
+        "edit": f"{_HERE}.editor:edit",
     },
     "What is learned": {
         "review": f"{_HERE}.review:review",

@@ -1,0 +1,212 @@
+"""`edit`: a space as Markdown in an editor, the difference shown, and applied as one group that `undo` takes back."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from afterturn.base.errors import AfterturnError, InvalidFile
+from afterturn.hosts.cli.command import command
+from afterturn.hosts.cli.console import confirm, count
+from afterturn.hosts.cli.document import jsonable, print_document
+from afterturn.hosts.cli.edited import print_edits, print_left, summary
+from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.parameters import TARGETS
+
+if TYPE_CHECKING:
+    from afterturn.space.applying import Edited
+    from afterturn.space.editing import Edits, Left
+
+FILE_BYTES_MAX = 64 * 1024 * 1024
+EXIT_NOT_ALL = 1
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A person's text. `path` is where it is kept until all of it is done; None when it is their own file."""
+
+    text: str
+    path: Path | None = None
+
+    def kept(self) -> str:
+        return f" Your text is kept: afterturn edit --file {self.path}" if self.path is not None else ""
+
+    def discard(self) -> None:
+        if self.path is not None:
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+            self.path = None
+
+
+@command(
+    "edit",
+    examples="""
+    $ afterturn edit
+    $ EDITOR=nano afterturn edit --target environment
+    $ afterturn edit --print > memories.md
+    $ afterturn edit --file memories.md --dry-run
+    """,
+)
+@click.option("--target", type=click.Choice(TARGETS), help="Only what is about this.")
+@click.option("--project", metavar="NAME", help="Only what belongs to this project; new ones will, too.")
+@click.option("--file", "file", metavar="PATH|-", help="Apply this text instead of opening an editor.")
+@click.option("--print", "printed", is_flag=True, help="Only print the text, for --file later on.")
+@click.option("--dry-run", is_flag=True, help="Only show the difference.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+def edit(
+    invocation: Invocation,
+    target: str | None,
+    project: str | None,
+    file: str | None,
+    **switches: bool,
+) -> None:
+    """Edit a space's memories as Markdown, in $VISUAL or $EDITOR.
+
+    One bullet is one memory: change its words, delete it, move it below another heading, add one. The difference is
+    shown, and done after you agree, as your own words; one `undo` takes it all back. An unchanged or emptied file does
+    nothing.
+
+    What others changed meanwhile is not overwritten. It is told, and your words are kept in a file; the exit code is 1.
+    """
+    if file is not None and (target or project or switches["printed"]):
+        raise click.UsageError("--file is a whole text; it goes with --dry-run and --yes alone.")
+    if file is not None:
+        _apply(invocation, _Draft(_read(file)), dry_run=switches["dry_run"], yes=switches["yes"])
+        return
+    with invocation.in_space() as space:
+        text = space.as_markdown(target=target, project=project)
+    if switches["printed"]:
+        click.echo(text, nl=False)
+        return
+    draft = _edited(text)
+    if draft.text == text:
+        draft.discard()
+    _apply(invocation, draft, dry_run=switches["dry_run"], yes=switches["yes"])
+
+
+def _edited(text: str) -> _Draft:
+    """What a person made of it. Whatever happens from now on, their words are in a file that only they can read."""
+    descriptor, name = tempfile.mkstemp(prefix="afterturn-", suffix=".md")
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(text.encode())
+    draft = _Draft(text, Path(name))
+    try:
+        click.edit(filename=name)
+    except click.ClickException as error:
+        if _read(name) == text:
+            draft.discard()
+        raise InvalidFile(
+            f"{error.format_message()}. Set VISUAL or EDITOR to one that works; nothing was changed.{draft.kept()}"
+        ) from error
+    draft.text = _read(name)
+    return draft
+
+
+def _read(name: str) -> str:
+    try:
+        content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if name == "-" else _bytes_of(Path(name))
+        if len(content) > FILE_BYTES_MAX:
+            raise InvalidFile(f"{name} has more than {FILE_BYTES_MAX} bytes. Edit a part: --target or --project.")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidFile(f"{name} can not be read: {error.strerror}. Name a text file.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(FILE_BYTES_MAX + 1)
+
+
+def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -> None:
+    try:
+        edited = _agreed(invocation, draft, dry_run=dry_run, yes=yes)
+    except AfterturnError as error:
+        # Whatever it is, the message says where the words are.
+        error.args = (f"{error}{draft.kept()}", *error.args[1:])
+        raise
+    except click.exceptions.Exit:
+        _tell(invocation, draft.kept())
+        raise
+    if edited is not None and edited.left:
+        raise click.exceptions.Exit(EXIT_NOT_ALL)
+
+
+def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -> Edited | None:
+    """What was done; None when there was nothing to do, or it was not to be done."""
+    with invocation.in_space() as space:
+        edits = space.compare_markdown(draft.text)
+        if not edits.edits and not edits.left:
+            _print_nothing(invocation, draft)
+            return None
+        if not invocation.json:
+            print_edits(edits)
+        if dry_run:
+            _print_dry(invocation, edits, draft)
+            return None
+        if edits.edits and not yes:
+            confirm(f"change {count(len(edits.edits), 'memory', 'memories')} of {invocation.space_name()}")
+        edited = space.apply_edits(edits)
+    draft.discard()
+    _print_done(invocation, edited, _keep(invocation, edited.left))
+    return edited
+
+
+def _keep(invocation: Invocation, left: tuple[Left, ...]) -> Path | None:
+    """The file that holds what could not be done; None when there is nothing to keep."""
+    from afterturn.space.editing import render_left
+
+    text = render_left(invocation.space_name(), left)
+    if not text:
+        return None
+    descriptor, name = tempfile.mkstemp(prefix="afterturn-left-", suffix=".md")
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(text.encode())
+    return Path(name)
+
+
+def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
+    draft.discard()
+    if invocation.json:
+        print_document({"group": None, "changed": [], "known": 0, "left": []})
+    else:
+        click.echo("Nothing was changed.")
+
+
+def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
+    if invocation.json:
+        print_document({**_form(edits), "kept": None if draft.path is None else str(draft.path)})
+        return
+    click.echo()
+    print_left(edits.left)
+    click.echo(f"Nothing was changed.{draft.kept()}")
+
+
+def _print_done(invocation: Invocation, edited: Edited, kept: Path | None) -> None:
+    if invocation.json:
+        print_document({**_form(edited), "kept": None if kept is None else str(kept)})
+        return
+    click.echo()
+    print_left(edited.left)
+    if kept is not None:
+        click.echo(f"Your words for these are kept. Look at them, then: afterturn edit --file {kept}")
+    click.echo(summary(edited))
+
+
+def _form(value: object) -> dict[str, object]:
+    form = jsonable(value)
+    assert isinstance(form, dict)
+    return form
+
+
+def _tell(invocation: Invocation, text: str) -> None:
+    if text and not invocation.json:
+        click.echo(text.strip(), err=True)
