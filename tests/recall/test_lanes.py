@@ -244,8 +244,8 @@ class Broken:
     def cosines(self, unit, tenant, space, query_vector):
         self._fail("cosines")
 
-    def speakers(self):
-        return ()
+    def name_words(self):
+        return frozenset()
 
     def frequencies(self, wanted):
         return dict.fromkeys(wanted, 1)

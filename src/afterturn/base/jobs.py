@@ -18,8 +18,8 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long: under a
-# steady writer, what is waited for is what recall has no vectors of. A long import embeds what it brings by itself.
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long: what
+# waits beside a steady writer is what recall has no vectors of. A long import embeds what it brings by itself.
 GATHER = 0.2
 GATHER_MAX = 0.4
 ATTEMPTS_MAX = 5

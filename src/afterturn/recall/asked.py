@@ -25,6 +25,7 @@ _UNSEEN_DOCUMENTS = 100
 _FEW = 3
 _NAME_CHARS_MIN = 2
 NOTHING: Mapping[str, Figures] = MappingProxyType({})
+NOBODY: frozenset[str] = frozenset()
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
@@ -67,10 +68,14 @@ class Asked:
 
 def named_in(text: str, speakers: Iterable[str]) -> frozenset[str]:
     """The words of `text` that are in a speaker's name. What says a part in a conversation names nobody."""
-    known = {word for speaker in speakers for word in words(speaker)}
-    return frozenset(
-        word for word in words(text) if word in known and word not in _ROLES and len(word) >= _NAME_CHARS_MIN
-    )
+    known = name_words(speakers)
+    return known.intersection(words(text)) if known else known
+
+
+def name_words(speakers: Iterable[str]) -> frozenset[str]:
+    """The words by which somebody may name one of these."""
+    found = (word for speaker in speakers for word in words(speaker))
+    return frozenset(word for word in found if word not in _ROLES and len(word) >= _NAME_CHARS_MIN)
 
 
 def without_names(text: str, names: Collection[str]) -> str:
@@ -87,19 +92,25 @@ class Figures(Protocol):
     @property
     def documents(self) -> int: ...
 
-    def speakers(self) -> Iterable[str]: ...
+    def name_words(self) -> frozenset[str]: ...
 
     def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]: ...
 
 
-def read_question(index: Index, scope: Scope, text: str, in_memory: Mapping[str, Figures] = NOTHING) -> Asked:
-    """Reads the speakers and frequencies of all spaces once, for all lanes."""
+def read_question(
+    index: Index,
+    scope: Scope,
+    text: str,
+    in_memory: Mapping[str, Figures] = NOTHING,
+    said: Sequence[str] | None = None,
+) -> Asked:
+    """Reads the speakers and frequencies of all spaces once, for all lanes. `said` are the text's terms, if known."""
     rest = tuple(space for space in scope.spaces if space not in in_memory)
     stored = Scope(scope.tenant, rest) if rest else None
-    speakers = [name for space in in_memory.values() for name in space.speakers()]
-    speakers += index.speakers(stored, limit=SPEAKERS_MAX) if stored else []
-    names = named_in(text, speakers)
-    asked = tuple(dict.fromkeys(terms(text)))[:WEIGHED_TERMS_MAX]
+    known = name_words(index.speakers(stored, limit=SPEAKERS_MAX)) if stored else NOBODY
+    known = known.union(*(space.name_words() for space in in_memory.values()))
+    names = known.intersection(words(text)) if known else known
+    asked = tuple(dict.fromkeys(terms(text) if said is None else said))[:WEIGHED_TERMS_MAX]
     named = frozenset(terms(" ".join(names))) if names else names
     documents = {space: figures.documents for space, figures in in_memory.items()}
     frequencies = {space: figures.frequencies(asked) for space, figures in in_memory.items()}
@@ -131,7 +142,7 @@ def weigh(
     named: frozenset[str] = frozenset(),
 ) -> Weights:
     """Names of speakers are light too: others say them to them. Where all words are light, none is."""
-    light = LIGHT_TERMS | named
+    light = LIGHT_TERMS | named if named else LIGHT_TERMS
     if light.issuperset(chosen):
         light = frozenset()
     rarities = {term: _rarity(frequencies.get(term, 0), documents) for term in chosen}

@@ -1,6 +1,9 @@
 """Numbers for the conversations and speakers of a shelf, and how they are found again by id and by name."""
 
+from heapq import nsmallest
+
 from afterturn.base.terms import words
+from afterturn.recall.asked import NOBODY, SPEAKERS_MAX, name_words
 
 NOWHERE = -1
 # Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
@@ -17,6 +20,9 @@ class Codes:
         self._by_id: dict[str, set[int]] = {}
         self._by_word: dict[str, set[int]] = {}
         self._next = 0
+        # How often speakers came and went, and the words of their names when it was so often.
+        self._moves = 0
+        self._named: tuple[int, frozenset[str]] = (0, NOBODY)
 
     @property
     def size_bytes(self) -> int:
@@ -38,6 +44,7 @@ class Codes:
         code = self._speakers.get(name)
         if code is None:
             code = self._speakers[name] = self._new()
+            self._moves += 1
             for word in words(name):
                 self._by_word.setdefault(word, set()).add(code)
         return code
@@ -49,8 +56,13 @@ class Codes:
         code = self._conversations.get((owner, name))
         return [] if code is None else [code]
 
-    def speakers(self) -> list[str]:
-        return list(self._speakers)
+    def name_words(self) -> frozenset[str]:
+        """Of as many speakers as a store would tell, and the same ones."""
+        moves, (then, named) = self._moves, self._named
+        if moves != then:
+            named = name_words(nsmallest(SPEAKERS_MAX, list(self._speakers)))
+            self._named = (moves, named)
+        return named
 
     def find_speakers(self, names: frozenset[str]) -> list[int]:
         """Whose name has one of these words."""
@@ -63,8 +75,10 @@ class Codes:
         for place in [place for place, code in self._conversations.items() if code in codes]:
             code = self._conversations.pop(place)
             _discard(self._by_id, place[1], code)
+        self._named = (-1, NOBODY)
         for name in [name for name, code in self._speakers.items() if code in codes]:
             code = self._speakers.pop(name)
+            self._moves += 1
             for word in words(name):
                 _discard(self._by_word, word, code)
 

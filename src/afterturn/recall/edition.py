@@ -21,8 +21,9 @@ from afterturn.recall.threads import GAP_MAX
 NO_POSITION = np.iinfo(np.int64).min
 WEIGHED_ROWS_MAX = 1024
 """Below this many rows, weighing all of them takes no longer than choosing."""
-# What is said around a row is kept of those.
+# What is said around a row is kept of those; of all, which of them are in which lane.
 _CONTEXT_BYTES = 64
+_LANE_BYTES = 8
 # So many entries may have no vector yet before an answer tells, or so many in a hundred of a large space.
 _MISSING_MAX = 64
 _MISSING_PERCENT_MAX = 2
@@ -127,8 +128,8 @@ class Edition:
     def size_bytes(self) -> int:
         arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.plain)
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
-        context_bytes = self.count * _CONTEXT_BYTES if self.count <= WEIGHED_ROWS_MAX else 0
-        derived_bytes = self.postings.size_bytes + vectors_bytes + context_bytes
+        context_bytes = _CONTEXT_BYTES if self.count <= WEIGHED_ROWS_MAX else 0
+        derived_bytes = self.postings.size_bytes + vectors_bytes + self.count * (_LANE_BYTES + context_bytes)
         return sum(array.nbytes for array in arrays) + self.facts.size_bytes + derived_bytes
 
     def add_context(self, reached: Floats) -> None:
@@ -159,6 +160,14 @@ class Edition:
     @cached_property
     def without_vector(self) -> NDArray[np.intp]:
         return np.flatnonzero(~self.has_vector)
+
+    @cached_property
+    def statements(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.is_alive & ~self.facts.is_record[: self.count])
+
+    @cached_property
+    def records(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.is_alive & self.facts.is_record[: self.count])
 
     @cached_property
     def deaf(self) -> NDArray[np.intp]:

@@ -100,10 +100,11 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
     Only DeadlineExceeded passes through: the caller has given up, and no lane is to blame for it.
     """
-    if not _has_words(request.text):
+    said = _askable_terms(request.text)
+    if not said:
         return Recollection(request.text, (), correlation=request.correlation)
     shelves = _find_shelves(unit, request, vectors)
-    read = partial(read_question, unit.index, request.scope, request.text, shelves)
+    read = partial(read_question, unit.index, request.scope, request.text, shelves, said)
     asked = _attempt("its words", request, read)
     if asked is None:
         return _recollection(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
@@ -115,7 +116,8 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
-    if not _has_words(request.text):
+    said = _askable_terms(request.text)
+    if not said:
         return Recollection(request.text, (), correlation=request.correlation)
     then = replace(request, now=at)
     missing = [VECTORS]
@@ -127,10 +129,10 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
             missing.append(lane.value)
         known[lane] = found or []
     matches = [match for lane in known for match in known[lane]]
-    asked = _asked_then(terms(request.text), matches)
+    asked = _asked_then(said, matches)
     weigher = Weigher(asked, _newer_then(matches), {})
-    said = [shelved_of(match) for match in matches]
-    rows = weigher.weigh_all(said, Threads(said), unit.check)
+    entries = [shelved_of(match) for match in matches]
+    rows = weigher.weigh_all(entries, Threads(entries), unit.check)
     weighed = [with_terms(match, row, asked) for match, row in zip(matches, rows, strict=True)]
     lanes = (lane for lane in known for _ in known[lane])
     hits = [_hit(item, lane) for item, lane in zip(weighed, lanes, strict=True)]
@@ -267,9 +269,9 @@ def _cut(hits: Sequence[Hit], request: RecallRequest) -> list[Hit]:
     return [hit for hit in hits if hit.entry.ref in kept][: request.limit]
 
 
-def _has_words(text: str) -> bool:
+def _askable_terms(text: str) -> tuple[str, ...]:
     """Stop words and "ok" match nothing (L5)."""
-    return bool(terms(text)) and not is_acknowledgement(text)
+    return () if is_acknowledgement(text) else terms(text)
 
 
 def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:

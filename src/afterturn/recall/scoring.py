@@ -15,7 +15,7 @@ from afterturn.recall.postings import Places
 from afterturn.recall.ranking import EVEN_STATED, SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
 from afterturn.recall.sketches import Floats
 
-Rows: TypeAlias = NDArray[np.int32]
+Rows: TypeAlias = NDArray[np.intp]
 ReadCosines: TypeAlias = Callable[[NDArray[np.int64]], Floats]
 """Of entries by key, from the store: where a shelf has sketches alone."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
-from afterturn.recall.asked import NO_WEIGHTS, SPEAKERS_MAX, Asked
+from afterturn.recall.asked import NO_WEIGHTS, Asked
 from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
 from afterturn.recall.lexical import Ranked
 from afterturn.recall.postings import Places
@@ -28,8 +27,6 @@ _BLOCK = 64
 # So many columns for each row that is wanted: of fewer, too many rows are left to choose from.
 _COLUMNS = 4
 _NOBODY: frozenset[int] = frozenset()
-
-_OUT = np.float32(-1e9)
 
 _Conversation: TypeAlias = tuple[str | None, str] | None
 
@@ -54,9 +51,8 @@ class Shelf:
     def documents(self) -> int:
         return self._edition.alive_count
 
-    def speakers(self) -> list[str]:
-        """As many as a store would tell, and the same ones."""
-        return nsmallest(SPEAKERS_MAX, self._stock.codes.speakers())
+    def name_words(self) -> frozenset[str]:
+        return self._stock.codes.name_words()
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many entries each of the terms is; absent when in none."""
@@ -146,36 +142,34 @@ class _LanePart:
 
     def best(self, values: Floats, count: int) -> Rows:
         """The rows of the `count` largest values; of equal ones at the end, the last. In ascending order."""
-        chosen = self._chosen()
-        if self.lane is Lane.SHORT_TERM:
-            # Few: one conversation of many.
-            rows = np.flatnonzero(chosen).astype(np.int32)
-            return rows[_top(values[rows], count)]
-        return _top(np.add(values, ~chosen * _OUT, dtype=np.float32), count)
+        rows = self._rows()
+        return rows.take(_top(values.take(rows), count))
 
-    def _chosen(self) -> NDArray[np.bool_]:
+    def _rows(self) -> Rows:
         edition, lane = self.edition, self.lane
         if lane is None:
-            return edition.is_alive
-        records = edition.facts.is_record[: edition.count]
+            return np.flatnonzero(edition.is_alive)
         if lane is Lane.LONG_TERM:
-            return edition.is_alive & ~records
-        here = among(edition.facts.conversations[: edition.count], self.conversations)
-        return edition.is_alive & records & (here if lane is Lane.SHORT_TERM else ~here)
+            return edition.statements
+        if not self.conversations:
+            return edition.records if lane is Lane.EPISODIC else edition.records[:0]
+        here = among(edition.facts.conversations.take(edition.records), self.conversations)
+        return edition.records[here if lane is Lane.SHORT_TERM else ~here]
 
 
 def _top(values: Floats, count: int) -> Rows:
-    least = _OUT / 2
+    """Where the `count` largest are."""
+    rows = np.arange(values.size)
     block = min(_BLOCK, values.size // (_COLUMNS * count))
     if block > 1:
         # The largest of each column: as many rows as are wanted are at least as large as the last of the best of them.
         columns = values.size // block
         largest = values[: columns * block].reshape(block, columns).max(axis=0)
-        least = max(least, np.partition(largest, columns - count)[columns - count])
-    rows = np.flatnonzero(values >= least).astype(np.int32)
+        largest.partition(columns - count)
+        rows = np.flatnonzero(values >= largest[columns - count])
     if rows.size <= count:
         return rows
-    chosen = values[rows]
+    chosen = values.take(rows)
     last = np.partition(chosen, rows.size - count)[rows.size - count]
     above, level = rows[chosen > last], rows[chosen == last]
     return np.sort(np.concatenate([above, level[level.size - (count - above.size) :]]))

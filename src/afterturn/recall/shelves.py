@@ -24,7 +24,7 @@ AT_HAND_ROWS_MAX = 32_768
 _ASKED_MAX = 4096
 _WANTED_MAX = 256
 # A row without its vector, and on conversations an occurrence of a term.
-_ROW_BYTES = 64
+_ROW_BYTES = 72
 _TERM_BYTES = 8
 
 

@@ -42,6 +42,10 @@ _WAITING = (
 )
 
 
+# The generation of the store too: every recall asks for both.
+_NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
+
+
 class SqlIndex:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
@@ -150,9 +154,8 @@ class SqlIndex:
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.settle()
-        generation = self._meta("generation") or ""
-        row = self._session.row("SELECT key, seq FROM space WHERE tenant = ? AND name = ?", (tenant, space))
-        space_key, newest = row if row is not None else (0, 0)
+        row = self._session.row(_NEWEST, (tenant, space))
+        generation, space_key, newest = row if row is not None else (self._meta("generation") or "", 0, 0)
         if since == newest:
             return Changes(generation, newest, ())
         rows = self._session.rows(
