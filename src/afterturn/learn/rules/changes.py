@@ -37,7 +37,9 @@ CHANGES = (
     ),
     _changed(r"(?:i'm|i\sam)\sno\slonger\s(?=an?\s|at\s|vegetarian|vegan|married|single|working|living)", _POINTS),
     _changed(rf"{_HAVE}(?:stopped|quit|given\sup|gave\sup)\s{_DOING_NOT}\b", _POINTS),
-    _changed(rf"{_HAVE}changed\smy\s(?:phone\snumber|number|e-?mail(?:\saddress)?|address|name)\b"),
+    _changed(
+        rf"{_HAVE}changed\smy\s(?:phone\snumber|number|e-?mail(?:\saddress)?|address|name)(?=\s*(?:$|[,;]|to\b|and\b|recently|last))"
+    ),
     _changed(rf"{_HAVE}started\sa\snew\sjob\s(?:as|at)\s"),
     _changed(r"(?:i'm|i\sam)\s(?:now\s)?(?:divorced|married|retired|engaged)\snow\b"),
     _team(CORRECTION, r"we\sno\slonger\suse\s", re.compile(_TOOL), rf"{_POINTS}|\b(?:much|often|yet)\b"),
@@ -57,7 +59,7 @@ STACK = (
     ),
     _team(
         FACT,
-        rf"""our\s(?:\w+\s)?{_OURS}\s(?:uses|targets|runs\son|is\s(?:written|built|hosted|deployed|called|based)|
+        rf"""our\s(?:\w+\s)?{_OURS}\s(?:uses|targets|runs\son|is\s(?:written|built|hosted|deployed|called)|
         is\sthat|lives\sin|requires)\s""",
     ),
 )

@@ -17,7 +17,7 @@ _WORDS_MAX = 40
 _LEAD = re.compile(
     r"""(?:hi(?:\sthere|\sagain)?|hello|hey|good\smorning|thanks(?:\sa\slot)?|thank\syou|great|cool|nice|ok(?:ay)?|oh|ah|u[hm]+|hm+|
     well|also|and|but|so|btw|by\sthe\sway|just\sso\syou\sknow|(?:just\s)?fyi|for\swhat\sit'?s\sworth|fwiw|for\sthe\srecord|
-    please|pls|yes|yeah|yep|sure|one\smore\sthing|in\sgeneral|generally|personally|honestly|to\sbe\shonest|tbh|
+    please|pls|yes|yeah|yep|sure|(?:one|another|a\squick|quick|small|last|side)\s(?:more\s)?(?:thing|update|note|remark|point)|in\sgeneral|generally|personally|honestly|to\sbe\shonest|tbh|
     we\sboth\sknow|you\sknow|as\syou\sknow|for\scontext|ps|p\.s\.|important|reminder|just|
     (?P<corrects>actually|no|nope|nah|sorry|correction|that'?s\s(?:wrong|not\sright|incorrect)|wrong|not\squite))
     (?:\s*[,:;!…–—-]+\s*|\.{2,}\s*|\s+)""",
@@ -60,6 +60,7 @@ class Clause:
     asks: bool = False
     corrects: bool = False
     first: bool = True
+    tasked: bool = False
 
     @property
     def is_lower(self) -> bool:
@@ -99,6 +100,8 @@ class Rule:
             found = self.wants.match(clause.plain, start)
             return found.end() if found else start
         end = end_of(clause.plain, start)
+        if self.proper and clause.is_lower:
+            end = min(end, clause.plain.find(",", start) % (len(clause.plain) + 1))
         other = _AND.search(clause.plain, start, end) if self.single or self.proper else None
         return other.start() if other else end
 
@@ -137,7 +140,7 @@ def clauses_of(sentence: Sentence) -> Iterator[Clause]:
 def clause_at(sentence: Sentence, start: int) -> Clause:
     begin, corrects = _after_leads(sentence.plain, start)
     first = begin <= _after_leads(sentence.plain, 0)[0]
-    return Clause(sentence.said[begin:], sentence.plain[begin:], begin, sentence.asks, corrects, first)
+    return Clause(sentence.said[begin:], sentence.plain[begin:], begin, sentence.asks, corrects, first, sentence.tasked)
 
 
 def _after_leads(plain: str, start: int) -> tuple[int, bool]:
@@ -158,7 +161,15 @@ def end_of(plain: str, start: int) -> int:
     return found.start() if found else len(plain)
 
 
+_NO_NAME = re.compile(
+    r"(?i:stage|team|level|step|phase|chapter|part|page|line|version|round|plan|option|hell|json|python|sql|java\w*|html|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b"
+)
+
+
 def _begins_with_name(rest: str, *, is_lower: bool) -> bool:
+    if _NO_NAME.match(rest):
+        return False
     word = rest.removeprefix("the ")
     if is_lower:
         return bool(word) and word[0].isalpha() and not _COMMON.match(rest) and len(rest.split()) <= 3

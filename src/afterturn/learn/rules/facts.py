@@ -25,7 +25,7 @@ _JOBS = r"""(?:engineer|developer|programmer|designer|teacher|nurse|doctor|physi
 _CONDITIONS = r"""(?:(?:type\s[12]\s)?diabetes|asthma|adhd|co?eliac(?:\sdisease)?|epilepsy|dyslexia|arthritis|
     hypertension|high\sblood\spressure|chronic\s\w+|a\sheart\scondition|a\spacemaker|tinnitus|crohn'?s(?:\sdisease)?|ibs|
     an?\s(?:(?:severe|bad)\s)?[\w-]+\s(?:allergy|intolerance)|an?\s(?:allergy|intolerance)\sto|
-    a\sbad\s(?:knee|back|hip|shoulder))\b"""
+    a\sbad\s(?:knee|back|hip|shoulder))(?![\w-])"""
 _FAMILY = r"""(?:an?|one|two|three|four|five|six|\d+)\s
     (?:(?:older|younger|little|big|twin|small|young|adult|grown|teenage|rescue)\s){0,2}
     (?:kids?|child|children|daughters?|sons?|cats?|dogs?|brothers?|sisters?|siblings?|twins|parrots?|rabbits?|horses?|
@@ -93,7 +93,7 @@ _DATA = (
     _fact(r"my\s(?:phone|mobile|cell|customer|account|member(?:ship)?|client)\s?(?:number|id)\sis\s", r"[+(\#\w-]*\d"),
     _fact(
         r"my\s(?:phone|laptop|car|computer|bike|camera|tablet)\sis\san?\s",
-        bars=r"^(?:bit|little|lot|mess|disaster|wreck|problem|joke|total|complete)\b",
+        bars=r"^(?:bit|little|lot|mess|disaster|wreck|problem|joke|total|complete|vm|virtual|test)\b",
     ),
     _fact(r"my\s(?:phone|laptop|computer|server|machine)\sruns\s", r"(?-i:[A-Z])|\w+\s\d"),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from afterturn.base.types import Target
 from afterturn.learn.rules import changes, corrections, facts, languages, preferences
-from afterturn.learn.rules.barring import begins_play, is_no_talk, is_order, is_passing, is_unsure
+from afterturn.learn.rules.barring import begins_play, is_order, is_passing, is_task, is_unsure, own_words
 from afterturn.learn.rules.clause import Clause, Found, Rule, clauses_of
 from afterturn.learn.rules.hints import may_teach, plain_start
 from afterturn.learn.rules.lesson import CORRECTION, FACT, NAME, Lesson
@@ -56,10 +56,11 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
 
 def lessons_of(text: str, answer: str) -> list[Lesson]:
     """What one message of a user teaches after that answer, without a look at what makes it worth the effort."""
-    sentences = sentences_of(text)
-    if is_no_talk(sentences):
-        return []
-    found = [lesson for sentence in sentences for lesson in _in_sentence(sentence, answer)]
+    sentences = own_words(sentences_of(text))
+    found: list[Lesson] = []
+    for at, sentence in enumerate(sentences):
+        tasked = any(map(is_task, sentences[:at]))
+        found += _in_sentence(replace(sentence, tasked=tasked), answer)
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found

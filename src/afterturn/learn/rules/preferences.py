@@ -48,17 +48,19 @@ PREFERENCES = (
     _prefers(r"when(?:ever)?\si\s[\w\s]{2,40},?\si\s(?:usually\s|always\s)?prefer\s", bars=pattern(POINTS)),
     _prefers(
         r"""(?:i'd|i\swould)\s(?:generally\s|always\s|usually\s)?rather\s
-        (?=(?:be|get|receive|read|write|use|work|talk)\b)""",
+        (?=(?:be|get|receive|have)\b)""",
         wants=r".*\bthan\b",
-        bars=pattern(POINTS),
+        bars=pattern(rf"\berror|\bfor\sthe\b|{POINTS}"),
     ),
     _prefers(rf"i\s{_OFTEN}like\s", wants=r"[^,]+\s(?:more|better)\sthan\s", bars=pattern(rf"^the\b|{POINTS}")),
     _prefers(rf"i\s{_OFTEN}like\smy\s", wants=r"\w+\s\w+", bars=pattern(rf"\b(?:new|old|job|work)\b|{POINTS}")),
     _prefers(rf"i\s{_OFTEN}(?:don't|dont|do\snot)\s(?:really\s)?like\s", bars=_FOR_NOW),
-    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|can't\sstand|cannot\sstand|detest)\s", bars=_FOR_NOW),
+    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|detest)\s", bars=_FOR_NOW),
     # "I hate regex" is a sigh; who hates something for good says more about it.
     _prefers(
-        r"i\s(?:really\s|absolutely\s)?hate\s", r"\w+\s\w+", pattern(rf"\b(?:sometimes|so\smuch)\b|{_FOR_NOW.pattern}")
+        r"i\s(?:really\s|absolutely\s)?(?:hate|can't\sstand|cannot\sstand)\s",
+        r"\w+\s\w+",
+        pattern(rf"\b(?:sometimes|so\smuch)\b|{_FOR_NOW.pattern}"),
     ),
     _prefers(r"i\s(?:really\s)?(?:hate|dislike|don't\slike)\sit\swhen\syou\s"),
     _prefers(

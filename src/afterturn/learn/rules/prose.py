@@ -35,7 +35,7 @@ _INDENTED = re.compile(r"(?:\t| {4,})\S")
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 _OWN_WORDS = re.compile(
     r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|wichtig|"
-    r"important|reminder|one more thing|also|hi|hello|recuerda|nota|souviens|rappel)\b",
+    r"important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|nota|souviens|rappel)\b",
     re.IGNORECASE,
 )
 # A mail, or a word to many, was not written to the agent.
@@ -60,11 +60,13 @@ _END = re.compile(r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """`plain` is as long as `said`, with what was quoted masked and apostrophes alike, for patterns to look at."""
+    """`plain` is as long as `said`, with what was quoted masked and apostrophes alike, for patterns to look at.
+    `tasked`: a task was set before it."""
 
     said: str
     plain: str
     ending: str
+    tasked: bool = False
 
     @property
     def asks(self) -> bool:

@@ -38,20 +38,26 @@ _BEFORE_VERB = pattern(
 )
 _NOT_STANDING = pattern(
     r"""\b(?:this|that|these|those|it|here)\b(?!\s(?:repo|repository|project|codebase|team|company|house)\b)
-    |^never\s(?:say\snever|look\sback|mind)\b"""
+    |^(?:always|never)\s\w+$|\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|
+        tone|feedback|plan|suggest|summar|explan|tool|system|own)"""
+)
+_SAYING = pattern(
+    r"""\b(?:scissors|a\swoman|running\ssystem|put\soff|best\sfoot|gift\shorse|book\sby|blind\sspot|seat\s?belts?|manual|
+    strangers|hope|faith|dreams?|kids)\b"""
 )
 
 
 def find_standing_rule(clause: Clause) -> Found | None:
     """All to the sentence's end is kept: exceptions and reasons are part of a rule."""
-    if clause.asks or not ((clause.first and _is_told_first(clause.plain)) or _is_timed(clause.plain)):
+    told_first = clause.first and not clause.tasked and _is_told_first(clause.plain)
+    if clause.asks or not (told_first or _is_timed(clause.plain)):
         return None
     lead = _LEADS.match(clause.plain)
     start = lead.end() if lead else 0
     tail = _TAIL.search(clause.plain, start)
     end = tail.start() if tail else len(clause.plain)
     plain = clause.plain[start:end]
-    if _NOT_STANDING.search(plain):
+    if _NOT_STANDING.search(plain) or _SAYING.search(plain):
         return None
     return Found(_rule_for(plain), clause, clause.said[start:end], len(clause.plain))
 
