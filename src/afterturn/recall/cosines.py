@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from afterturn.base.ports import Index
 from afterturn.base.types import EmbedderIdentity, Extent
 from afterturn.recall.assembly import Place
-from afterturn.recall.sketches import Floats, read_vectors, widened
+from afterturn.recall.sketches import Floats, read_vectors, widened_product
 
 # What a space takes before its first row, so that any number of spaces without vectors is bounded too.
 _SPACE_BYTES = 2048
@@ -43,7 +43,10 @@ class Cosines:
 
 
 class Matrix:
-    """Readers take both arrays at once and keep them; whoever changes anything makes others, under a lock."""
+    """Readers take both arrays at once and keep them; whoever changes anything makes others, under a lock.
+
+    Vectors stay as narrow as the store has them: most spaces are asked once, and a second question finds a shelf.
+    """
 
     def __init__(self, place: Place, embedder: EmbedderIdentity) -> None:
         self.place = place
@@ -63,10 +66,10 @@ class Matrix:
         with self._lock:
             self._follow(index, extent)
             keys, vectors = self._held
-        return keys, vectors @ query_vector
+        return keys, widened_product(vectors, query_vector)
 
     def _clear(self) -> None:
-        self._held = (np.zeros(0, np.int64), np.zeros((0, self._embedder.dimensions), np.float32))
+        self._held = (np.zeros(0, np.int64), np.zeros((0, self._embedder.dimensions), np.float16))
 
     def _follow(self, index: Index, extent: Extent) -> None:
         # Nobody needs to be told what changed before the first look.
@@ -86,7 +89,7 @@ class Matrix:
     def _read(self, index: Index, changed: Sequence[int] | None) -> None:
         found = index.vectors(self.place.tenant, self.place.space, self._embedder, changed)
         new_keys = np.fromiter(found, np.int64, len(found))
-        new = widened(read_vectors(found.values(), self._embedder.dimensions))
+        new = read_vectors(found.values(), self._embedder.dimensions)
         keys, vectors = self._held
         gone = np.isin(keys, np.array(changed, np.int64)) if changed else np.zeros(keys.size, np.bool_)
         if keys.size:

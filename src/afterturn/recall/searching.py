@@ -176,7 +176,9 @@ class StoreSearch:
     def _weigher(self) -> Weigher:
         newest, scope = self.unit.index.newest, self.query.scope
         keys = (newest(scope.tenant, space, limit=RECENT) for space in scope.spaces)
-        newer = {key: place for of_space in keys for place, key in enumerate(of_space)}
+        newer: dict[int, int] = {}
+        for of_space in keys:
+            newer.update(zip(of_space, range(RECENT), strict=False))
         return Weigher(self.asked, newer, self._cosines)
 
 

@@ -120,8 +120,8 @@ def vector_bytes(dimensions: int, rows: int, *, whole: bool) -> int:
 
 
 def read_vectors(data: Collection[bytes], dimensions: int) -> NDArray[np.float16]:
-    """As a store keeps them, one a row."""
-    return np.frombuffer(b"".join(data), _VECTOR).reshape(len(data), dimensions)
+    """As a store keeps them, one a row. Nobody else has this memory, so it may be written to."""
+    return np.frombuffer(bytearray().join(data), _VECTOR).reshape(len(data), dimensions)
 
 
 def widened(vectors: NDArray[np.float16]) -> Floats:
