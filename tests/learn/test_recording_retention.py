@@ -86,6 +86,27 @@ async def test_what_also_rests_on_a_later_message_stays(home: Home) -> None:
     assert (second.data["statements"], gone) == (1, [])
 
 
+async def test_what_was_said_again_is_known_for_as_long_as_the_later_message(home: Home) -> None:
+    """M4, M2, G6: the rules find it twice and keep it once, with both messages to rest on."""
+    said = "Please remember that my spare key is under the blue pot."
+    async with home.open(rules=True) as memory:
+        await say(memory.conversation("c", user="ada"), said)
+        assert await memory.drain(within=20)
+    home.clock.advance(20 * DAY)
+    async with home.open(rules=True) as memory:
+        await say(memory.conversation("d", user="ada"), said)
+        assert await memory.drain(within=20)
+        once = await texts(memory.space("user:ada"))
+    home.clock.advance(-11 * DAY)
+    first = await home.sweep()
+    async with home.open() as memory:
+        kept = await texts(memory.space("user:ada"))
+    second = await home.sweep()
+    assert len(once) == 1
+    assert (first.data["records"], first.data["statements"], kept) == (2, 0, once)
+    assert (second.data["records"], second.data["statements"]) == (2, 1)
+
+
 async def test_a_later_review_does_not_read_what_had_its_time(home: Home) -> None:
     """M4, V2: a snapshot is made of records that are there."""
     async with home.open() as memory:

@@ -114,9 +114,9 @@ class Memories(Protocol):
 
         A more trusted origin promotes it: a new version with the higher trust, `created=False`. Pinned stays pinned,
         metadata and sources are united (the new first, within their bounds), and validity and expiry stay where the
-        draft names none. An existing one that has expired by `admitted.recorded_at` gives way. A quarantined draft is
-        stored with that status, and so is a proposed one, unless the same is active or proposed already: then that one
-        is given as it is.
+        draft names none. An equally trusted one only adds its sources, to one that has some. An existing one that has
+        expired by `admitted.recorded_at` gives way. A quarantined draft is stored with that status, and so is a
+        proposed one, unless the same is active or proposed already: then that one is given as it is.
         """
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from afterturn.base.errors import Conflict
 from afterturn.base.terms import terms
-from afterturn.base.types import Admitted, Entry, Kind, Operation, Status, Verdict
+from afterturn.base.types import SOURCES_MAX, Admitted, Entry, Kind, Operation, Status, Verdict
 from afterturn.stores.sql.journal import Journal
 from afterturn.stores.sql.rows import INSERT, new_entry, values_of
 from afterturn.stores.sql.session import Session
@@ -61,6 +61,19 @@ class Entries:
                 self.tally.left(key, space_key, found[key])
             else:
                 self.tally.changed(key, space_key)
+
+    def rest_also(self, key: int, entry: Entry, sources: Sequence[str]) -> Entry:
+        """What was said again rests on that too, if it rests on anything: erasing the first leaves the other (M2)."""
+        room = SOURCES_MAX - len(entry.sources)
+        new = [source for source in dict.fromkeys(sources) if source not in entry.sources][:room]
+        if not entry.sources or not new:
+            return entry
+        self.session.run_many(
+            "INSERT INTO source (entry_key, ordinal, source) "
+            "SELECT ?, max(ordinal) + 1, ? FROM source WHERE entry_key = ?",
+            [(key, source, key) for source in new],
+        )
+        return replace(entry, sources=(*entry.sources, *new))
 
     def settle(self) -> None:
         self.text.settle()

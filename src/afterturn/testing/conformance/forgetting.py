@@ -135,6 +135,15 @@ class TestForgetting:
         await forget(store, Selector(conversation="talk"))
         assert (await get(store, merged.entry.id)).sources == (stays.id,)
 
+    async def test_a_statement_that_was_said_again_stays_with_the_later_message(self, store: Store) -> None:
+        """M2: it rests on both, and goes with the last of them."""
+        first, second = await record(store, "I keep bees"), await record(store, "I do keep bees")
+        added = await add(store, "Ada keeps bees", sources=(first.id,))
+        await add(store, "Ada keeps bees", sources=(second.id,))
+        await forget(store, Selector(memory=first.id))
+        assert (await get(store, added.entry.id)).sources == (second.id,)
+        assert added.entry.id in (await forget(store, Selector(memory=second.id))).ids
+
     async def test_a_version_that_rests_on_nothing_stays(self, store: Store) -> None:
         """M2: what the user said too does not rest only on what is erased."""
         source = await record(store, "hello bees", conversation="talk")

@@ -58,6 +58,33 @@ class TestMemories:
         again = await add(store, "ada  keeps BEES")
         assert (again.created, again.entry, again.operation) == (False, first.entry, None)
 
+    async def test_what_is_said_again_rests_on_that_too(self, store: Store) -> None:
+        """G6, M2: no new version; the message that said it again is one more that it rests on, once."""
+        first = await add(store, "Ada keeps bees", sources=("one",))
+        again = await add(store, "Ada keeps bees", sources=("one", "two"))
+        await add(store, "Ada keeps bees", sources=("two",))
+        assert (again.created, again.operation, again.entry.version) == (False, None, 1)
+        assert again.entry == await get(store, first.entry.id)
+        assert again.entry.sources == ("one", "two")
+
+    async def test_what_rests_on_nothing_goes_on_doing_so(self, store: Store) -> None:
+        """G6, M2: a message that repeats what somebody has stated does not take it along when it goes."""
+        first = await add(store, "Ada keeps bees")
+        await add(store, "Ada keeps bees", sources=("one",))
+        assert (await get(store, first.entry.id)).sources == ()
+
+    async def test_a_less_trusted_word_adds_nothing_that_a_statement_rests_on(self, store: Store) -> None:
+        """G6, G2: else a trusted statement could come to rest on a tool's output alone."""
+        first = await add(store, "Ada keeps bees", sources=("one",), origin=Origin.BACKGROUND_REVIEW)
+        await add(store, "Ada keeps bees", sources=("two",), origin=Origin.TOOL)
+        assert (await get(store, first.entry.id)).sources == ("one",)
+
+    async def test_the_sources_of_a_statement_are_bounded(self, store: Store) -> None:
+        """G6, G5: however often it is said."""
+        first = await add(store, "Ada keeps bees", sources=tuple(f"s{n}" for n in range(SOURCES_MAX - 1)))
+        again = await add(store, "Ada keeps bees", sources=("one", "two"))
+        assert len((await get(store, first.entry.id)).sources) == len(again.entry.sources) == SOURCES_MAX
+
     async def test_a_duplicate_leaves_no_operation_behind(self, store: Store) -> None:
         """G6: nothing was done, so there is nothing to undo."""
         first = await add(store, "Ada keeps bees")
