@@ -106,6 +106,21 @@ def test_what_waits_says_where_to_decide(cli: CommandLine) -> None:
     assert f"; waits: afterturn inbox show {waiting['id']}\n" in out
 
 
+def test_a_delete_that_took_a_waiting_change_along_is_one_change(cli: CommandLine) -> None:
+    """V8: what waited for the memory went with it, and undo brings both back."""
+    tea = cli.add("The user drinks green tea")
+    talk(cli, SAID)
+    change = ("update_memory", {"id": tea, "text": "The user always drinks oolong tea", "messages": [1]})
+    reviewed(cli, call_tools(change), NOTHING, approval="background")
+    talk(cli, "Forget what I said of green tea, the user drinks none")
+    id = reviewed(cli, call_tools(("delete_memory", {"id": tea, "messages": [1]})), NOTHING)
+    out = cli("review", "show", id).out
+    assert f"\n- The user drinks green tea\n    {tea}, about user, in user:ada\n" in out
+    assert cli("review", "undo", id).code == 0
+    assert [line["id"] for line in cli("inbox", "--json").lines] == [tea]
+    assert "undone since" in cli("review", "show", id).out
+
+
 def test_a_review_as_json_has_its_row_its_changes_and_their_sources(cli: CommandLine) -> None:
     """V8: for programs."""
     talk(cli, SAID)
@@ -240,6 +255,35 @@ def test_a_conversation_that_nobody_had_is_bad_input(cli: CommandLine) -> None:
     answer = cli("review", "run", "nobody", "--rules")
     assert answer.code == 2
     assert "nobody" in answer.err
+
+
+# consolidate
+
+
+def test_consolidation_is_shown_before_it_is_done_and_can_be_taken_back(cli: CommandLine) -> None:
+    """V10, V8: what goes, for what; a dry run changes nothing."""
+    older = cli.add("The user's favourite tea is oolong tea", "--origin", "agent")
+    newer = cli.add("The user's favourite tea is the oolong tea", "--origin", "agent")
+    dry = cli("consolidate", "--dry-run")
+    assert (dry.code, dry.err) == (0, "")
+    assert dry.out.startswith("1 memory would go:\n\n- The user's favourite tea is ")
+    gone, stays = (older, newer) if f"    {older}, about user" in dry.out else (newer, older)
+    assert f"    says the same as {stays}\n" in dry.out
+    assert len(cli("list", "--json").lines) == 2
+    done = cli("consolidate")
+    assert f"    {gone}, about user, in user:ada\n" in done.out
+    (line,) = cli("list", "--json").lines
+    assert line["id"] == stays
+    (row,) = cli("review", "log", "--json").lines
+    assert done.out.endswith(f"(back: afterturn review undo {row['id']})\n")
+    assert cli("review", "undo", row["id"]).code == 0
+    assert len(cli("list", "--json").lines) == 2
+
+
+def test_where_nothing_is_to_be_tidied_consolidation_says_so(cli: CommandLine) -> None:
+    """V10: it is no error."""
+    cli.add("The user drinks green tea")
+    assert cli("consolidate").out == "There is nothing to tidy up.\n"
 
 
 # usage

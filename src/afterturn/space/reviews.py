@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 
-from afterturn.base.errors import ConfigError, NotFound
+from afterturn.base.errors import ConfigError, DeadlineExceeded, NotFound
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
@@ -15,13 +15,13 @@ from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Entry, Operation, Origin, Scope, Status, Step, Undone, Verb
 from afterturn.learn.scheduling import join_or_schedule, schedule, schedule_conversation
 from afterturn.learn.snapshot import of_records
+from afterturn.space.inbox import WAITING, base_version
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import LIMIT_MAX
 
 # Beyond the time for a review itself: until another process that has it is seen to have ended it.
 POLL = 0.1
 PATIENCE = 5.0
-_WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 
 
 async def list_reviews(
@@ -86,13 +86,19 @@ async def run_review(
 
 
 async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
-    async with asyncio.timeout(2 * parts.config.review_timeout + PATIENCE):
-        await parts.run_reviews()
-        review = await get_review(parts, space, review_id)
-        while review.row.state is ReviewState.WAITING:
-            # Another process has it, and tells nobody.
-            await asyncio.sleep(POLL)
+    try:
+        async with asyncio.timeout(2 * parts.config.review_timeout + PATIENCE):
+            await parts.run_reviews()
             review = await get_review(parts, space, review_id)
+            while review.row.state is ReviewState.WAITING:
+                # Another process has it, and tells nobody.
+                await asyncio.sleep(POLL)
+                review = await get_review(parts, space, review_id)
+    except TimeoutError as error:
+        raise DeadlineExceeded(
+            f"Review {review_id} has not ended yet: another process runs it, or its model could not be asked and is "
+            "asked again later. `afterturn review log` shows what becomes of it."
+        ) from error
     return review
 
 
@@ -131,19 +137,21 @@ def _review(unit: Unit, row: ReviewRow) -> Review:
 
 
 def _change(unit: Unit, steps: Sequence[Step]) -> ReviewedChange:
+    """A delete takes what waits for the memory along, so that one operation may have moved several versions."""
     operation = steps[0].operation
     scope = Scope(operation.tenant, (operation.space,))
-    found = [step for step in steps if step.before is not None]
-    left = [step for step in steps if step.before is None]
-    before = unit.memories.get(scope, found[0].entry_id, version=found[0].version) if found else None
-    after = unit.memories.get(scope, left[0].entry_id, version=left[0].version) if left else None
+    versions = {(step.entry_id, step.version): step for step in steps}
+    entries = {key: unit.memories.get(scope, key[0], version=key[1]) for key in versions}
+    found = [entries[key] for key, step in versions.items() if step.before is Status.ACTIVE]
+    left = [entries[key] for key, step in versions.items() if step.before is None]
+    before, after = found[0] if found else None, left[0] if left else None
     return ReviewedChange(
         operation.verb,
         operation.space,
         operation.id,
         before or _base(unit, scope, after),
         after,
-        _state(steps, before, after),
+        _state([(step, entries[key].status) for key, step in versions.items()]),
     )
 
 
@@ -151,15 +159,13 @@ def _base(unit: Unit, scope: Scope, after: Entry | None) -> Entry | None:
     """What a change that waits would change."""
     if after is None or after.version == 1:
         return None
-    earlier = [entry for entry in unit.memories.history(scope, after.id) if entry.version < after.version]
-    return earlier[-1] if earlier else None
+    number = base_version(unit.operations.steps(scope, entry_id=after.id), after.version)
+    return None if number is None else unit.memories.get(scope, after.id, version=number)
 
 
-def _state(steps: Sequence[Step], before: Entry | None, after: Entry | None) -> str:
-    now = {(entry.id, entry.version): entry.status for entry in (before, after) if entry is not None}
-    last = {(step.entry_id, step.version): step for step in steps}
-    if all(now[key] is step.after for key, step in last.items()):
-        waits = after is not None and after.status in _WAITING
-        return "waits" if waits else "stands"
-    undone = all(now[key] is (step.before or Status.UNDONE) for key, step in last.items())
+def _state(moved: Sequence[tuple[Step, Status]]) -> str:
+    """By each version's last step, and the status that it has now."""
+    if all(now is step.after for step, now in moved):
+        return "waits" if any(now in WAITING for _, now in moved) else "stands"
+    undone = all(now is (step.before or Status.UNDONE) for step, now in moved)
     return "undone" if undone else "changed"

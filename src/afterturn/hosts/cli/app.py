@@ -27,6 +27,7 @@ SECTIONS = {
     "What is learned": {
         "review": f"{_HERE}.review:review",
         "inbox": f"{_HERE}.proposals:inbox",
+        "consolidate": f"{_HERE}.consolidate:consolidate",
         "usage": f"{_HERE}.usage:usage",
     },
     "What was done, and taking it back": {

@@ -23,11 +23,12 @@ _SOURCE_CHARS = 160
 
 
 def print_difference(before: str | None, after: str | None) -> None:
-    """`-` what goes and `+` what comes, line by line; None where there is nothing."""
-    for sign, text, style in (("-", before, "red"), ("+", after, "green")):
-        if text is not None:
-            for line in safe(text).split("\n"):
-                click.echo(styled(f"{sign} {line}".rstrip(), style), color=True)
+    """`-` what goes and `+` what comes, line by line; None where there is nothing. `~` when the words are the same."""
+    same = before is not None and before == after
+    signs = (("~", after, ""),) if same else (("-", before, "red"), ("+", after, "green"))
+    for sign, text, style in signs:
+        for line in () if text is None else safe(text).split("\n"):
+            click.echo(styled(f"{sign} {line}".rstrip(), style), color=True)
 
 
 def print_details(lines: Iterable[str]) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.types import Changed, Entry, Status, Verb
-from afterturn.hosts.cli.console import one_line, safe
+from afterturn.base.types import Changed, Entry, Status
+from afterturn.hosts.cli.console import one_line
 from afterturn.hosts.cli.differences import print_details, print_difference, shortened
 
 if TYPE_CHECKING:
@@ -51,11 +51,7 @@ def _did(changed: Changed) -> str:
 
 def _print_edit(edit: Edit) -> None:
     before, bullet = edit.before, edit.bullet
-    if edit.verb is Verb.UPDATE and before is not None and bullet is not None and before.text == bullet.text:
-        for line in safe(bullet.text).split("\n"):
-            click.echo(f"~ {line}".rstrip())
-    else:
-        print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
+    print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
     print_details([", ".join(_details(before, bullet))])
 
 

@@ -57,6 +57,7 @@ _REFUSALS = {
     "malformed": "a call that could not be read",
 }
 _REASONS = {"limit": "it was stopped at its limit of calls", "too_many_refusals": "it was stopped: too many refusals"}
+_NOTES = {"restated": "says the same as", "outdated": "gave way to the newer", "unused": "was not used for fade_days"}
 _UNTOLD = frozenset(["", "done", "nothing", "timeout", "forgotten", "paused"])
 
 
@@ -88,9 +89,7 @@ def print_review(review: Review, sources: Sources) -> None:
     row = review.row
     click.echo(f"Review {row.id}: {came_to(row)}")
     print_pairs(_pairs(row))
-    for change in review.changes:
-        click.echo()
-        _print_change(change, sources)
+    print_changes(review, sources)
     if row.refusals:
         click.echo()
         click.echo("Refused:")
@@ -99,6 +98,15 @@ def print_review(review: Review, sources: Sources) -> None:
     if any(change.state != "undone" for change in review.changes):
         click.echo()
         click.echo(f"(back: afterturn review undo {row.id})")
+
+
+def print_changes(review: Review, sources: Sources) -> None:
+    notes = dict(note.partition(" ")[::2] for note in review.row.notes)
+    for change in review.changes:
+        click.echo()
+        _print_change(change, notes)
+        found, missing = sources.get(change.operation, ((), 0))
+        print_sources(found, missing)
 
 
 def _pairs(row: ReviewRow) -> list[tuple[str, str]]:
@@ -116,13 +124,21 @@ def _took(row: ReviewRow) -> str:
     return "" if row.ended_at is None else f", ended after {max(0.0, row.ended_at - row.created_at):.1f} s"
 
 
-def _print_change(change: ReviewedChange, sources: Sources) -> None:
+def _print_change(change: ReviewedChange, notes: Mapping[str, str]) -> None:
     before = change.before.text if change.before is not None else None
     after = change.after.text if change.after is not None and not _is_deletion(change) else None
     print_difference(before, after)
     print_details([_detail(change)])
-    found, missing = sources.get(change.operation, ((), 0))
-    print_sources(found, missing)
+    entry = change.before
+    if entry is not None and entry.id in notes and _is_deletion(change):
+        print_details([_why(notes[entry.id])])
+
+
+def _why(note: str) -> str:
+    """What consolidation noted of a memory that goes: one word, and for what."""
+    reason, _, by = note.partition(" by ")
+    told = _NOTES.get(reason, one_line(reason))
+    return f"{told} {one_line(by)}".strip()
 
 
 def _is_deletion(change: ReviewedChange) -> bool:
