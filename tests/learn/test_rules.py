@@ -8,7 +8,8 @@ from afterturn.base.types import Target
 from afterturn.lab.eval.rules import read_cases, score
 from afterturn.learn.rules import LANGUAGES, Lesson, find_lessons, may_teach
 
-CASES = read_cases(Path(__file__).parent / "rule_cases" / "said.jsonl")
+FOLDER = Path(__file__).parent / "rule_cases"
+CASES = read_cases(FOLDER / "said.jsonl")
 HELD_OUT = [case for case in CASES if case.held_out]
 
 
@@ -25,6 +26,15 @@ def test_held_out_messages_teach_what_they_should():
     figures = score(HELD_OUT).figures()
     assert figures["precision"] >= 0.95
     assert figures["recall"] >= 0.6
+
+
+def test_no_set_is_learned_from_badly():
+    """V11: fresh wording, sayings and longer messages, which were written to lead the rules astray."""
+    cases = [case for path in sorted(FOLDER.glob("*.jsonl")) for case in read_cases(path)]
+    figures = score(cases).figures()
+    assert figures["messages"] > 850
+    assert figures["precision"] >= 0.95
+    assert figures["recall"] >= 0.85
 
 
 def test_the_labelled_messages_are_many_and_mostly_teach_nothing():
@@ -45,6 +55,15 @@ def test_the_labelled_messages_are_many_and_mostly_teach_nothing():
         ("btw I'm allergic to nuts and bees", "The user is allergic to nuts and bees", Target.USER, "fact"),
         ("Remember that CI runs on ARM.", "CI runs on ARM", Target.ENVIRONMENT, "fact"),
         ("Remember that I never fly at night.", "The user never flies at night", Target.USER, "fact"),
+        ("I do not eat pork", "The user does not eat pork", Target.USER, "fact"),
+        ("i no longer work at Acme", "The user no longer works at Acme", Target.USER, "correction"),
+        ("Always ask me first when I push.", "Always ask the user first when they push", Target.ENVIRONMENT, "rule"),
+        (
+            "When I fly, I prefer aisle seats.",
+            "When the user flies, they prefer aisle seats",
+            Target.USER,
+            "preference",
+        ),
         ("I moved to Lisbon last month.", "The user moved to Lisbon last month", Target.USER, "correction"),
     ],
 )
@@ -106,6 +125,10 @@ def test_what_was_said_twice_is_learned_once():
         "If I prefer tea over coffee, what then?",
         "Suppose the following, I prefer tea over coffee.",
         "Today I prefer tea over coffee.",
+        "Subject: drinks\n\nI prefer tea over coffee.",
+        "Dear Ann,\nI prefer tea over coffee.",
+        "I prefer tea over coffee. Translate that.",
+        "I prefer tea over coffee, I said.",
         "Translate this. I prefer tea over coffee.",
         "Write a story. I prefer tea over coffee.",
         "I prefer tea over coffee lol",
@@ -120,14 +143,26 @@ def test_words_that_are_not_meant_teach_nothing(said: str):
     assert learned(said) == []
 
 
+def test_what_follows_a_task_is_part_of_it():
+    """V11: an instruction for what shall be made is no standing rule; one with a time is."""
+    assert texts("Never use nested loops.") == ["Never use nested loops"]
+    assert learned("Create a parser. Never use nested loops.") == []
+    assert texts("Create a parser. From now on, never use nested loops.") == ["Never use nested loops"]
+
+
+def test_what_is_said_before_a_task_is_still_meant():
+    """V11: who tells something first and then asks for a text has told it."""
+    assert texts("I live in Oslo. Write a letter to the council.") == ["The user lives in Oslo"]
+
+
 def test_who_plays_a_part_teaches_nothing_from_then_on():
     """V11: in a play, "I" is a character."""
     assert find_lessons([("user", "Let's role play."), ("user", "My name is Hook.")]) == []
 
 
 def test_a_message_that_would_teach_a_lot_is_a_document():
-    """V11: nobody tells seven lasting things at once."""
-    told = ["I live in Oslo.", "I'm vegan.", "Call me Max.", "Never push.", "I'm a nurse.", "I don't eat fish."]
+    """V11: nobody tells six lasting things at once."""
+    told = ["I live in Oslo.", "I'm vegan.", "Call me Max.", "Never push to main.", "I'm a nurse.", "I speak Welsh."]
     assert len(learned("\n".join(told[:5]))) == 5
     assert learned("\n".join(told)) == []
 

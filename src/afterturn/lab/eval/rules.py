@@ -40,13 +40,14 @@ class Case:
     language: str
     before: tuple[tuple[str, str], ...]
     expected: tuple[Expected, ...]
-    also: tuple[tuple[str, ...], ...]
-    why: str
+    also: tuple[tuple[str, ...], ...] = ()
+    why: str = ""
+    is_open: bool = False
 
     @property
     def held_out(self) -> bool:
-        """By the first bit of the text's hash, so that nobody chooses."""
-        return bool(hashlib.sha256(self.text.encode()).digest()[0] >> 7)
+        """By the first bit of the text's hash, so that nobody chooses; nothing of a set that is open in full."""
+        return not self.is_open and bool(hashlib.sha256(self.text.encode()).digest()[0] >> 7)
 
     def learned(self) -> list[Lesson]:
         return find_lessons([*self.before, (_USER, self.text)])
@@ -127,14 +128,17 @@ def measure(paths: Sequence[Path]) -> Measured:
     for path in paths:
         cases = read_cases(path) if path.suffix == ".jsonl" else []
         if cases:
-            parts = {"dev": False, "held_out": True}
-            scores[stem(path)] = {
-                part: score(case for case in cases if case.held_out is held_out) for part, held_out in parts.items()
-            }
+            scores[stem(path)] = _scores(cases)
         else:
             dialogue = read_dialogue(path)
             writes[dialogue.name] = count_writes(dialogue)
     return Measured(scores, writes)
+
+
+def _scores(cases: Sequence[Case]) -> dict[str, Score]:
+    parts = {"dev": False, "held_out": True}
+    chosen = {part: [case for case in cases if case.held_out is held_out] for part, held_out in parts.items()}
+    return {part: score(found) for part, found in chosen.items() if found}
 
 
 def score(cases: Iterable[Case]) -> Score:
@@ -192,6 +196,7 @@ def _case(row: Mapping[str, Any]) -> Case:
         expected=expected,
         also=tuple(tuple(gist) for gist in row.get("also", ())),
         why=row.get("why", ""),
+        is_open=bool(row.get("open")),
     )
 
 

@@ -65,7 +65,7 @@ _REPORTED = re.compile(
 )
 _SAID_SO = re.compile(r",\s(?:i|he|she|they|we)\s(?:said|say|told\s\w+|answered|replied)$", re.IGNORECASE)
 _PASSING = re.compile(
-    r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|currently|
+    r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|on\sthe\s(?:plane|train|bus|road|way)|currently|
     temporarily|until|till|this\s(?:once|one|week|month|year|morning|afternoon|evening|weekend|time|task|ticket|pr|file|
     function|method|class|endpoint|script|exercise|case|call|change|commit|branch|page|message|chat|session|conversation|
     thread|draft|document|test|order|trip|booking|problem|question|issue|bug|step|summer|winter|spring|fall|autumn)|

@@ -11,7 +11,7 @@ from afterturn.learn.rules.lesson import CORRECTION, FACT
 _HAVE = r"i(?:'ve|\shave)?\s(?:just\s|recently\s)?"
 _DOING = r"(?:work|live|eat|drink|smoke|use|drive|play|study|teach|own|run)"
 _DOING_NOT = r"(?:smoking|drinking|eating|working|using|driving|playing)"
-_POINTS = r"\b(?:this|that|these|those|it|here|there)\b"
+_POINTS = r"\b(?:this|that|these|those|it|here|there|our|version|flag)\b"
 _TOOL = r"(?:[A-Z][\w.+#-]*|[a-z][\w.+#-]+)"
 _OURS = r"""(?:project|repo|repository|codebase|team|back\s?end|front\s?end|api|company|stack|app|service|convention|
     default\sbranch|database|site)"""

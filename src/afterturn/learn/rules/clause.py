@@ -37,7 +37,7 @@ _STOP = re.compile(
     |\s(?:so|as)\s(?=(?:please|i|i'm|my|we|keep|that|don't|no|you|can)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_AND = re.compile(r"\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
+_AND = re.compile(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
 _COMMON = re.compile(
     r"(?:an?|the|my|this|that|it|its|his|her|our|your|their|constant|fear|peace|hope|here|there|one|some|no|not|home|night)\b",
     re.IGNORECASE,
@@ -102,7 +102,7 @@ class Rule:
         end = end_of(clause.plain, start)
         if self.proper and clause.is_lower:
             end = min(end, clause.plain.find(",", start) % (len(clause.plain) + 1))
-        other = _AND.search(clause.plain, start, end) if self.single or self.proper else None
+        other = _AND.search(clause.plain, start, end) if (self.single or self.proper) and not clause.corrects else None
         return other.start() if other else end
 
     def _is_barred(self, clause: Clause, rest: str) -> bool:

@@ -23,7 +23,7 @@ _JOBS = r"""(?:engineer|developer|programmer|designer|teacher|nurse|doctor|physi
     veterinarian|paramedic|firefighter|social\sworker|therapist|psychologist|freelancer|entrepreneur|product\smanager|
     project\smanager|sysadmin|retiree|pensioner|farmer|mechanic|driver)"""
 _CONDITIONS = r"""(?:(?:type\s[12]\s)?diabetes|asthma|adhd|co?eliac(?:\sdisease)?|epilepsy|dyslexia|arthritis|
-    hypertension|high\sblood\spressure|chronic\s\w+|a\sheart\scondition|a\spacemaker|tinnitus|crohn'?s(?:\sdisease)?|ibs|
+    hypertension|high\sblood\spressure|chronic\s(?:pain|migraines?|fatigue|illness|insomnia|back|kidney|fatigue)|a\sheart\scondition|a\spacemaker|tinnitus|crohn'?s(?:\sdisease)?|ibs|
     an?\s(?:(?:severe|bad)\s)?[\w-]+\s(?:allergy|intolerance)|an?\s(?:allergy|intolerance)\sto|
     a\sbad\s(?:knee|back|hip|shoulder))(?![\w-])"""
 _FAMILY = r"""(?:an?|one|two|three|four|five|six|\d+)\s
@@ -95,7 +95,7 @@ _DATA = (
         r"my\s(?:phone|laptop|car|computer|bike|camera|tablet)\sis\san?\s",
         bars=r"^(?:bit|little|lot|mess|disaster|wreck|problem|joke|total|complete|vm|virtual|test)\b",
     ),
-    _fact(r"my\s(?:phone|laptop|computer|server|machine)\sruns\s", r"(?-i:[A-Z])|\w+\s\d"),
+    _fact(r"my\s(?:phone|laptop|computer)\sruns\s", r"(?-i:[A-Z])|\w+\s\d"),
 )
 
 FACTS = (*_BODY, *_PLACES, *_JOB, *_PEOPLE, *_DATA)

@@ -12,7 +12,7 @@ from afterturn.learn.rules.wording import told_to_agent
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|do|still|also|just)\s){0,2}"
 # What points at something in the conversation is a choice for now.
 POINTS = r"""\b(?:this|that|these|those|it|here|option|version|draft|one|the\s(?:\w+\s)?ones|former|latter|first|second|
-    third)\b"""
+    third|line\s\d+)\b"""
 _FOR_NOW = pattern(
     rf"""^(?:the|to|not|you|your|being|how|what|when|if|them|him|her|us|myself|everything|everyone|[a-z]|\d+)\b(?!')
     |{POINTS}"""
@@ -52,7 +52,11 @@ PREFERENCES = (
         wants=r".*\bthan\b",
         bars=pattern(rf"\berror|\bfor\sthe\b|{POINTS}"),
     ),
-    _prefers(rf"i\s{_OFTEN}like\s", wants=r"[^,]+\s(?:more|better)\sthan\s", bars=pattern(rf"^the\b|{POINTS}")),
+    _prefers(
+        rf"i\s{_OFTEN}like\s",
+        wants=r"[^,]+\s(?:more|better)\sthan\s",
+        bars=pattern(rf"^the\b|\bthan\s(?:i|ever|before)\b|{POINTS}"),
+    ),
     _prefers(rf"i\s{_OFTEN}like\smy\s", wants=r"\w+\s\w+", bars=pattern(rf"\b(?:new|old|job|work)\b|{POINTS}")),
     _prefers(rf"i\s{_OFTEN}(?:don't|dont|do\snot)\s(?:really\s)?like\s", bars=_FOR_NOW),
     _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|detest)\s", bars=_FOR_NOW),

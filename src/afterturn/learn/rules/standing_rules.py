@@ -23,7 +23,10 @@ _EVER_HEAD = pattern(rf"(?:(?:also|you\smust|{_WHERE}),?\s)*{_EVER}\s(?:please\s
 _TIMED_HEADS = (
     pattern(rf"{_FROM_NOW}(?:[,:]\s*|\s)(?:{_ASKED}\s)?{_NOT}"),
     pattern(rf"{_LATER}(?:[,:]\s*|\s)(?:{_ASKED}\s)?{_NOT}"),
-    pattern(r"(?:whenever|every\stime|each\stime)\syou\s[^,]{3,80},\s(?:please\s|always\s)?"),
+    pattern(
+        r"""(?:whenever|every\stime|each\stime)\syou\s(?!get\b|have\b|can\b|are\b|want\b|feel\b|like\b)[^,]{3,80},\s
+        (?:please\s|always\s)?"""
+    ),
 )
 _DO = pattern(VERB)
 _BE = pattern(rf"be\s|{_STOP}")
@@ -39,7 +42,7 @@ _BEFORE_VERB = pattern(
 _NOT_STANDING = pattern(
     r"""\b(?:this|that|these|those|it|here)\b(?!\s(?:repo|repository|project|codebase|team|company|house)\b)
     |^(?:always|never)\s\w+$|\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|
-        tone|feedback|plan|suggest|summar|explan|tool|system|own)"""
+        tone|feedback|plan|suggest|summar|explan|tool|own)"""
 )
 _SAYING = pattern(
     r"""\b(?:scissors|a\swoman|running\ssystem|put\soff|best\sfoot|gift\shorse|book\sby|blind\sspot|seat\s?belts?|manual|

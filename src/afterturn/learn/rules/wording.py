@@ -36,21 +36,30 @@ _NAMED = {
 _FIRST_PERSON = re.compile(
     r"(?<![\w'-])(?:i'm|im|i am|i was|i've|i'd|i'll|i|me|my|mine|myself)(?![\w'])", re.IGNORECASE
 )
+# Any word in -ly but these verbs comes before the verb, and so do a few others.
 _ADVERBS = re.compile(
-    r"(?:(?:never|always|usually|really|also|just|still|often|generally|mostly|only|sometimes|rarely|currently|"
-    r"normally|typically|actually|already|personally|strongly|much|definitely|do)\s)*",
-    re.IGNORECASE,
+    r"""(?:(?:no\slonger|never|always|also|just|still|often|now|even|almost|both|seldom|
+    (?!(?:apply|rely|reply|fly|supply|comply|multiply|imply)\s)[a-z]{2,20}ly)\s)*""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _NAME_IS = re.compile(r"^(my (?:\w+ )?name)'?s ", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+(?:'t)?", re.IGNORECASE)
 _UNCHANGED = frozenset(
     """
-    can can't cannot will won't would wouldn't should shouldn't could couldn't might must may was wasn't had did didn't
-    went got made took bought left sold met saw came grew ran lost won found told said thought kept wrote began became
-    spent taught read put set cut let hurt quit used
+    can can't cant cannot will won't wont would wouldn't should shouldn't could couldn't might must may
+    was wasn't had did didn't went got made took bought left sold met saw came grew ran lost won found told said thought
+    kept wrote began became spent taught read put set cut let hurt quit used
     """.split()
 )
-_IRREGULAR = {"am": "is", "have": "has", "do": "does", "don't": "doesn't", "haven't": "hasn't", "are": "is"}
+_IRREGULAR = {
+    "am": "is",
+    "are": "is",
+    "have": "has",
+    "haven't": "hasn't",
+    "do": "does",
+    "don't": "doesn't",
+    "dont": "doesn't",
+}
 _HISSING = ("s", "x", "z", "ch", "sh", "o")
 _VOWELS = "aeiou"
 _FILLER = re.compile(
