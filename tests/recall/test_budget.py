@@ -9,6 +9,7 @@ from afterturn.base.config import Config
 from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Excerpt, Hit, Lane
 from afterturn.context.block import FRAME, bullet, render
+from afterturn.guard.screening import Screen
 from afterturn.recall.budget import Budget, choose
 from afterturn.testing.entries import NOW, hit
 
@@ -36,7 +37,7 @@ budgets = st.builds(
 
 
 def chosen(hits: list[Hit], budget: Budget) -> list[Excerpt]:
-    return choose(hits, budget, frame=FRAME, line=line)
+    return choose(hits, budget, frame=FRAME, line=line, screen=Screen(scanning=True))
 
 
 @given(hit_lists(), budgets)
@@ -111,7 +112,8 @@ def test_windows_of_long_memories_are_not_searched_for_without_end():
         return line(excerpt)
 
     size = len(FRAME) + 64
-    excerpts = choose([*long, hit("short", id="s1")], Budget(8, 512, size, 1000), frame=FRAME, line=noted)
+    hits, screen = [*long, hit("short", id="s1")], Screen(scanning=True)
+    excerpts = choose(hits, Budget(8, 512, size, 1000), frame=FRAME, line=noted, screen=screen)
     assert [excerpt.hit.entry.id for excerpt in excerpts] == ["s1"]
     assert len(set(tried)) == 10
 

@@ -416,9 +416,9 @@ def test_what_is_taken_while_more_is_rendered_does_not_come_again(
     assert host.run(core.flush(within=WITHIN))
     honest, taken = render_arrived, []
 
-    def taken_meanwhile(*values: Any) -> Any:
+    def taken_meanwhile(*values: Any, **named: Any) -> Any:
         taken.append(core.take_arrived())
-        return honest(*values)
+        return honest(*values, **named)
 
     monkeypatch.setattr(arrivals, "render_arrived", taken_meanwhile)
     core.touch("docs/x.md")

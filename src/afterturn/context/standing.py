@@ -11,6 +11,8 @@ from afterturn.context.cutting import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.context.files import ContextFile
 from afterturn.context.lasting import NOTHING_LASTS, Lasting
 from afterturn.context.neutral import FILE_TAG, STANDING_TAG, TAG, neutralise, neutralise_lines, neutralise_quote
+from afterturn.guard.screening import Screen
+from afterturn.guard.secrets import Scanner, redact, redact_within, scanner
 
 SEPARATOR = "\n\n---\n\n"
 
@@ -46,10 +48,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`bytes_max` is for the whole block, `entry_bytes_max` for one memory."""
+    """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are left out."""
 
     bytes_max: int
     entry_bytes_max: int
+    scanning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,10 @@ def render_standing(content: Content, room: Room) -> StandingBlock:
     return _render(_parts(content, room), _STANDING, room.bytes_max)
 
 
-def render_arrived(files: Sequence[ContextFile], bytes_max: int) -> StandingBlock:
+def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: bool = True) -> StandingBlock:
     """In the shape of a block of memory, so that it is found and stripped like one (C5)."""
-    return _render([_files(f"{_FILES}\n{_ARRIVED_NOTICE}", files)], _ARRIVED, bytes_max)
+    arrived = _files(f"{_FILES}\n{_ARRIVED_NOTICE}", files, scanner(scanning=scanning))
+    return _render([arrived], _ARRIVED, bytes_max)
 
 
 def append_standing(system_prompt: str, block: str) -> str:
@@ -132,10 +136,10 @@ class _Part:
 
 
 def _parts(content: Content, room: Room) -> list[_Part]:
-    lasting = content.lasting
-    texts = [item for text in content.instructions if (item := _instruction_item(text)).body]
+    lasting, scan = content.lasting, scanner(scanning=room.scanning)
+    texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
     return [
-        _files(_FILES, content.files),
+        _files(_FILES, content.files, scan),
         _Part(_INSTRUCTIONS, texts, _fit_texts),
         _memories(_CONVENTIONS, lasting.conventions, room),
         _memories(_PINNED, lasting.pinned, room),
@@ -144,26 +148,31 @@ def _parts(content: Content, room: Room) -> list[_Part]:
     ]
 
 
-def _files(heading: str, files: Sequence[ContextFile]) -> _Part:
-    return _Part(heading, [item for file in files if (item := _file_item(file)).body.strip()], _fit_texts)
+def _files(heading: str, files: Sequence[ContextFile], scan: Scanner) -> _Part:
+    return _Part(heading, [item for file in files if (item := _file_item(file, scan)).body.strip()], _fit_texts)
 
 
 def _memories(heading: str, entries: Sequence[Entry], room: Room) -> _Part:
-    return _Part(heading, [_memory_item(entry, room.entry_bytes_max) for entry in entries], _fit_memories)
+    """Looked at once more: what is known of secrets improves after the fact (G3)."""
+    screen = Screen(scanning=room.scanning)
+    shown = [(entry, text) for entry in entries if (text := screen.shown(entry)) is not None]
+    return _Part(heading, [_memory_item(entry, text, room.entry_bytes_max) for entry, text in shown], _fit_memories)
 
 
-def _file_item(file: ContextFile) -> _Item:
+def _file_item(file: ContextFile, scan: Scanner) -> _Item:
     head = f'<{FILE_TAG} path="{shown_path(file.path)}">\n'
-    return _Item(head, neutralise_lines(file.text), f"\n</{FILE_TAG}>", path=file.path, goes_on=file.cut)
+    # The block is kept in the store, so a key in a file of the project's would be.
+    body = neutralise_lines(redact(file.text, scan).text)
+    return _Item(head, body, f"\n</{FILE_TAG}>", path=file.path, goes_on=file.cut)
 
 
-def _instruction_item(text: str) -> _Item:
-    beginning = text[:_INSTRUCTION_CHARS_MAX]
-    return _Item("", neutralise_lines(beginning).strip(), goes_on=len(beginning) < len(text))
+def _instruction_item(text: str, scan: Scanner) -> _Item:
+    beginning = redact_within(text, _INSTRUCTION_CHARS_MAX, scan).text
+    return _Item("", neutralise_lines(beginning).strip(), goes_on=len(text) > _INSTRUCTION_CHARS_MAX)
 
 
-def _memory_item(entry: Entry, bytes_max: int) -> _Item:
-    shown = cut(neutralise(entry.text), bytes_max, WORDS_CUT)
+def _memory_item(entry: Entry, text: str, bytes_max: int) -> _Item:
+    shown = cut(neutralise(text), bytes_max, WORDS_CUT)
     return _Item(f"- [{entry.ref}] ", shown or WORDS_CUT, ref=entry.ref)
 
 

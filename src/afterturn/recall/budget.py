@@ -8,6 +8,7 @@ from typing import Self
 from afterturn.base.config import Config
 from afterturn.base.tokens import estimate_tokens
 from afterturn.base.types import Excerpt, Hit, Lane
+from afterturn.guard.screening import Screen
 from afterturn.recall.window import best_window
 
 # What a model may choose among (R7).
@@ -48,14 +49,17 @@ class Budget:
         return max(1, math.ceil(self.entries_max * _LANE_SHARE_MAX))
 
 
-def choose(hits: Sequence[Hit], budget: Budget, *, frame: str, line: Callable[[Excerpt], str]) -> list[Excerpt]:
+def choose(
+    hits: Sequence[Hit], budget: Budget, *, frame: str, line: Callable[[Excerpt], str], screen: Screen
+) -> list[Excerpt]:
     """The best of `hits` (best first) that fit, best first.
 
     `frame` is the block without a line, `line` the text of one excerpt's line. Each lane with a hit gets its floor
     before any gets more, cut shorter when need be; a lane at its ceiling gets more only when nothing of the others is
     left. What does not fit is passed over for smaller ones behind it, and so are long ones once eight did not fit.
+    What `screen` withholds gives its place to others.
     """
-    purse = _Purse(budget, frame, line)
+    purse = _Purse(budget, frame, line, screen)
     sure, others = _by_turns(hits, budget)
     for hit in sure:
         purse.take_surely(hit)
@@ -66,10 +70,11 @@ def choose(hits: Sequence[Hit], budget: Budget, *, frame: str, line: Callable[[E
 
 
 class _Purse:
-    def __init__(self, budget: Budget, frame: str, line: Callable[[Excerpt], str]) -> None:
+    def __init__(self, budget: Budget, frame: str, line: Callable[[Excerpt], str], screen: Screen) -> None:
         self.taken: list[Excerpt] = []
         self._entry_bytes_max = budget.entry_bytes_max
         self._line = line
+        self._screen = screen
         self._entries = budget.entries_max
         self._misfits = 0
         self._bytes = budget.bytes_max - len(frame.encode())
@@ -89,9 +94,9 @@ class _Purse:
             self._misfits += is_long
 
     def _take(self, hit: Hit, entry_bytes: int) -> bool:
-        if self._entries <= 0:
+        if self._entries <= 0 or (shown := self._screen.shown(hit.entry)) is None:
             return False
-        excerpt = Excerpt(hit, best_window(hit.entry.text, hit.terms, entry_bytes))
+        excerpt = Excerpt(hit, best_window(shown, hit.terms, entry_bytes))
         text = self._line(excerpt) + "\n"
         size, tokens = len(text.encode()), estimate_tokens(text)
         if size > self._bytes or tokens > self._tokens:

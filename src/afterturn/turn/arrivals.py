@@ -15,10 +15,14 @@ _AT_ONCE = 500
 
 
 class Arrivals:
-    """Paths go in, one block's text comes out. `bytes_max` is the room for all files until `join` frees it."""
+    """Paths go in, one block's text comes out. `bytes_max` is the room for all files until `join` frees it.
 
-    def __init__(self, bytes_max: int) -> None:
+    With `scanning`, secrets in them are left out.
+    """
+
+    def __init__(self, bytes_max: int, *, scanning: bool = True) -> None:
         self._bytes_max = bytes_max
+        self._scanning = scanning
         self._lock = threading.Lock()
         self._touched: dict[str, None] = {}
         self._is_reading = False
@@ -98,7 +102,7 @@ class Arrivals:
         while True:
             with self._lock:
                 changes, waiting = self._changes, (*self._files, *files)
-            block = render_arrived(waiting, self._bytes_max)
+            block = render_arrived(waiting, self._bytes_max, scanning=self._scanning)
             shown = frozenset(block.paths)
             with self._lock:
                 if changes == self._changes:

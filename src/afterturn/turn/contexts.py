@@ -17,6 +17,8 @@ from afterturn.context.files import ContextFile, Places, Tier, read_standing
 from afterturn.context.lasting import Lasting, find_lasting, find_of_agent
 from afterturn.context.standing import Content, render_standing
 from afterturn.guard.gate import check_text
+from afterturn.guard.screening import Screen
+from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
@@ -47,24 +49,31 @@ class Contexts:
         question = question_for(text, self._place, Ledger(), config)
         if store is None or question is None:
             return ""
+        screen = Screen(scanning=config.scanning)
 
         def work(unit: Unit) -> str:
             hits = prepare(unit, question, asking, config).hits
-            block = compose(hits, config, visible_bytes=0, now=asking.now)
+            block = compose(hits, config, visible_bytes=0, now=asking.now, screen=screen)
             return block.text if block else ""
 
         try:
             async with asyncio.timeout(config.recall_timeout):
                 asking = await self._asking(question.text)
-                return await store.read(work)
+                text_of_block = await store.read(work)
         except (AfterturnError, TimeoutError) as error:
             logger.warning("no relevant context for %r: %s", self._place.id, error)
             return ""
+        place, events = self._place, self._parts.events
+        for ref, reason in screen.withheld.items():
+            events.emit("withheld", space=place.owner, conversation=place.id, turn="", memory=ref, reason=reason)
+        return text_of_block
 
     async def search(self, query: str, *, limit: int) -> Recollection:
         """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
         count = check_limit(limit, LIMIT_MAX)
-        text, place, store = check_text(query, "query")[:QUESTION_CHARS_MAX], self._place, self._parts.store
+        place, store, config = self._place, self._parts.store, self._parts.config
+        asked = check_text(query, "query")
+        text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
         if store is None:
             return Recollection(text, (), missing=("store",))
         asking = await self._asking(text)

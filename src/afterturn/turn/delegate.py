@@ -3,13 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from afterturn.base.terms import terms
 from afterturn.base.types import Excerpt, Hit
 from afterturn.context.block import NOTICE, bullet
 from afterturn.context.neutral import neutralise
 from afterturn.dialects.dialect import ToolDefinition
+from afterturn.guard.screening import Screen
 from afterturn.recall.restated import collapse
 from afterturn.recall.window import CUT, best_window
 
@@ -22,13 +23,17 @@ _TRIED_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told."""
+    """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told.
+
+    `screen` tells afterwards what it withheld (G3).
+    """
 
     hits: Sequence[Hit]
     now: float
     entries_max: int = 8
     entry_bytes_max: int = 512
     bytes_max: int = 2_048
+    screen: Screen = field(default_factory=lambda: Screen(scanning=True))
 
 
 def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] = ()) -> str:
@@ -48,7 +53,10 @@ def key_facts(task: str, facts: Facts) -> list[str]:
     lines: list[str] = []
     room = facts.bytes_max
     for hit in ranked:
-        line = bullet(Excerpt(hit, _window(hit.entry.text, wanted, facts.entry_bytes_max)), now=facts.now)
+        shown = facts.screen.beginning(hit.entry, _LOOKED_AT_CHARS + 1)
+        if shown is None:
+            continue
+        line = bullet(Excerpt(hit, _window(shown, wanted, facts.entry_bytes_max)), now=facts.now)
         size = len(line.encode()) + 1
         if size <= room and len(lines) < facts.entries_max:
             lines.append(line)

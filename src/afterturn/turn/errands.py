@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 from afterturn.base.errors import AfterturnError
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.types import Hit
+from afterturn.base.types import Hit, Scalar
 from afterturn.dialects.detection import get_dialect
+from afterturn.guard.screening import Screen
 from afterturn.turn.delegate import Facts, assemble, key_facts
 from afterturn.turn.proposals import Occasion, statements
 from afterturn.turn.tools import MemoryTools, ToolParts, failure, offered
@@ -36,10 +36,15 @@ class Errands:
         """The text of the task (A1). A sub-agent gets no block besides: what it needs to know is told here."""
         if self.parts.store is None:
             return assemble(task, ())
-        facts = Facts(recalled, self.parts.clock.now(), entry_bytes_max=self.parts.config.entry_bytes_max)
+        config = self.parts.config
+        screen = Screen(scanning=config.scanning)
+        facts = Facts(recalled, self.parts.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
         bullets = key_facts(task, facts)
         text = assemble(task, bullets, offered(remember=remember))
-        self.loop.post(functools.partial(self._tell, occasion, memories=len(bullets), size_bytes=len(text.encode())))
+        told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
+        self.loop.post(self._tell, occasion, "delegated", told)
+        for ref, reason in screen.withheld.items():
+            self.loop.post(self._tell, occasion, "withheld", {"memory": ref, "reason": reason})
         return text
 
     def returned(self, occasion: Occasion, task: str, result: object) -> None:
@@ -56,16 +61,9 @@ class Errands:
     async def _propose(self, occasion: Occasion, task: str, texts: list[str]) -> None:
         await self.parts.proposals.returned(occasion, task, texts)
 
-    def _tell(self, occasion: Occasion, *, memories: int, size_bytes: int) -> None:
+    def _tell(self, occasion: Occasion, name: str, data: Mapping[str, Scalar]) -> None:
         place = occasion.place
-        self.parts.events.emit(
-            "delegated",
-            space=place.owner,
-            conversation=place.id,
-            turn=occasion.turn,
-            memories=memories,
-            bytes=size_bytes,
-        )
+        self.parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
 
 
 class ToolVerbs:

@@ -66,7 +66,8 @@ class PhaseRun:
 class Prefetch:
     """What one epoch recalls. Without a question (blank input, an acknowledgement) nothing is asked, nothing ends.
 
-    `shown` names the memories of it that were handed over; like `consumed` it belongs to the desk.
+    `shown` names the memories of it that were handed over; like `consumed` it belongs to the desk. `withheld` names
+    those that are kept from the model (G3).
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class Prefetch:
         "started",
         "task",
         "turn",
+        "withheld",
     )
 
     def __init__(self, correlation: str, cause: Cause, *, turn: str, epoch: int, phases: tuple[Phase, ...]) -> None:
@@ -100,6 +102,7 @@ class Prefetch:
         self.shown: frozenset[str] = frozenset()
         self.speakers: tuple[str, ...] = ()
         self.speculated = False
+        self.withheld: frozenset[str] = frozenset()
         self.task: asyncio.Task[None] | None = None
 
     @property

@@ -19,6 +19,7 @@ from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
+from afterturn.guard.screening import Screen
 from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.recall.asked import is_askable
 from afterturn.recall.budget import CHOICES_MAX, Budget, choose
@@ -252,7 +253,7 @@ class Prepared:
     """What a recall came to. `hits` are worth handing over, best first; `found` is all that was weighed.
 
     `restated` are left out because another says the same, by reference; `exhausted`: nothing but what was shown before
-    was relevant, so that is offered again (L4).
+    was relevant, so that is offered again (L4). `withheld` are kept from the model, by reference, and why (G3).
     """
 
     found: Recollection
@@ -260,6 +261,7 @@ class Prepared:
     restated: Mapping[str, str]
     exhausted: bool = False
     aftermath: Aftermath | None = None
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> Prepared:
@@ -303,12 +305,18 @@ def _judged(found: Recollection, config: Config) -> Prepared:
     return Prepared(found, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
 
 
-def compose(hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float) -> Block | None:
-    """One block of what fits, those named first before the others. None when nothing is left to say."""
+def compose(
+    hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float, screen: Screen | None = None
+) -> Block | None:
+    """One block of what fits, those named first before the others. None when nothing is left to say.
+
+    `screen` tells afterwards what it withheld (G3).
+    """
+    screen = screen or Screen(scanning=config.scanning)
     once = list({hit.entry.ref: hit for hit in hits}.values())
     budget = Budget.of(config, visible_bytes=visible_bytes)
     dated = contradicting(once)
-    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now, dated=dated))
+    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now, dated=dated), screen=screen)
     return render(excerpts, now=now, dated=dated) if excerpts else None
 
 

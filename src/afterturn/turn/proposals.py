@@ -6,16 +6,20 @@ import asyncio
 import itertools
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, Conflict, InvalidInput
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, OverBudget
 from afterturn.base.events import Events
 from afterturn.base.names import is_storable
 from afterturn.base.ports import Clock, Ids, Store, Unit
-from afterturn.base.types import Added, Admitted, Draft, Metadata, Operation, Origin, Scalar, Target, Verb
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Added, Admitted, Draft, Metadata, Operation, Origin, Scalar, Status, Target, Verb
 from afterturn.guard.gate import Gate
+from afterturn.guard.secrets import redact_within
+from afterturn.guard.writing import Writing
 from afterturn.turn.place import Place
 
 logger = logging.getLogger("afterturn")
@@ -25,6 +29,8 @@ RESULT_CHARS_MAX = 65_536
 # Up to here an answer is a statement or two; beyond, it is a report, and only its bullets are statements.
 SHORT_CHARS_MAX = 500
 TASK_CHARS_MAX = 200
+FAILURES_MAX = 3
+_TURNS_MAX = 1_000
 # What a write may take beyond waiting for other processes.
 WRITE_WITHIN = 1.0
 
@@ -54,21 +60,54 @@ class Occasion:
     since: int | None = None
 
 
+@dataclass(slots=True)
+class Failures:
+    """How often a model could not get something remembered in one turn."""
+
+    count: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        return self.count >= FAILURES_MAX
+
+
+@dataclass(slots=True)
+class _Filed:
+    """What was added; `refused` is why something was not, if there was no room for it."""
+
+    added: list[Added]
+    refused: OverBudget | None = None
+
+
 class Proposals:
     """Lives on memory's loop. The origin is `subagent`, whatever the text or its arguments say (G2)."""
 
     def __init__(self, parts: ProposalParts) -> None:
         self._parts = parts
+        self._writing = Writing(parts.config)
+        self._failures: OrderedDict[tuple[ConversationKey, str], Failures] = OrderedDict()
+
+    def failures(self, occasion: Occasion) -> Failures:
+        """The same for all tools of a turn; outside of one, each has its own."""
+        if not occasion.turn:
+            return Failures()
+        known = self._failures.setdefault((occasion.place.key, occasion.turn), Failures())
+        while len(self._failures) > _TURNS_MAX:
+            self._failures.popitem(last=False)
+        return known
 
     async def propose(
         self, occasion: Occasion, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
     ) -> list[Added]:
         """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
 
-        Raises InvalidInput for a text that the guard refuses, Conflict when the conversation was forgotten meanwhile,
-        StoreError and TimeoutError when it can not be written. Then nothing is.
+        Raises InvalidInput for a text that the guard refuses, OverBudget among them, Conflict when the conversation was
+        forgotten meanwhile, StoreError and TimeoutError when it can not be written. Then nothing is.
         """
-        return await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
+        filed = await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
+        if filed.refused is not None:
+            raise filed.refused
+        return filed.added
 
     async def returned(self, occasion: Occasion, task: str, texts: Sequence[str]) -> list[Added]:
         """Proposes the `statements` of a sub-agent's answer. Never raises for memory's sake: what is not proposed is
@@ -81,21 +120,38 @@ class Proposals:
         if not admitted:
             return []
         try:
-            return await self._file(occasion, admitted)
+            filed = await self._file(occasion, admitted)
         except (AfterturnError, TimeoutError) as error:
             logger.warning("what a sub-agent learned is not proposed: %r", error)
             self._refuse(occasion, type(error).__name__)
             return []
+        if filed.refused is not None:
+            # Its message lists memories, which are nothing for a log.
+            logger.warning("some of what a sub-agent learned is not proposed: memory is full")
+            self._refuse(occasion, type(filed.refused).__name__)
+        return filed.added
 
-    async def _file(self, occasion: Occasion, admitted: Sequence[Admitted]) -> list[Added]:
+    async def _file(self, occasion: Occasion, admitted: Sequence[Admitted]) -> _Filed:
         group = self._parts.ids.new()
         work = [(self._operation(occasion.place, group), one) for one in admitted]
         async with asyncio.timeout(self._parts.config.busy_timeout + WRITE_WITHIN):
-            added = await self._parts.store.write(lambda unit: _add(unit, occasion, work))
-        for one in added:
-            if one.created:
+            filed = await self._parts.store.write(lambda unit: self._add(unit, occasion, work))
+        for one in filed.added:
+            if one.entry.status is Status.QUARANTINED:
+                self._refuse(occasion, Status.QUARANTINED)
+            elif one.created:
                 self._emit("proposed", occasion, memory=one.entry.id, operation=one.operation)
-        return added
+        return filed
+
+    def _add(self, unit: Unit, occasion: Occasion, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:
+        _check_known(unit, occasion)
+        filed = _Filed([])
+        for operation, admitted in work:
+            try:
+                filed.added.append(self._writing.put(unit, operation, admitted))
+            except OverBudget as error:
+                filed.refused = error
+        return filed
 
     def _admissible(self, occasion: Occasion, texts: Sequence[str], task: str) -> list[Admitted]:
         admitted = []
@@ -118,10 +174,16 @@ class Proposals:
             conversation=place.id,
             owner=None if place.owner == place.writes else place.owner,
             turn=occasion.turn or None,
-            metadata=_metadata(task),
+            metadata=self._metadata(task),
             proposed=True,
         )
         return self._parts.gate.admit(draft)
+
+    def _metadata(self, task: str) -> Metadata:
+        """For whoever approves it: what the sub-agent was asked to do."""
+        clean = redact_within(task, 2 * TASK_CHARS_MAX, self._parts.gate.scanner).text
+        asked = " ".join(clean.split())[:TASK_CHARS_MAX]
+        return {"task": asked} if asked and is_storable(asked) else {}
 
     def _operation(self, place: Place, group: str) -> Operation:
         parts = self._parts
@@ -156,7 +218,7 @@ def _bullets(text: str) -> Iterator[str]:
             yield line[mark.end() :].strip()
 
 
-def _add(unit: Unit, occasion: Occasion, work: Sequence[tuple[Operation, Admitted]]) -> list[Added]:
+def _check_known(unit: Unit, occasion: Occasion) -> None:
     place = occasion.place
     since = occasion.since
     if since is not None and any(
@@ -164,10 +226,3 @@ def _add(unit: Unit, occasion: Occasion, work: Sequence[tuple[Operation, Admitte
         for space in {place.writes, place.owner}
     ):
         raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")
-    return [unit.memories.add(unit.operations.start(operation), admitted) for operation, admitted in work]
-
-
-def _metadata(task: str) -> Metadata:
-    """For whoever approves it: what the sub-agent was asked to do."""
-    asked = " ".join(task[: 2 * TASK_CHARS_MAX].split())[:TASK_CHARS_MAX]
-    return {"task": asked} if asked and is_storable(asked) else {}

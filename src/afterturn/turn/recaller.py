@@ -17,6 +17,7 @@ from afterturn.context.age import describe_age
 from afterturn.context.author import describe_author
 from afterturn.context.block import Block
 from afterturn.context.neutral import neutralise
+from afterturn.guard.screening import Screen
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.selector import select
 from afterturn.turn.place import Place
@@ -53,7 +54,9 @@ class Recaller:
                 if question.forgets is not None:
                     after = aftermath(unit, question.place, question.forgets, (*waiting, *question.recalled))
                     prepared = replace(prepared, aftermath=after)
-                return prepared, compose([*waiting, *prepared.hits], config, visible_bytes=visible_bytes, now=now)
+                screen, offered = Screen(scanning=config.scanning), [*waiting, *prepared.hits]
+                block = compose(offered, config, visible_bytes=visible_bytes, now=now, screen=screen)
+                return replace(prepared, withheld=screen.withheld), block
 
             return await self.store.read(work)
 
@@ -68,7 +71,21 @@ class Recaller:
             return f"{describe_age(entry.occurred_at, now)}, {describe_author(entry)}: {neutralise(entry.text)}"
 
         async with asyncio.timeout(self.config.model_timeout):
-            return await select(model, question.text, hits, entries_max=self.config.recall_entries_max, line=line)
+            offered = await self._screened(hits)
+            chosen = await select(model, question.text, offered, entries_max=self.config.recall_entries_max, line=line)
+        found = {hit.entry.ref: hit for hit in hits}
+        return [found[hit.entry.ref] for hit in chosen]
+
+    async def _screened(self, hits: Sequence[Hit]) -> list[Hit]:
+        """As the model may see them (G3)."""
+        screen, offered = Screen(scanning=self.config.scanning), []
+        for hit in hits:
+            text = screen.shown(hit.entry)
+            if text is not None:
+                offered.append(replace(hit, entry=replace(hit.entry, text=text)))
+            # Long ones take a while, and other conversations share this loop.
+            await asyncio.sleep(0)
+        return offered
 
     def summariser(self, place: Place) -> ChatModel | None:
         """The model that summarises a conversation's history, if there is one."""

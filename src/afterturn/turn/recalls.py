@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.base.errors import ModelError
@@ -11,6 +11,7 @@ from afterturn.base.events import Events
 from afterturn.base.turns import BlockRow, CarriedRow, Outcome, Phase
 from afterturn.base.types import Hit, Lane
 from afterturn.context.block import Block
+from afterturn.guard.screening import Screen
 from afterturn.turn.bookkeeping import Bookkeeping
 from afterturn.turn.handover import Desk, Offer
 from afterturn.turn.place import Place
@@ -87,6 +88,7 @@ class Recalls:
             logger.warning("a recall failed; the turn goes on without it", exc_info=error)
             self._degrade(prefetch, type(error).__name__)
             return
+        self._tell_withheld(state, prefetch, prepared.withheld)
         if prepared.aftermath is not None:
             self._forgotten(state, prepared.aftermath)
             made = None
@@ -205,15 +207,26 @@ class Recalls:
         by_choice = sorted(ready, key=lambda run: (run.prefetch.epoch, run.phase is Phase.FAST))
         now, ledger = self._clock.now(), state.ledger
         hits = [hit for run in by_choice for hit in run.hits if hit.entry.ref not in _seen(state, run)]
-        block = compose(hits, self._config, visible_bytes=ledger.size_bytes, now=now) if hits else None
+        screen = Screen(scanning=self._config.scanning)
+        block = compose(hits, self._config, visible_bytes=ledger.size_bytes, now=now, screen=screen) if hits else None
+        for prefetch in {run.prefetch for run in by_choice}:
+            self._tell_withheld(state, prefetch, screen.withheld)
         seen = frozenset(hit.entry.ref for run in by_choice for hit in run.hits if hit.entry.ref in _seen(state, run))
         return Made(block, tuple(by_choice), now, ledger.size_bytes, seen)
 
     def _why_nothing(self, state: TurnState, run: PhaseRun) -> str:
         if not run.hits:
             return STALE
+        if all(hit.entry.ref in run.prefetch.withheld for hit in run.hits):
+            return "withheld"
         shown = all(hit.entry.ref in _seen(state, run) for hit in run.hits)
         return "already_visible" if shown else "budget"
+
+    def _tell_withheld(self, state: TurnState, prefetch: Prefetch, withheld: Mapping[str, str]) -> None:
+        for ref, reason in withheld.items():
+            if ref not in prefetch.withheld:
+                self._emit("withheld", state, memory=ref, reason=reason)
+        prefetch.withheld |= frozenset(withheld)
 
     def _waiting(self, state: TurnState) -> list[PhaseRun]:
         prefetches = [*([state.carried] if state.carried else []), *state.prefetches]

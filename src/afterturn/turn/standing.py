@@ -31,6 +31,7 @@ from afterturn.context.standing import (
     shown_paths,
 )
 from afterturn.context.trusted import Refusal, Skipped
+from afterturn.guard.secrets import scanner
 from afterturn.turn.arrivals import Arrivals
 from afterturn.turn.contexts import Contexts
 from afterturn.turn.file_reads import READ_WITHIN
@@ -75,7 +76,7 @@ class StandingCore:
         self._places = parts.places(roots)
         self._instructions = check_instructions(instructions)
         self._contexts = Contexts(parts, place, self._places)
-        self._arrivals = Arrivals(parts.config.standing_bytes_max)
+        self._arrivals = Arrivals(parts.config.standing_bytes_max, scanning=parts.config.scanning)
         self._making = asyncio.Lock()
         self._rested = asyncio.Event()
         self._rested.set()
@@ -160,14 +161,14 @@ class StandingCore:
 
     async def _recollect(self) -> _Known | None:
         """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
-        key, place = self.place.key, self.place
+        key, place, scan = self.place.key, self.place, scanner(scanning=self._parts.config.scanning)
         if self._parts.store is None:
             return _Known(self._unstored)
 
         def work(unit: Unit) -> _Known:
             row = unit.conversations.find_standing(key)
             blocks = unit.conversations.blocks(key)
-            withdrawn = row is not None and not all_readable(unit, place, row.refs)
+            withdrawn = row is not None and (not all_readable(unit, place, row.refs) or bool(scan.find(row.text)))
             return _Known(
                 None if row is None or withdrawn else row.text,
                 withdrawn=withdrawn,
@@ -176,7 +177,8 @@ class StandingCore:
             )
 
         known = await self._asked(lambda store: store.read(work), "can not be read")
-        # Frozen while another space was granted: that is not for this host's model (L2).
+        # Frozen while another space was granted: that is not for this host's model (L2). Or while less was known of
+        # secrets (G3).
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
             self._show(known.text)

@@ -41,7 +41,7 @@ class StandingParts:
 
     @property
     def room(self) -> Room:
-        return Room(self.config.standing_bytes_max, self.config.entry_bytes_max)
+        return Room(self.config.standing_bytes_max, self.config.entry_bytes_max, self.config.scanning)
 
     def places(self, roots: Iterable[str | os.PathLike[str]]) -> Places:
         names = file_names(self.config.context_files)

@@ -119,6 +119,8 @@ def _left_out(run: PhaseRun, hit: Hit, config: Config) -> Why:
 
 
 def _handed_over(run: PhaseRun, hit: Hit, delivery: Delivery | None) -> Why | None:
+    if hit.entry.ref in run.prefetch.withheld:
+        return Why.QUARANTINED
     if delivery is not None:
         if hit.entry.ref in delivery.offer.block.refs:
             return Why.SHOWN
