@@ -438,7 +438,9 @@ class MemoryCore:
 
     def _out_of_reach(self) -> list[str]:
         """What may still hold the text of something that was forgotten."""
-        return [str(path) for path in [*self._chosen().backups(), *self._recorder.spill.unreadable()]]
+        files = [str(path) for path in [*self._chosen().backups(), *self._recorder.spill.unreadable()]]
+        provider = self._parts.provider
+        return files if provider is None else [*files, f"what {type(provider).__name__} has kept"]
 
 
 def _is_about(event: Event, *, space: str, selector: Selector) -> bool:

@@ -361,6 +361,28 @@ async def test_a_provider_gets_none_of_memorys_own_words(host: Host) -> None:
     assert archive.texts == [["And again?", "Miso."]]
 
 
+async def test_a_provider_gets_no_secrets(host: Host) -> None:
+    """G1, C7: they are taken out before a turn is handed over, or waits in a file."""
+    token = "ghp_" + "a1B2c3D4" * 4 + "e5F6"
+    archive = Archive(OUTAGE)
+    async with host.open(archive) as memory:
+        turn = await leave(memory, f"My token is {token}, keep it safe")
+        await host.heard("recording_waits")
+        files = b"".join(file.read_bytes() for file in host.waiting.iterdir())
+        assert await turn.wait_recorded(within=20)
+    assert token.encode() not in files
+    assert "[redacted: github token]" in archive.texts[0][0]
+
+
+async def test_forgetting_names_a_provider_as_out_of_reach(host: Host) -> None:
+    """M2, C7: what somebody else has kept is not ours to erase, and that is said."""
+    async with host.open(Archive()) as memory:
+        turn = await leave(memory, "I like tea")
+        assert await turn.wait_recorded()
+        forgotten = await memory.space("user:ada").forget(conversation="c")
+    assert forgotten.out_of_reach == ("what Archive has kept",)
+
+
 async def test_a_sub_agents_turn_is_marked_for_the_provider(host: Host) -> None:
     """A3, C7: the provider can tell whose words they are."""
     archive = Archive()

@@ -364,7 +364,7 @@ class Erased:
 class Forgotten:
     """`pending`: the rows are gone from every query, but a reader still holds old bytes; a job finishes it.
 
-    `out_of_reach` names the backups that may still hold the text.
+    `out_of_reach` names what may still hold the text: backups, a recording provider of the host's.
     """
 
     state: str
