@@ -124,7 +124,7 @@ class Memories(Protocol):
         duplicate of another memory, or when there is no active version; NotFound when the space has no such id.
 
         A proposed draft leaves the active version as it is, and is stored as the next one, which waits. Conflict when
-        a change of this memory waits already."""
+        a change of this memory waits already, or when another proposal says the same."""
 
     def propose_delete(self, operation: Operation, entry_id: str, *, expected_version: int | None) -> Entry:
         """A next version with the same words and the status `withdrawal`; the active one stays until it is approved.
@@ -141,12 +141,15 @@ class Memories(Protocol):
         """Rejects what waits for approval, else hides the active version; undo brings it back. Works on records too."""
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
-        """The newest version whatever its status, or the one asked for. NotFound outside the scope.
+        """The active version, or the one asked for. NotFound outside the scope.
 
-        One that waits beside an active version is not what the memory says now, so it is given when it is asked for."""
+        Without an active one, the newest whatever its status. What waits, was rejected or undone beside an active
+        version is not what the memory says now, so it is given when it is asked for."""
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
-        """Newest id first; `before` continues after the last id of the previous page."""
+        """Newest id first; `before` continues after the last id of the previous page.
+
+        An id comes once: its active version where that is asked for, else its newest with one of the statuses."""
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
         """Every version, oldest first. NotFound when there is none."""
@@ -199,15 +202,17 @@ class Operations(Protocol):
         """Takes back the operation or the group named `target` exactly: each step's entry returns to its former state.
 
         Conflict, and nothing changed, when a later operation touched one of them, or when a restored statement
-        would duplicate an active one. NotFound when this space has no such operation or group.
+        would duplicate an active one, or would wait beside another change of its memory. NotFound when this space has
+        no such operation or group.
         """
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         """Erases the rows: text, every version, vectors, index entries, jobs and their errors, timeline and turns.
 
-        What conversations keep of an entry goes too: the texts of blocks that show it, the standing block with it, and
-        candidates that name it. Of a recorded message, so does whatever was asked in its turn; of a speaker, what was
-        asked in turns that were not recorded as well, since nothing tells who asked.
+        What conversations keep of an entry goes too: the texts of blocks that show it, the standing block with it,
+        candidates that name it, and what reviews are still to read of it (`Reviews`). Of a recorded message, so does
+        whatever was asked in its turn; of a speaker, what was asked in turns that were not recorded as well, since
+        nothing tells who asked.
 
         Statements of the space that rest only on what is erased go too. A conversation goes whoever owns it: in a
         shared space, every owner's of that id, with the timeline and the questions that these owners' spaces keep of

@@ -12,10 +12,14 @@ from afterturn.base.turns import ConversationKey
 class Reviews(Protocol):
     """Reviews with the messages they are to read. What is forgotten leaves here too: messages of that record, speaker
     or conversation, and with a conversation or a space its reviews. A review with no message left has nothing to read.
+
+    A message that no record holds goes with any record of its conversation, since nothing tells which it came to. A
+    space also takes along what reviews of others' conversations that write there are to read.
     """
 
     def add(self, review: ReviewRow, messages: Sequence[Snapped]) -> None:
-        """Schedules it. Conflict when the id was used before."""
+        """Schedules it. Conflict when the id was used before, or when it takes turns and another one of its
+        conversation waits. Messages whose record is not there, or not any more, are left out (M2)."""
 
     def get(self, tenant: str, review_id: str) -> ReviewRow:
         """NotFound when there is none, or it was forgotten."""
@@ -27,7 +31,8 @@ class Reviews(Protocol):
         """In their order; empty once the review has ended."""
 
     def replace_messages(self, tenant: str, review_id: str, messages: Sequence[Snapped]) -> None:
-        """For a review that still waits: a later trigger joins it, with all that it is to read by now."""
+        """For a review that still waits: a later trigger joins it, with all that it is to read by now. Nothing for one
+        that has ended or was forgotten."""
 
     def end(self, review: ReviewRow) -> bool:
         """Stores how it ended and lets the messages go. True for the first call that ends it; False when it had ended,
@@ -42,7 +47,8 @@ class Reviews(Protocol):
         """Spaces in which statements changed since they were last consolidated, or that were not since `before`."""
 
     def count_turn(self, key: ConversationKey) -> int:
-        """One more turn was completed since the last review of the conversation was scheduled; how many by now."""
+        """One more turn was completed since the last review of the conversation was scheduled; how many by now.
+        0 when there is no such conversation, or not any more."""
 
     def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
         """(turns since the last one was scheduled, position of the first record that none has read)."""
