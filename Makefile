@@ -16,7 +16,7 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench benchmarks eval crash sim format docs behaviour lock clean embedders
+.PHONY: help demo test check bench benchmarks eval crash sim model format docs behaviour lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +36,8 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Measure store, turns and recall, ours beside the limit; ARGS=--quick shows the form
-	@failed=0; for part in store turn recall; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Measure store, turns, recall and reviews, ours beside the limit; ARGS=--quick shows the form
+	@failed=0; for part in store turn recall review; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
 
 eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
@@ -54,6 +54,9 @@ crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SE
 
 sim: $(READY) ## Let chance order everything that happens, by seed, and look for a broken promise; SEEDS=1-1000
 	@$(BIN)/python -m afterturn.lab.sim --seeds $(SEEDS) $(ARGS)
+
+model: $(READY) ## Let a real, very small model review conversations on this machine; fetches 200 MB
+	@$(BIN)/python -m afterturn.lab.small --folder .venv/small-model $(ARGS)
 
 format: $(READY) ## Format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -1,0 +1,81 @@
+"""A few conversations that the small model reviews, and what has to hold afterwards, whatever it has said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import afterturn
+from afterturn.base.reviews import ReviewRow, ReviewState
+from afterturn.base.types import Entry, Filter, Kind, Origin, Status
+from afterturn.learn.evidence import weigh
+from afterturn.models.openai_compatible import OpenAICompatible
+
+TALKS = (
+    (
+        ("I moved to Oslo in May, and I prefer the train over flying.", "Noted: Oslo, and trains."),
+        ("Our staging database is called birch. Never run migrations on it before noon.", "Understood."),
+    ),
+    (
+        ("What is the capital of Norway?", "Oslo."),
+        ("Thanks! And how do I spell Trondheim?", "T, r, o, n, d, h, e, i, m."),
+    ),
+)
+USER = "ada"
+SPACE = f"user:{USER}"
+_STATEMENTS = Filter(kind=Kind.STATEMENT, statuses=(Status.ACTIVE, Status.PROPOSED))
+
+
+@dataclass(slots=True)
+class Trial:
+    """What came of it. `broken` names every promise that was not kept; empty is well."""
+
+    reviews: Sequence[ReviewRow] = ()
+    learned: Sequence[Entry] = ()
+    broken: list[str] = field(default_factory=list)
+
+
+async def run_trial(store: Path, url: str, *, timeout: float = 90.0) -> Trial:
+    model = OpenAICompatible(url, "SmolLM2-135M-Instruct", timeout=timeout)
+    config: dict[str, Any] = {"review_interval": 1, "review_timeout": timeout, "rules": False, "embedder": "none"}
+    async with afterturn.open(store, config, model=model) as memory:
+        for number, talk in enumerate(TALKS):
+            conversation = memory.conversation(f"talk-{number}", user=USER)
+            for said, answered in talk:
+                messages: list[dict[str, Any]] = [{"role": "user", "content": said}]
+                async with conversation.turn(messages) as turn:
+                    messages.append({"role": "assistant", "content": answered})
+                await turn.wait_recorded()
+                await memory.drain(within=2 * timeout)
+        return await _judged(memory)
+
+
+async def _judged(memory: afterturn.Memory) -> Trial:
+    space = memory.space(SPACE)
+    records = await space.list(filter=Filter(kind=Kind.RECORD), limit=1000)
+    trial = Trial(await space.reviews(), await space.list(filter=_STATEMENTS, limit=1000))
+    said = {text for talk in TALKS for exchange in talk for text in exchange}
+    if {record.text for record in records} != said or len(records) != len(said):
+        trial.broken.append("what was said is not what is recorded")
+    if len(trial.reviews) != sum(map(len, TALKS)) or any(row.state is ReviewState.WAITING for row in trial.reviews):
+        trial.broken.append("not every turn was reviewed to an end")
+    by_id = {record.id: record.text for record in records}
+    trial.broken += [f"{entry.id}: {fault}" for entry in trial.learned for fault in _faults(entry, by_id)]
+    if sum(row.written + row.proposed for row in trial.reviews) < len(trial.learned):
+        trial.broken.append("something was learned that no review tells of")
+    trial.broken += [finding.message for finding in await memory.check() if finding.level == "error"]
+    return trial
+
+
+def _faults(entry: Entry, records: dict[str, str]) -> list[str]:
+    """What must not be, of one thing that was learned."""
+    faults = []
+    if entry.origin is not Origin.BACKGROUND_REVIEW or "review" not in entry.metadata:
+        faults.append("does not say that a review wrote it")
+    if not entry.sources or any(source not in records for source in entry.sources):
+        faults.append("rests on no recorded message")
+    if weigh(entry.text, [records[source] for source in entry.sources if source in records]).missing:
+        faults.append("has a name or number that nobody said")
+    return faults

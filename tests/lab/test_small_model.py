@@ -1,0 +1,33 @@
+"""A real model, very small, reviews real conversations over HTTP."""
+
+from pathlib import Path
+
+import pytest
+
+from afterturn.lab.small.obtaining import NotObtained, Small, obtain
+from afterturn.lab.small.serving import serve
+from afterturn.lab.small.trial import run_trial
+
+# In the environment, so that a second run finds it.
+FOLDER = Path(__file__).resolve().parents[2] / ".venv" / "small-model"
+
+
+@pytest.fixture(scope="module")
+def small() -> Small:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        return obtain(FOLDER)
+    except NotObtained as error:
+        pytest.skip(f"NOT RUN: no real model has reviewed anything, since its packages do not install here: {error}")
+
+
+@pytest.mark.timeout(600)
+async def test_whatever_a_real_model_says_nothing_invalid_is_stored_and_nothing_is_lost(
+    small: Small, tmp_path: Path
+) -> None:
+    """V5, V12: every turn is recorded and reviewed to an end; what is learned was said, and tells by whom."""
+    with serve(small) as url:
+        trial = await run_trial(tmp_path / "memory.db", url)
+
+    assert trial.broken == []
+    assert sum(row.calls for row in trial.reviews) >= len(trial.reviews)
