@@ -1,17 +1,19 @@
 """No message makes the rules slow, large or wrong about themselves."""
 
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterturn.lab.eval.rules import read_cases
 from afterturn.learn.rules import find_lessons, finding, may_teach
 from afterturn.learn.rules.clause import CLAUSES_MAX, clauses_of
 from afterturn.learn.rules.finding import LESSON_CHARACTERS_MAX, LESSONS_MAX
 from afterturn.learn.rules.prose import SENTENCE_CHARACTERS_MAX, SENTENCES_MAX, sentences_of
 
+FOLDER = Path(__file__).parent / "rule_cases"
 WORDS = """
     I I'm my me we our you it never always don't ever from now on remember that keep in mind prefer like over than call
     name is not but and so if when , . ! ? : ; " ' ` ``` > - ( ) Max Oslo tea coffee use push allergic to live in ich
@@ -30,7 +32,18 @@ ROLES = st.sampled_from(["user", "assistant", "tool"])
 def test_what_may_not_teach_teaches_nothing(text: str):
     """V11: the cheap look never hides a lesson."""
     if not may_teach(text):
-        assert lessons_unfiltered(text) == []
+        assert finding.lessons_of(text, "The default branch is master.") == []
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_what_people_say_is_not_passed_over(path: Path):
+    """V11: no message of ours teaches something that the cheap look would hide."""
+    hidden = [
+        case.text
+        for case in read_cases(path)
+        if not may_teach(case.text) and finding.lessons_of(case.text, case.before[-1][1] if case.before else "")
+    ]
+    assert hidden == []
 
 
 @given(talk=st.lists(st.tuples(ROLES, MESSAGES), max_size=6))
@@ -72,7 +85,3 @@ def test_repetition_is_read_in_bounded_work(repeated: str):
 def test_a_megabyte_after_a_wish_changes_nothing():
     """V11, G5: what is beyond the first pages is not read."""
     assert find_lessons([("user", "Look at this.\n```\n" + "x = 1\n" * 200_000 + "```\nCall me Max.")]) == []
-
-
-def lessons_unfiltered(text: str) -> list[Any]:
-    return finding.lessons_of(text, "")

@@ -63,7 +63,9 @@ _REPORTED = re.compile(
     thinks|believes|heard|he|she|they|sagt|sagte|meint|dit|dice|dijo)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SAID_SO = re.compile(r",\s(?:i|he|she|they|we)\s(?:said|say|told\s\w+|answered|replied)$", re.IGNORECASE)
+_SAID_SO = re.compile(
+    r",\s(?:i|he|she|they|we|my\s\w+)\s(?:said|says|used\sto\ssay|say|told\s\w+|answered|replied)$", re.IGNORECASE
+)
 _PASSING = re.compile(
     r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|on\sthe\s(?:plane|train|bus|road|way)|currently|
     temporarily|until|till|this\s(?:once|one|week|month|year|morning|afternoon|evening|weekend|time|task|ticket|pr|file|

@@ -62,4 +62,10 @@ STACK = (
         rf"""our\s(?:\w+\s)?{_OURS}\s(?:uses|targets|runs\son|is\s(?:written|built|hosted|deployed|called)|
         is\sthat|lives\sin|requires)\s""",
     ),
+    _team(
+        FACT,
+        r"our\s(?:\w+\s)?(?:url|domain|port|registry|endpoint|bucket|host|default\sbranch|vat\sid|fiscal\syear)\sis\s",
+        re.compile(r"\S*[./:\d_]\S|[a-z]+$"),
+        r"\b(?:down|slow|broken|wrong|missing|gone|this|that)\b",
+    ),
 )

@@ -16,7 +16,7 @@ _WORDS_MAX = 40
 
 _LEAD = re.compile(
     r"""(?:hi(?:\sthere|\sagain)?|hello|hey|good\smorning|thanks(?:\sa\slot)?|thank\syou|great|cool|nice|ok(?:ay)?|oh|ah|u[hm]+|hm+|
-    well|also|and|but|so|btw|by\sthe\sway|just\sso\syou\sknow|(?:just\s)?fyi|for\swhat\sit'?s\sworth|fwiw|for\sthe\srecord|
+    well|also|and|but|so|btw|by\sthe\sway|just\sso\s(?:you|u|ya)\sknow|(?:just\s)?fyi|for\swhat\sit'?s\sworth|fwiw|for\sthe\srecord|
     please|pls|yes|yeah|yep|sure|(?:one|another|a\squick|quick|small|last|side)\s(?:more\s)?(?:thing|update|note|remark|point)|in\sgeneral|generally|personally|honestly|to\sbe\shonest|tbh|
     we\sboth\sknow|you\sknow|as\syou\sknow|for\scontext|ps|p\.s\.|important|reminder|just|
     (?P<corrects>actually|no|nope|nah|sorry|correction|that'?s\s(?:wrong|not\sright|incorrect)|wrong|not\squite))

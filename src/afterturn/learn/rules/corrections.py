@@ -32,6 +32,10 @@ _DECLARES = pattern(
     company|office|port|region|package\smanager|framework|stack|site|api|pipeline|cluster|warehouse|store|shop|meeting))\s
     [^?]*\b(?:is|are|uses?|lives?|works?|runs?|wears?|prefers?|likes?|starts?|opens?|listens?)\b"""
 )
+_EQUIPMENT = pattern(
+    r"""the\suser's\s(?:\w+\s)?(?:database|bucket|server|repo|repository|branch|project|service|build|pipeline|api|cluster|
+    deployment|domain|app|site|region|stack|framework|registry)\b"""
+)
 _STATE = pattern(
     r"""(?:down|up|slow|fast|broken|fine|ok(?:ay)?|just|too|so|very|big|small|empty|missing|gone|full|done|ready|wrong|right|
     good|bad|\w+ing|\w+ed)\b"""
@@ -73,6 +77,10 @@ def restated(swap: Swap, answer: str) -> str:
         if len(wrong.findall(sentence.plain)) == 1:
             return _of_user(wrong.sub(lambda _: swap.new, sentence.said))
     return ""
+
+
+def is_of_user(text: str) -> bool:
+    return text.startswith("The user") and not _EQUIPMENT.match(text)
 
 
 def _of_user(said: str) -> str:

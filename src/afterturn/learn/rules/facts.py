@@ -16,17 +16,20 @@ _BEING = r"""(?:vegetarian|vegan|pescatarian|lactose[\s-]intolerant|coeliac|celi
     left-handed|right-handed|dyslexic|deaf|hard\sof\shearing|blind|autistic|gluten[\s-]intolerant|night\sowl|early\sbird|divorced|
     widowed|retired)"""
 _FOODS = r"""(?:any\s)?(?:red\s)?(?:meat|pork|beef|fish|seafood|shellfish|dairy|gluten|eggs?|nuts|peanuts|sugar|wheat|
-    lactose|milk|alcohol|coffee|caffeine|wine|beer|soy|tofu|cheese|bread|spicy\sfood|sweets|animal\sproducts)\b"""
+    lactose|milk|alcohol|coffee|caffeine|wine|beer|soy|tofu|cheese|bread|spicy\sfood|sweets|animal\sproducts)
+    (?=\s*(?:$|[,;]|or\b|and\b|any\s?more|at\sall|because|but|so\b|for\b|since))"""
 _JOBS = r"""(?:engineer|developer|programmer|designer|teacher|nurse|doctor|physician|student|lawyer|attorney|architect|
     accountant|scientist|researcher|professor|lecturer|analyst|consultant|chef|cook|carpenter|electrician|plumber|pilot|
     journalist|writer|author|photographer|musician|artist|illustrator|translator|librarian|pharmacist|dentist|
     veterinarian|paramedic|firefighter|social\sworker|therapist|psychologist|freelancer|entrepreneur|product\smanager|
     project\smanager|sysadmin|retiree|pensioner|farmer|mechanic|driver)"""
+_FIELDS = r"""(?:marketing|finance|sales|it|healthcare|education|law|insurance|logistics|hr|advertising|construction|
+    retail|banking|hospitality|consulting|publishing|tech|pharma|biotech)"""
 _CONDITIONS = r"""(?:(?:type\s[12]\s)?diabetes|asthma|adhd|co?eliac(?:\sdisease)?|epilepsy|dyslexia|arthritis|
     hypertension|high\sblood\spressure|chronic\s(?:pain|migraines?|fatigue|illness|insomnia|back|kidney|fatigue)|a\sheart\scondition|a\spacemaker|tinnitus|crohn'?s(?:\sdisease)?|ibs|
     an?\s(?:(?:severe|bad)\s)?[\w-]+\s(?:allergy|intolerance)|an?\s(?:allergy|intolerance)\sto|
     a\sbad\s(?:knee|back|hip|shoulder))(?![\w-])"""
-_FAMILY = r"""(?:an?|one|two|three|four|five|six|\d+)\s
+_FAMILY = r"""twins\b|(?:an?|one|two|three|four|five|six|\d+)\s
     (?:(?:older|younger|little|big|twin|small|young|adult|grown|teenage|rescue)\s){0,2}
     (?:kids?|child|children|daughters?|sons?|cats?|dogs?|brothers?|sisters?|siblings?|twins|parrots?|rabbits?|horses?|
     grandchildren|tortoise|hamsters?)\b"""
@@ -45,6 +48,7 @@ _BODY = (
     ),
     _fact(rf"{_AM}(?:an?\s|also\s|strictly\s|mostly\s){{0,2}}{_BEING}\b", bars=r"^\s(?:to|by|from|with|for)\b"),
     _fact(r"i\s(?:don't|dont|do\snot|can't|cannot|can\snot|never)\s(?:eat|drink)\s", _FOODS),
+    _fact(r"i\s(?:don't|dont|do\snot|can't)\s(?:drive|smoke|drink|swim)(?=\s*(?:$|[,;]|at\sall|so\b))"),
     _fact(rf"i\s(?:have|suffer\sfrom|was\sdiagnosed\swith)\s{_CONDITIONS}"),
     _fact(r"i\s(?:use|need)\sa\s(?:wheelchair|hearing\said|screen\sreader|guide\sdog)\b"),
 )
@@ -64,22 +68,28 @@ _JOB = (
         single=True,
     ),
     _fact(r"i\s(?:usually\s|always\s)?work\s(?:night|early|late)\sshifts?", bars=POINTS),
+    _fact(rf"i\s{_NOW}work\sin\s{_FIELDS}\b", bars=r"^\s(?:the|this|a)\b", single=True),
+    _fact(rf"{_AM}doing\s(?:an?|my)\s(?:phd|master'?s|bachelor'?s|doctorate)\b", single=True),
     _fact(rf"{_AM}an?\s(?:[\w-]+\s){{0,3}}{_JOBS}\b", bars=r"^\s(?:of|who|that)\b", single=True),
 )
 _PEOPLE = (
     _fact(
-        rf"(?:i|we)(?:\shave|'ve\sgot|\shave\sgot)\s{_FAMILY}",
+        rf"(?:i|we)(?:\shave|'ve\sgot|\shave\sgot)\s(?:{_FAMILY})",
         r"\s*$|[,;(]|\s(?:and|named|called|who|at|with|aged|in|but|so|from)\b",
         r"\bfight\b|\bto\s\w+",
     ),
     _fact(rf"{_AM}(?:married|engaged)\sto\s", proper=True),
     _fact(rf"my\s{_KIN}(?:'s\sname)?\sis\s(?:called|named)\s", proper=True),
     _fact(rf"my\s{_KIN}'s\sname\sis\s", proper=True),
+    _fact(
+        rf"my\s{_KIN}\sis\s(?:(?:severely\s)?allergic\sto\s|(?:a\s)?(?:vegan|vegetarian|diabetic|celiac|deaf)\b)",
+        bars=POINTS,
+    ),
     _fact(rf"my\s{_SERVANTS}(?:'s\sname)?\sis\s", proper=True),
 )
 _DATA = (
     _fact(
-        r"my\s(?:birthday|anniversary|birth\sdate|date\sof\sbirth)\s(?:is|falls)\s",
+        r"(?:my|our)\s(?:wedding\s)?(?:birthday|anniversary|birth\sdate|date\sof\sbirth)\s(?:is|falls)\s",
         rf"(?:on\s|in\s)?(?:the\s)?(?:\w+\sthe\s)?(?:\d|{_MONTH})",
     ),
     _fact(r"my\stime\s?zone\sis\s", r"(?:(?-i:[A-Z])|utc|gmt)"),

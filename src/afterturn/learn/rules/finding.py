@@ -97,7 +97,7 @@ def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
     if swap is not None:
         text = corrections.restated(swap, answer)
         if text:
-            target = Target.USER if text.startswith("The user") else Target.ENVIRONMENT
+            target = Target.USER if corrections.is_of_user(text) else Target.ENVIRONMENT
             yield Lesson(trimmed(text), target, CORRECTION, 0, swap.old), len(clause.plain)
 
 

@@ -31,7 +31,7 @@ _NO_STATEMENT = pattern(
     i'll|i'm\sgoing|we\sonly|we\s(?:have\sto|need|want|discussed|talked|said|will|are\sgoing))\b"""
 )
 _TASK = pattern(
-    r"\b(?:left|already|only\shave|deadline|should|would\shave|needs?\sto|must\sbe|so\s(?!that\b|no\b|i\b|i'm\b|we\b|the\b|it\b|they\b|he\b|she\b|you\b|don't\b|please\b)\w+\s)\b"
+    r"\b(?:left|already|only\shave|deadline|should|would\shave|needs?\sto|must\sbe|perfect|so\s(?!that\b|no\b|i\b|i'm\b|we\b|the\b|it\b|they\b|he\b|she\b|you\b|don't\b|please\b)\w+\s)\b"
 )
 _STATES = pattern(
     r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|we\s\w+|i'm|my)\b"

@@ -70,7 +70,9 @@ PREFERENCES = (
     _prefers(
         r"""my\s(?:favou?rite|preferred)\s(?!part|thing|bit|moment|one|memory|scene|line|way|of|quote|to)
         [\w-]+(?:\s[\w-]+)?\s(?:is|are)\s""",
-        bars=pattern(rf"^(?:the\s(?:last|same)|when|how|to|not|so)\b|{POINTS}"),
+        bars=pattern(
+            rf"^(?:the\s(?:last|same)|when|how|to|not|so|crashing|failing|broken|gone|missing|down)\b|{POINTS}"
+        ),
     ),
 )
 

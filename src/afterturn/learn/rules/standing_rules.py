@@ -41,7 +41,7 @@ _BEFORE_VERB = pattern(
 )
 _NOT_STANDING = pattern(
     r"""\b(?:this|that|these|those|it|here)\b(?!\s(?:repo|repository|project|codebase|team|company|house)\b)
-    |^(?:always|never)\s\w+$|\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|
+    |\b(?:step|line)\s\d|\bnames$|^(?:always|never)\s\w+$|\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|
         tone|feedback|plan|suggest|summar|explan|tool|own)"""
 )
 _SAYING = pattern(
