@@ -44,9 +44,7 @@ def print_sources(sources: Sequence[Entry], missing: int) -> None:
     if more > 0:
         print_details([f"and on {count(more, 'more message')}"])
     if missing:
-        print_details(
-            [f"rests on {count(missing, 'message')} that {'is' if missing == 1 else 'are'} not here any more"]
-        )
+        print_details([f"rests on {count(missing, 'message')} that {'is' if missing == 1 else 'are'} not kept here"])
 
 
 def find_sources(memory: blocking.Memory, spaces: Sequence[str], entry: Entry) -> tuple[list[Entry], int]:

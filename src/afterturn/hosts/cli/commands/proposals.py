@@ -97,7 +97,10 @@ def _row(entry: Entry) -> tuple[str, ...]:
 )
 @click.argument("id")
 def show(invocation: Invocation, id: str) -> None:
-    """Show one proposal: what would come (`+`) and go (`-`), from whom, and what it rests on."""
+    """Show one proposal, and what it rests on.
+
+    `+` is what would come, `-` what would go. What stands against it is told: the memory may have changed since.
+    """
     with invocation.memory() as memory:
         space = invocation.space_name()
         proposal = memory.space(space).proposal(check_id(id))
