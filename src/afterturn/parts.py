@@ -17,7 +17,7 @@ from afterturn.base.worker import ThreadWorker
 if TYPE_CHECKING:
     from afterturn.base.recording_ports import RecordingProvider
     from afterturn.guard.gate import Gate
-    from afterturn.learn.providers import Keeper
+    from afterturn.learn.providers import Keepers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,20 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 
-def make_keeper(config: Config, parts: Parts, store: Store, gate: Gate) -> Keeper:
+def make_keepers(config: Config, parts: Parts, store: Store, gate: Gate) -> Keepers:
     """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
-    from afterturn.learn.providers import Declining, Provided, Verbatim
+    from afterturn.learn.providers import Keeper, Keepers, Nobody, Provided, Verbatim
+    from afterturn.learn.recording import KeptBy
     from afterturn.learn.scheduling import Plan
 
-    if parts.provider is None and config.recorder != "none":
-        return Verbatim(store, gate, parts.ids, Plan.of(config))
-    return Provided(store, parts.clock, parts.provider or Declining())
+    own = KeptBy.NOBODY if config.recorder == "none" else KeptBy.MEMORY
+    found: dict[KeptBy, Keeper] = {
+        KeptBy.MEMORY: Verbatim(store, gate, parts.ids, Plan.of(config)),
+        KeptBy.NOBODY: Nobody(store),
+    }
+    if parts.provider is not None:
+        own, found[KeptBy.PROVIDER] = KeptBy.PROVIDER, Provided(store, parts.clock, parts.provider)
+    return Keepers(own, found)
 
 
 def no_progress(done: int, total: int) -> None:

@@ -27,7 +27,7 @@ from afterturn.learn.learning import Learning, LearningParts
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
-from afterturn.parts import Parts, default_embedder, default_model, make_keeper, no_progress, open_store, review_model
+from afterturn.parts import Parts, default_embedder, default_model, make_keepers, no_progress, open_store, review_model
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
@@ -123,7 +123,10 @@ class MemoryCore:
         self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
         self._recorder = Recorder(
             RecorderParts(
-                functools.partial(make_keeper, config, parts, chosen, self._gate), events, self._supervisor, self._files
+                functools.partial(make_keepers, config, parts, chosen, self._gate),
+                events,
+                self._supervisor,
+                self._files,
             ),
             config,
             Spill(_spill_folder(self._target)),

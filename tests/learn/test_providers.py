@@ -227,6 +227,48 @@ async def test_the_next_process_offers_what_the_last_one_could_not(host: Host) -
     assert archive.asked == ["turn-1"]
 
 
+async def test_a_turn_that_waits_for_a_provider_is_stored_by_nobody_else(host: Host) -> None:
+    """C7, C4: a process without the provider, such as a worker, leaves it where it is."""
+    async with host.open(Archive(always=OUTAGE)) as memory:
+        await leave(memory, "I like tea")
+        await host.heard("recording_waits")
+    async with host.open(None) as memory:
+        assert await memory.drain(within=20)
+        assert await records(memory) == []
+        findings = [finding for finding in await memory.check() if finding.subject == "recordings"]
+    archive = Archive()
+    async with host.open(archive) as memory:
+        assert await memory.drain(within=20)
+    assert [finding.level for finding in findings] == ["warning"]
+    assert archive.texts == [["I like tea", "Noted."]]
+
+
+@pytest.mark.parametrize("provider, recorder", [(None, "none"), (Archive(), "verbatim")])
+async def test_a_turn_that_waits_for_the_store_is_stored_by_whoever_comes(
+    host: Host, provider: Archive | None, recorder: str
+) -> None:
+    """C7, C4: also by a process that keeps nothing itself, or has others keep it."""
+    async with host.open(None, close_timeout=0.5) as memory:
+        host.stores[-1].fails = True
+        await leave(memory, "I like tea")
+        await host.heard("recording_waits")
+    async with host.open(provider, recorder=recorder) as memory:
+        assert await memory.drain(within=20)
+        stored = await records(memory)
+    assert sorted(entry.text for entry in stored) == ["I like tea", "Noted."]
+    assert provider is None or provider.asked == []
+
+
+async def test_nothing_is_kept_in_a_file_either_where_nothing_is_to_be_kept(host: Host) -> None:
+    """C7, C4: a store in trouble makes no turn wait that nobody wants."""
+    async with host.open(None, recorder="none", close_timeout=0.5) as memory:
+        host.stores[-1].fails = True
+        turn = await leave(memory, "I like tea")
+        assert not await turn.wait_recorded()
+    assert host.told.named("recording_waits") == []
+    assert not host.waiting.exists()
+
+
 async def test_a_provider_that_hangs_is_given_up_for_now(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """C7, C4: a call has its time; closing does not wait for it, and the turn is in a file."""
 

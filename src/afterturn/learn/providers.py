@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
+from afterturn.base.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.base.ports import Clock, Ids, Store
 from afterturn.base.recording_ports import Interaction, RecordingProvider
 from afterturn.base.types import Metadata, Scope
 from afterturn.guard.gate import Gate
-from afterturn.learn.recording import Key, Outcome, Recording, Written, find_outcome, note_answer, write_recording
+from afterturn.learn.recording import (
+    KeptBy,
+    Key,
+    Outcome,
+    Recording,
+    Written,
+    find_outcome,
+    note_answer,
+    write_recording,
+)
 from afterturn.learn.scheduling import Plan
 
 logger = logging.getLogger("afterturn")
@@ -35,6 +47,14 @@ class Keeper(Protocol):
         """StoreError, DeadlineExceeded and MemoryClosed mean: later."""
 
 
+@dataclass(frozen=True, slots=True)
+class Keepers:
+    """`own` keeps this process's turns. What another has left goes to whom it was meant for, if that one is here."""
+
+    own: KeptBy
+    found: Mapping[KeptBy, Keeper]
+
+
 class Verbatim:
     """Every message is a record in memory's own store, in one transaction with what follows from it."""
 
@@ -50,8 +70,20 @@ class Verbatim:
         return await self._store.write(lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan))
 
 
-class Declining(RecordingProvider):
-    """Keeps nothing, as the port does by itself."""
+class Nobody:
+    """Keeps nothing, not even while the store can not be told so: a file that waits would hold what was said."""
+
+    in_order = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def keep(self, recording: Recording) -> Written:
+        try:
+            return await self._store.write(lambda unit: note_answer(unit, recording, kept=False))
+        except (StoreError, DeadlineExceeded, MemoryClosed) as error:
+            logger.warning("the end of turn %r is not noted in the store: %r", recording.turn, error)
+            return Written(Outcome.DECLINED)
 
 
 class Provided:

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
@@ -21,7 +21,7 @@ from afterturn.base.types import Selector
 from afterturn.learn.spill import Spill, covers
 
 if TYPE_CHECKING:
-    from afterturn.learn.providers import Keeper
+    from afterturn.learn.providers import Keeper, Keepers
     from afterturn.learn.recording import Key, Recording, Written
 
 logger = logging.getLogger("afterturn")
@@ -34,9 +34,9 @@ RETRY_MOST = 30.0
 class RecorderParts:
     """Handed over by `runtime`. `worker` writes files."""
 
-    """`make_keeper` is called for the first turn: who only recalls goes without."""
+    """`make_keepers` is called for the first turn: who only recalls goes without."""
 
-    make_keeper: Callable[[], Keeper]
+    make_keepers: Callable[[], Keepers]
     events: Events
     supervisor: Supervisor
     worker: Worker
@@ -70,8 +70,8 @@ class Recorder:
         self._retrying: asyncio.Task[None] | None = None
 
     @functools.cached_property
-    def _keeper(self) -> Keeper:
-        return self._parts.make_keeper()
+    def _keepers(self) -> Keepers:
+        return self._parts.make_keepers()
 
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
@@ -79,7 +79,7 @@ class Recorder:
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: Slot[bool]) -> None:
-        held = Held(recording, recorded)
+        held = Held(replace(recording, kept_by=self._keepers.own), recorded)
         self._handed[held] = None
         task = self._parts.supervisor.start(self._record(held), f"record {recording.turn}")
         self.expect(task)
@@ -89,7 +89,7 @@ class Recorder:
         """Stores what an earlier process had to leave in the spill folder, and what found no room in memory."""
         files = self.spill.waiting()
         while (recording := await run_on(self._parts.worker, lambda: next(files, None))) is not None:
-            if recording.key in self._waiting:
+            if recording.key in self._waiting or recording.kept_by not in self._keepers.found:
                 continue
             held = Held(recording, Slot(), spilled=True)
             if (reason := await self._write(held)) is not None:
@@ -152,12 +152,15 @@ class Recorder:
             # Whatever became of it, nobody waits for ever.
             held.recorded.settle(False)
 
+    def _keeper(self, held: Held) -> Keeper:
+        return self._keepers.found[held.recording.kept_by]
+
     async def _write(self, held: Held) -> str | None:
         """Why it has to wait; None when there is nothing left to do."""
         from afterturn.learn.recording import Outcome
 
         try:
-            written = await self._keeper.keep(held.recording)
+            written = await self._keeper(held).keep(held.recording)
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return type(error).__name__
         except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
@@ -242,7 +245,7 @@ class Recorder:
         while self._waiting:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MOST)
-            if await self._retry_all() or not self._keeper.in_order:
+            if await self._retry_all() or not all(self._keeper(held).in_order for held in self._waiting.values()):
                 await self.recover()
 
     async def _retry_all(self) -> bool:
@@ -252,7 +255,7 @@ class Recorder:
         """
         for held in list(self._waiting.values()):
             if self._waiting.get(held.key) is held and await self._write(held) is not None:
-                if not self._keeper.in_order and held.key in self._waiting:
+                if not self._keeper(held).in_order and held.key in self._waiting:
                     self._waiting.move_to_end(held.key)
                 return False
         return True

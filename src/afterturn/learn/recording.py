@@ -20,6 +20,14 @@ from afterturn.learn.snapshot import ORIGINS, of_entry
 Key: TypeAlias = tuple[str, str, str, str]
 
 
+class KeptBy(StrEnum):
+    """Who is to keep a turn, as its host had it when the turn was left: memory's own store, a provider, or nobody."""
+
+    MEMORY = "memory"
+    PROVIDER = "provider"
+    NOBODY = "nobody"
+
+
 class Outcome(StrEnum):
     """What became of a recording. Everything but `stored` and `known` means: not recorded, or not yet (`waits`)."""
 
@@ -57,6 +65,7 @@ class Recording:
     reads: tuple[str, ...] = ()
     subagent: bool = False
     redacted: tuple[tuple[str, ...], ...] = ()
+    kept_by: KeptBy = KeptBy.MEMORY
 
     @property
     def key(self) -> Key:
@@ -81,6 +90,7 @@ class Recording:
             fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
             fields["reads"] = tuple(fields.get("reads", ()))
             fields["redacted"] = tuple(tuple(kinds) for kinds in fields.get("redacted", ()))
+            fields["kept_by"] = KeptBy(fields.get("kept_by", KeptBy.MEMORY))
             return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(f"A waiting recording can not be read: {error}.") from error

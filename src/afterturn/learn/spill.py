@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("afterturn")
 
+_LATER = "They are stored when the store can be written, or their provider takes them."
 _LOOK = "Look at it, then remove it, or name it .json again to have it tried once more."
 
 
@@ -85,7 +86,7 @@ class Spill:
         ]
         if waiting := len(self.files()):
             message = f"{waiting} turns wait in {self.folder}"
-            found.insert(0, Finding("warning", "recordings", message, "They are stored when the store can be written."))
+            found.insert(0, Finding("warning", "recordings", message, _LATER))
         return found or [Finding("ok", "recordings", "none is waiting")]
 
     def unreadable(self) -> list[Path]:
