@@ -1,11 +1,12 @@
 """Who may write what: trust by origin and lineage, privileged writes, and what waits for a person's word (G2, V8)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from afterturn.base.config import Config
 from afterturn.base.errors import NotAllowed, NotFound
 from afterturn.base.ports import Unit
-from afterturn.base.types import Draft, Entry, Origin, Scope, Status, Target
+from afterturn.base.types import Draft, Entry, Kind, Origin, Scope, Status, Target
 
 # Whoever is trusted less is quoted, never stands in a system prompt, and writes nothing of weight.
 TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
@@ -41,6 +42,14 @@ def check_privileges(draft: Draft, trust: int) -> None:
         f"What {_origin_of(draft)} says is not trusted enough to be {what}: that would stand in the system prompt. "
         "Leave that out, or let the user say it."
     )
+
+
+def unprivileged(draft: Draft) -> Draft:
+    """What somebody brings who is not trusted enough, as it may be stored: the words stay, their weight goes."""
+    if draft.kind is not Kind.STATEMENT or draft.origin.trust >= TRUST_MIN or not is_privileged(draft):
+        return draft
+    kept = {key: value for key, value in draft.metadata.items() if key != "kind"}
+    return replace(draft, pinned=False, metadata=kept)
 
 
 def check_change(current: Entry, trust: int) -> None:

@@ -11,6 +11,7 @@ from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_id
 from afterturn.base.types import Draft, Kind, Origin, Status
 from afterturn.guard.gate import Gate
+from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.parameters import TARGETS, as_target
 from afterturn.hosts.cli.times import parse_time
 
@@ -91,11 +92,11 @@ class LineReader:
         unknown = sorted(set(line) - _KEYS)
         if unknown:
             raise InvalidInput(f'{_shown(unknown[0])} is no known key. Put it into "metadata", or remove it.')
-        return Draft(
+        draft = Draft(
             text=_required_text(line),
             origin=_origin(line) if self._keep_origin else Origin.IMPORT,
             target=as_target(_choice(line, "target", TARGETS, "user")),
-            pinned=_flag(line, "pinned") and self._keep_origin,
+            pinned=_flag(line, "pinned"),
             metadata=_metadata(line),
             sources=_sources(line),
             agent=_text(line, "agent"),
@@ -107,6 +108,7 @@ class LineReader:
             valid_to=_time(line, "valid_to"),
             expires_at=_time(line, "expires_at"),
         )
+        return unprivileged(draft)
 
 
 def _object(line: bytes) -> Mapping[str, object]:
@@ -127,7 +129,14 @@ def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:
     if not isinstance(entry, dict) or entry.get("status") != Status.ACTIVE:
         return None
     keys = _KEYS | _RECORD_KEYS if entry.get("kind") == Kind.RECORD else _KEYS
-    return {key: value for key, value in entry.items() if key in keys and value is not None}
+    held = {key: value for key, value in entry.items() if key in keys and value is not None}
+    return {**held, "origin": Origin.IMPORT.value} if _rests_on_less(entry) else held
+
+
+def _rests_on_less(entry: Mapping[str, object]) -> bool:
+    """Whether it was trusted less than its origin is, for what it rests on; that may not be in the file (G2)."""
+    origin, trust = entry.get("origin"), entry.get("trust")
+    return isinstance(trust, int) and origin in [str(one) for one in Origin] and trust < Origin(origin).trust
 
 
 def _required_text(line: Mapping[str, object]) -> str:

@@ -1,0 +1,118 @@
+"""What the gate makes of secrets and of lineage, with scanners on and off."""
+
+import pytest
+
+from afterturn.base.config import Config
+from afterturn.base.errors import InvalidInput
+from afterturn.base.types import Draft, Kind, Origin, Verdict
+from afterturn.guard.gate import Gate, lowered
+from afterturn.testing.clock import ManualClock, SequentialIds
+
+TOKEN = "ghp_" + "a1B2" * 9
+ON = Gate(Config(), ManualClock(), SequentialIds())
+OFF = Gate(Config(scanning=False), ManualClock(), SequentialIds())
+TRUSTED = [Origin.USER, Origin.AGENT, Origin.BACKGROUND_REVIEW]
+UNTRUSTED = [Origin.SUBAGENT, Origin.TOOL, Origin.WEB, Origin.IMPORT]
+
+
+@pytest.mark.parametrize("origin", TRUSTED)
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_trusted_origins_secret_is_redacted_and_the_reason_kept(origin: Origin, kind: Kind) -> None:
+    """G1, G2: the statement stays, the secret does not, not even in the draft."""
+    admitted = ON.admit_import(Draft(f"The key is {TOKEN}", kind=kind, origin=origin))
+    assert (admitted.verdict, admitted.reason) == (Verdict.REDACT, "github token redacted")
+    assert admitted.text == admitted.draft.text == "The key is [redacted: github token]"
+    assert not any("ghp" in term for term in admitted.terms)
+
+
+@pytest.mark.parametrize("origin", UNTRUSTED)
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_is_redacted_for_the_trusted_is_quarantined_for_others(origin: Origin, kind: Kind) -> None:
+    """G2: and redacted as well."""
+    admitted = ON.admit_import(Draft(f"The key is {TOKEN}", kind=kind, origin=origin))
+    assert (admitted.verdict, TOKEN in repr(admitted)) == (Verdict.QUARANTINE, False)
+
+
+@pytest.mark.parametrize("origin, verdict", [(Origin.AGENT, Verdict.REDACT), (Origin.TOOL, Verdict.QUARANTINE)])
+def test_a_record_is_redacted_like_a_statement(origin: Origin, verdict: Verdict) -> None:
+    """G1, G2: a message as it was said, but for its secret."""
+    admitted = ON.admit_record(Draft(f"  {TOKEN}\n", origin=origin))
+    assert admitted is not None
+    assert (admitted.text, admitted.verdict) == ("  [redacted: github token]\n", verdict)
+
+
+def test_a_message_that_was_redacted_before_is_judged_by_what_was_in_it() -> None:
+    """G2: where it was redacted makes no difference, and a mark that somebody wrote is no secret."""
+    text = "key [redacted: github token]"
+    before = ON.admit_record(Draft(text, origin=Origin.TOOL), redacted=("github token",))
+    forged = ON.admit_record(Draft(text, origin=Origin.TOOL))
+    assert before is not None
+    assert forged is not None
+    assert (before.verdict, before.reason) == (Verdict.QUARANTINE, "github token redacted")
+    assert forged.verdict is Verdict.ALLOW
+
+
+def test_a_secret_at_the_end_of_what_fits_is_not_cut_in_half() -> None:
+    """G1: what is left of a token that a limit cuts is no token that a scanner knows."""
+    gate = Gate(Config(record_bytes_max=1024), ManualClock(), SequentialIds())
+    admitted = gate.admit_record(Draft("x " * 500 + TOKEN + " y" * 500))
+    assert admitted is not None
+    assert ("ghp_" in admitted.text, "cut from" in admitted.reason) == (False, True)
+
+
+def test_secrets_in_metadata_are_redacted_too() -> None:
+    """G1: whoever hides one beside the text."""
+    admitted = ON.admit(Draft("Deployed", metadata={"with": TOKEN, "tries": 3}, sources=(TOKEN,)))
+    assert admitted.draft.metadata == {"with": "[redacted: github token]", "tries": 3}
+    assert (admitted.verdict, admitted.draft.sources) == (Verdict.REDACT, (TOKEN,))
+
+
+def test_metadata_that_is_none_is_still_refused_by_name() -> None:
+    """G1: looking for secrets takes nothing for granted."""
+    with pytest.raises(InvalidInput, match="metadata"):
+        ON.admit(Draft("Deployed", metadata=[TOKEN]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_nothing_is_scanned_while_scanning_is_off(origin: Origin) -> None:
+    """G1: a host may do that itself; whose words they are still counts."""
+    admitted = OFF.admit(Draft(f"The key is {TOKEN}", origin=origin, metadata={"with": TOKEN}))
+    assert (admitted.text, admitted.verdict) == (f"The key is {TOKEN}", Verdict.ALLOW)
+    assert admitted.trust == origin.trust
+
+
+@pytest.mark.parametrize("gate", [ON, OFF])
+@pytest.mark.parametrize(
+    "origin, lineage, trust",
+    [
+        (Origin.BACKGROUND_REVIEW, (100, 40), 40),
+        (Origin.BACKGROUND_REVIEW, (100, 80), 60),
+        (Origin.USER, (20, 40), 20),
+        (Origin.TOOL, (100,), 40),
+        (Origin.AGENT, (), 80),
+    ],
+)
+def test_trust_is_the_least_of_the_origin_and_of_what_it_rests_on(
+    gate: Gate, origin: Origin, lineage: tuple[int, ...], trust: int
+) -> None:
+    """G2: by lineage, for statements and records, whether anything is scanned or not."""
+    statement, record = Draft("Ada likes tea", origin=origin), Draft("tea", kind=Kind.RECORD, origin=origin)
+    said = gate.admit_record(record, lineage=lineage)
+    assert said is not None
+    admitted = [gate.admit(statement, lineage=lineage), gate.admit_import(record, lineage=lineage), said]
+    assert [one.trust for one in admitted] == [trust] * 3
+
+
+def test_what_turns_out_to_rest_on_less_is_quarantined_with_its_secret() -> None:
+    """G2: a review that read a tool's output is trusted as far as the tool."""
+    admitted = ON.admit(Draft(f"The key is {TOKEN}", origin=Origin.BACKGROUND_REVIEW))
+    assert (admitted.verdict, lowered(admitted, [100]).verdict) == (Verdict.REDACT, Verdict.REDACT)
+    assert (lowered(admitted, [40]).verdict, lowered(admitted, [40]).trust) == (Verdict.QUARANTINE, 40)
+
+
+def test_two_statements_that_differ_in_their_secret_are_one() -> None:
+    """G6: duplicates are told after redaction."""
+    other = "ghp_" + "Z9y8" * 9
+    texts = [f"Ada's key is {token}" for token in (TOKEN, other)]
+    assert len({ON.admit(Draft(text)).content_hash for text in texts}) == 1
+    assert len({OFF.admit(Draft(text)).content_hash for text in texts}) == 2
