@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -227,6 +228,37 @@ def test_a_review_on_request_asks_the_model_of_the_settings(cli: CommandLine, mo
     assert (answer.code, answer.err) == (0, "")
     assert "\n+ The user always drinks oolong tea\n" in answer.out
     assert again.out.startswith("Nothing was said that no review has read.")
+
+
+def test_a_model_that_can_not_be_reached_is_told_at_once(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V12, C8: the review waits as a job, and goes on when somebody runs jobs and the model is there again."""
+    talk(cli, SAID)
+    with ProviderServer(ChatWire(), [Reply(NOTHING)]).serving() as server:
+        url = f"{server.origin}/v1"
+    monkeypatch.setenv("AFTERTURN_MODEL_URL", url)
+    monkeypatch.setenv("AFTERTURN_MODEL", "small")
+    answer = cli("review", "run", TALK)
+    assert (answer.code, answer.out) == (2, "")
+    assert "was tried in vain (ModelUnavailable" in answer.err
+    assert cli("review", "log").out.splitlines()[1].endswith("not run yet")
+
+
+def test_a_model_that_does_not_answer_in_time_has_changed_nothing(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V4: the review is given up, says so, and is not tried again."""
+    talk(cli, SAID)
+    hanging = Event()
+    with ProviderServer(ChatWire(), [Reply(NOTHING)]).serving() as server:
+        server.before_reply = lambda: hanging.wait(20) and None
+        monkeypatch.setenv("AFTERTURN_MODEL_URL", f"{server.origin}/v1")
+        monkeypatch.setenv("AFTERTURN_MODEL", "small")
+        monkeypatch.setenv("AFTERTURN_REVIEW_TIMEOUT", "0.3")
+        answer = cli("review", "run", TALK)
+        hanging.set()
+    assert answer.code == 1
+    assert "given up: it took longer than review_timeout; nothing was saved" in answer.out
+    assert cli("review", "run", TALK).out.startswith("Nothing was said that no review has read.")
 
 
 def test_without_a_model_the_error_names_the_settings_and_the_rules(cli: CommandLine) -> None:

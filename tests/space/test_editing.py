@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -114,7 +115,7 @@ def test_the_text_is_plain_markdown() -> None:
         an_entry("cccc", "It builds on Debian", target=Target.ENVIRONMENT, project="api"),
     ]
     title, rest = render(SPACE, entries, [(Target.USER, None), (Target.ENVIRONMENT, None)]).split("\n", 1)
-    body = rest.split("-->\n", 1)[1]
+    body = re.sub(r"<!--\n.*?-->\n", "", rest.split("-->\n", 1)[1], flags=re.DOTALL)
     assert title == "# Memories of user:ada"
     assert body == (
         "\n## user\n\n- Ada drinks tea <!-- aaaa v1 -->\n- Two\n\n  lines <!-- bbbb v2 pinned -->\n"
@@ -228,6 +229,17 @@ def test_what_is_left_makes_a_text_that_does_it_after_all() -> None:
     ]
     assert [one.verb for one in compare(again, bases, current).edits] == [Verb.UPDATE, Verb.ADD]
     assert "afterturn delete cccc" in render_left(SPACE, left)
+
+
+@pytest.mark.parametrize("words", ["vim: set hidden:", "first\nex: set hidden:"])
+def test_no_memory_stands_where_editors_look_for_settings(words: str) -> None:
+    """G2: the first and the last five lines of a file are ours."""
+    entry = an_entry("aaaa", words)
+    left = compare(parse("## user\n- vim: set nohidden: <!-- aaaa v1 -->"), {"aaaa": entry}, {}).left
+    for text in (render(SPACE, [entry]), render_left(SPACE, left)):
+        lines = text.splitlines()
+        assert "set " in text
+        assert not [line for line in lines[:5] + lines[-5:] if "set " in line]
 
 
 def test_the_words_of_what_was_forgotten_are_not_kept() -> None:

@@ -9,10 +9,17 @@ from dataclasses import dataclass, replace
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Entry, Target, Verb, reference
-from afterturn.space.markdown import PINNED, Bullet, Sheet, bullet_of, heading_of, mark_of
+from afterturn.space.markdown import ENDING, PINNED, TITLE, Bullet, Sheet, bullet_of, heading_of, mark_of
 
 _MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
 _TOLD_CHARS = 500
+_HELP = """\
+None of this was done, and above each stands why.
+Look at it, change it or take it out;
+then apply this file with `afterturn edit --file`."""
+_HELP_BELOW = """\
+Nothing is deleted by this file,
+whatever is missing from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,7 @@ def render_left(space: str, left: Iterable[Left]) -> str:
     Blank when there is nothing to keep: the words of what was forgotten are not.
     """
     parts = [_render_left(one) for one in left if one.edit.before is not None or one.edit.verb is Verb.ADD]
-    return "".join([f"# Memories of {space}\n", *parts]) if parts else ""
+    return "".join([TITLE.format(space=space, told=_HELP), *parts, ENDING.format(told=_HELP_BELOW)]) if parts else ""
 
 
 def _render_left(left: Left) -> str:

@@ -26,11 +26,17 @@ _REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
 _SHOWN = "<!-- shown"
 PINNED = "<!-- pinned -->"
 _REFS_A_LINE = 5
+# Editors read settings from the first and last lines of a file, and a memory must give them none: there are at least
+# five lines of ours before and after.
+TITLE = "# Memories of {space}\n\n<!-- {told} -->\n"
+ENDING = "\n<!--\n{told}\n-->\n"
 _HELP = """\
-<!-- One bullet is one memory. Change its words, delete it, move it below another heading, or add one; further lines of
-a memory are indented by two spaces. The comment at a bullet's end says which memory it is: leave it there, and write
-`pinned` into it or take that out. A new bullet has none. Leave the last lines of this file too: what is named there
-and has no bullet any more is deleted. -->"""
+One bullet is one memory. Change its words, delete it, move it below another heading, or add one; further lines
+of a memory are indented by two spaces. The comment at a bullet's end says which memory it is: leave it there, and
+write `pinned` into it or take that out. A new bullet has none."""
+_HELP_BELOW = """\
+The lines below name the memories that this text was made of. What is named there
+and has no bullet any more is deleted, so leave them as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +70,13 @@ def render(space: str, entries: Iterable[Entry], sections: Iterable[Section] = (
     by_section: dict[Section, list[Entry]] = {section: [] for section in sections}
     for entry in sorted(entries, key=lambda one: one.id):
         by_section.setdefault((entry.target, entry.project), []).append(entry)
-    parts = [f"# Memories of {space}\n\n{_HELP}\n"]
+    parts = [TITLE.format(space=space, told=_HELP)]
     for section in sorted(by_section, key=_order):
         parts.append(f"\n{heading_of(section)}\n\n")
         parts.extend(bullet_of(entry.text, mark_of(entry)) for entry in by_section[section])
     refs = [entry.ref for found in by_section.values() for entry in found]
     lines = [" ".join(refs[at : at + _REFS_A_LINE]) for at in range(0, len(refs), _REFS_A_LINE)]
-    return "".join([*parts, "\n", "\n".join([_SHOWN, *lines, "-->"]), "\n"])
+    return "".join([*parts, ENDING.format(told=_HELP_BELOW), "\n".join([_SHOWN, *lines, "-->"]), "\n"])
 
 
 def _order(section: Section) -> tuple[int, str]:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 
-from afterturn.base.errors import ConfigError, DeadlineExceeded, NotFound
+from afterturn.base.errors import ConfigError, DeadlineExceeded, ModelUnavailable, NotFound
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
 from afterturn.base.reviews import Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState
 from afterturn.base.turns import ConversationKey
-from afterturn.base.types import Entry, Operation, Origin, Scope, Status, Step, Undone, Verb
-from afterturn.learn.scheduling import join_or_schedule, schedule, schedule_conversation
+from afterturn.base.types import Entry, JobState, Operation, Origin, Scope, Status, Step, Undone, Verb
+from afterturn.learn.scheduling import job_of, join_or_schedule, schedule, schedule_conversation
 from afterturn.learn.snapshot import of_records
 from afterturn.space.inbox import WAITING, base_version
 from afterturn.space.parts import SpaceParts
@@ -22,6 +22,7 @@ from afterturn.space.questions import LIMIT_MAX
 # Beyond the time for a review itself: until another process that has it is seen to have ended it.
 POLL = 0.1
 PATIENCE = 5.0
+_JOBS_MAX = 1000
 
 
 async def list_reviews(
@@ -91,15 +92,28 @@ async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
             await parts.run_reviews()
             review = await get_review(parts, space, review_id)
             while review.row.state is ReviewState.WAITING:
+                await _check_tried(parts, review.row)
                 # Another process has it, and tells nobody.
                 await asyncio.sleep(POLL)
                 review = await get_review(parts, space, review_id)
     except TimeoutError as error:
         raise DeadlineExceeded(
-            f"Review {review_id} has not ended yet: another process runs it, or its model could not be asked and is "
-            "asked again later. `afterturn review log` shows what becomes of it."
+            f"Review {review_id} has not ended yet: another process runs it. `afterturn review log` shows what becomes "
+            "of it."
         ) from error
     return review
+
+
+async def _check_tried(parts: SpaceParts, row: ReviewRow) -> None:
+    """ModelUnavailable when it was tried in vain and waits for the next time, which may be long."""
+    jobs = await parts.store.read(lambda unit: unit.jobs.page(row.tenant, state=JobState.READY, limit=_JOBS_MAX))
+    failed = next((job for job in jobs if job.id == job_of(row).id and job.error), None)
+    if failed is not None:
+        raise ModelUnavailable(
+            f"Review {row.id} was tried in vain ({failed.error}). Nothing is lost: whatever process runs jobs tries it "
+            "again, such as `afterturn worker`.",
+            reason="retrying",
+        )
 
 
 def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:

@@ -17,9 +17,10 @@ This page is written by `python -m afterturn.hosts.cli.reference > docs/cli.md`.
   `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are those of
   `afterturn.base.types`; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR` is
   respected.
-- **Exit codes.** 0 done; 1 `doctor` found an error, `replay` made other bytes, `edit` could not do all of it, or you
-  said no; 2 bad input or a store that can not do it, with one line on stderr that says what to do (with `--json`:
-  `{"error": {"type": ..., "message": ...}}`); 70 a fault of afterturn; 130 Ctrl-C; 141 the reader of a pipe went away.
+- **Exit codes.** 0 done; 1 `doctor` found an error, `replay` made other bytes, `edit` could not do all of it,
+  `review run` came to nothing, or you said no; 2 bad input or a store that can not do it, with one line on stderr that
+  says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`); 70 a fault of afterturn; 130 Ctrl-C; 141
+  the reader of a pipe went away.
 - **Completion.** `eval "$(_AFTERTURN_COMPLETE=bash_source afterturn)"`, or `zsh_source`, `fish_source`.
 """
 

@@ -9,6 +9,7 @@ import click
 
 from afterturn.base.errors import ConfigError
 from afterturn.base.names import check_id
+from afterturn.base.reviews import ReviewState
 from afterturn.base.types import Undone
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
 from afterturn.hosts.cli.console import count, note, one_line, print_table, status
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from afterturn.base.reviews import Review
 
 _HERE = "afterturn.hosts.cli.commands.review"
+_IN_VAIN = (ReviewState.FAILED, ReviewState.TIMED_OUT, ReviewState.PAUSED)
+EXIT_IN_VAIN = 1
 
 
 @click.group(
@@ -66,7 +69,8 @@ def review(context: click.Context) -> None:
 def run(invocation: Invocation, conversation: str, *, rules: bool, everything: bool, writes: str | None) -> None:
     """Review a conversation now, and show what was learned.
 
-    What no review has read yet is read, with a little before it; with --rules, all of it.
+    What no review has read yet is read, with a little before it; with --rules, all of it. The exit code is 1 when the
+    review failed, took too long, or models pause.
     """
     with invocation.memory() as memory:
         space = memory.space(invocation.space_name())
@@ -80,12 +84,19 @@ def run(invocation: Invocation, conversation: str, *, rules: bool, everything: b
                 "A review needs a model: set model_url and model (`afterturn config path` is where). "
                 "Without one, --rules learns what was said outright."
             ) from error
-        if done is not None:
-            _print_review(invocation, memory, done)
-        elif invocation.json:
-            print_document(None)
-        else:
-            click.echo("Nothing was said that no review has read. Read it all again with --all.")
+        if done is None:
+            _print_nothing(invocation)
+            return
+        _print_review(invocation, memory, done)
+    if done.row.state in _IN_VAIN:
+        raise click.exceptions.Exit(EXIT_IN_VAIN)
+
+
+def _print_nothing(invocation: Invocation) -> None:
+    if invocation.json:
+        print_document(None)
+    else:
+        click.echo("Nothing was said that no review has read. Read it all again with --all.")
 
 
 @command(
