@@ -12,6 +12,7 @@ from afterturn.stores.sql.forget import Eraser
 from afterturn.stores.sql.jobs import SqlJobs
 from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
+from afterturn.stores.sql.review_traces import BY_SOURCE
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline
 from afterturn.stores.sqlite.schema import MIGRATIONS
@@ -70,3 +71,11 @@ def test_forgetting_many_looks_through_the_space_once(
     """M2, M4: a day's retention is one look through jobs, timeline and recalls, not one for each record."""
     erased = forget(Selector(memories=tuple(f"r{at:03d}" for at in range(count))))
     assert (erased, session.parsed) == (count, EVENTS + JOBS + RECALLS)
+
+
+def test_forgetting_a_record_does_not_look_through_what_reviews_are_to_read(session: CountingSession):
+    """M2, §13: its messages are found by their record, however many spaces a tenant has."""
+    condition, value = session.among("source", ["r000"])
+    plan = session.rows(f"EXPLAIN QUERY PLAN {BY_SOURCE.format(condition=condition)}", (value, TENANT))
+    assert "review_message_source" in str(plan)
+    assert "SCAN review_message" not in str(plan)

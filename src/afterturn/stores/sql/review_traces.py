@@ -12,6 +12,11 @@ _WRITING = (
     "WHERE r.space_key = review_message.space_key AND r.id = review_message.review AND s.tenant = ? AND r.writes = ?"
 )
 """A message of a review that may write into this space, whoever owns the conversation; binds tenant and space."""
+# The tenant is asked of each message: a tenant has more spaces than a record has messages.
+BY_SOURCE = (
+    "DELETE FROM review_message WHERE {condition} "
+    "AND EXISTS (SELECT 1 FROM space WHERE key = review_message.space_key AND tenant = ?)"
+)
 
 
 class ReviewTraces:
@@ -34,17 +39,14 @@ class ReviewTraces:
     def erase_sources(self, tenant: str, names: Collection[str]) -> None:
         """Messages of these records in all of the tenant's reviews: a source does not name its record's space."""
         condition, value = self._session.among("source", sorted(names))
-        self._session.run(
-            f"DELETE FROM review_message WHERE {condition} AND space_key IN (SELECT key FROM space WHERE tenant = ?)",
-            (value, tenant),
-        )
+        self._session.run(BY_SOURCE.format(condition=condition), (value, tenant))
 
     def erase_unrecorded(self, tenant: str, conversations: Collection[tuple[str, str]]) -> None:
         """Messages that no record holds, by owner and conversation: nothing tells which record they came to."""
         self._session.run_many(
-            "DELETE FROM review_message WHERE source IS NULL AND (space_key, review) IN (SELECT r.space_key, r.id "
-            "FROM review AS r JOIN space AS s ON s.key = r.space_key "
-            "WHERE s.tenant = ? AND s.name = ? AND r.conversation = ? AND r.state = 'waiting')",
+            "DELETE FROM review_message WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+            "AND source IS NULL AND EXISTS (SELECT 1 FROM review AS r WHERE r.space_key = review_message.space_key "
+            "AND r.id = review_message.review AND r.conversation = ?)",
             [(tenant, *conversation) for conversation in sorted(conversations)],
         )
 
