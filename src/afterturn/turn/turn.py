@@ -15,6 +15,7 @@ from afterturn.context.block import block_hash
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
+from afterturn.guard.secrets import redact_within, scanner
 from afterturn.turn.boundary import contained
 from afterturn.turn.conversation import ConversationCore
 from afterturn.turn.delegate import assemble
@@ -31,6 +32,7 @@ R = TypeVar("R")
 
 PhaseName: TypeAlias = Literal["fast", "refined"]
 WITHIN_MAX = 86_400.0
+REASON_CHARS_MAX = 200
 # Enough to tell a format by; lists may be endless, and need not know slices.
 NEWEST_LOOKED_AT = 32
 
@@ -155,7 +157,10 @@ class TurnVerbs:
         """The host gives up: nothing is handed over any more and nothing recorded."""
         if self._state is not None and not self._left:
             self._left = True
-            self._core.abort(self._state, str(reason)[:200].encode("utf-8", "replace").decode())
+            # It is an event that is stored, and may well be an error's message.
+            scan = scanner(scanning=self._core.config.scanning)
+            told = redact_within(str(reason), REASON_CHARS_MAX, scan).text
+            self._core.abort(self._state, told.encode("utf-8", "replace").decode())
 
     @contained
     def finish(self, messages: Sequence[object] | None = None) -> None:
