@@ -5,6 +5,7 @@ Register the package for assertion rewriting first: `pytest.register_assert_rewr
 
 from afterturn.testing.conformance.carrying import TestCarried, TestStanding
 from afterturn.testing.conformance.changes import TestProposedChanges, TestWithdrawals
+from afterturn.testing.conformance.consolidating import TestLastShown, TestUnconsolidated
 from afterturn.testing.conformance.context import TestAround, TestNewest, TestSpeakers
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
 from afterturn.testing.conformance.figures import TestFigures
@@ -44,6 +45,7 @@ __all__ = [
     "TestJobs",
     "TestKnownAt",
     "TestLanes",
+    "TestLastShown",
     "TestMemories",
     "TestNewest",
     "TestOwners",
@@ -66,6 +68,7 @@ __all__ = [
     "TestTombstones",
     "TestTraces",
     "TestTurns",
+    "TestUnconsolidated",
     "TestUndo",
     "TestUndoneChanges",
     "TestUnits",
