@@ -315,9 +315,14 @@ def compose(
     screen = screen or Screen(scanning=config.scanning)
     once = list({hit.entry.ref: hit for hit in hits}.values())
     budget = Budget.of(config, visible_bytes=visible_bytes)
-    dated = contradicting(once)
-    excerpts = choose(once, budget, frame=FRAME, line=functools.partial(bullet, now=now, dated=dated), screen=screen)
-    return render(excerpts, now=now, dated=dated) if excerpts else None
+    while True:
+        shown = [hit for hit in once if hit.entry.ref not in screen.withheld]
+        dated = contradicting(shown)
+        line = functools.partial(bullet, now=now, dated=dated)
+        excerpts = choose(shown, budget, frame=FRAME, line=line, screen=screen)
+        # What is withheld must leave no trace on the others: whoever makes the block again goes without it.
+        if all(hit.entry.ref not in screen.withheld for hit in shown):
+            return render(excerpts, now=now, dated=dated) if excerpts else None
 
 
 def hits_of(unit: Unit, place: Place, asked: Iterable[str], candidates: Sequence[Candidate]) -> tuple[Hit, ...]:
