@@ -25,7 +25,8 @@ _LATEST = (
     "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
     "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
 )
-# By status: what else, of the same id or of the same words, can not have it at the same time.
+# By status: what else, of the same id or of the same words, can not have it at the same time. The status stands in each
+# alternative, so that SQLite finds either by its index.
 _SAME_WORDS = (
     "(r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
     "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, '') "
@@ -33,7 +34,7 @@ _SAME_WORDS = (
 )
 _ONE_WAITS = "(r.id = e.id AND r.status IN ('proposed', 'withdrawal'))"
 _RIVALRY = {
-    Status.ACTIVE: f"r.status = 'active' AND (r.id = e.id OR {_SAME_WORDS})",
+    Status.ACTIVE: f"((r.status = 'active' AND r.id = e.id) OR (r.status = 'active' AND {_SAME_WORDS}))",
     Status.PROPOSED: f"({_ONE_WAITS} OR (r.status = 'proposed' AND {_SAME_WORDS}))",
     Status.WITHDRAWAL: _ONE_WAITS,
 }
