@@ -23,13 +23,20 @@ def test_add_takes_everything_that_can_be_said_about_a_memory(cli: CommandLine) 
     times = ["--occurred-at", "1970-01-02T00:00Z", "--valid-from", "2026-01-01", "--valid-to", "2027-01-01"]
     names = ["--agent", "desk", "--project", "api", "--speaker", "bob", "--source", "letter-1"]
     answer = cli(
-        "add", "tea", "--target", "memory", "--origin", "tool", "--pinned", "--meta", "n=3", *times, *names, "--json"
+        "add", "tea", "--target", "memory", "--origin", "agent", "--pinned", "--meta", "n=3", *times, *names, "--json"
     )
     entry = answer.json["entry"]
-    assert (entry["target"], entry["origin"], entry["pinned"]) == ("environment", "tool", True)
+    assert (entry["target"], entry["origin"], entry["pinned"]) == ("environment", "agent", True)
     assert (entry["agent"], entry["project"], entry["speaker"]) == ("desk", "api", "bob")
     assert (entry["occurred_at"], entry["sources"]) == ("1970-01-02T00:00:00.000Z", ["letter-1"])
     assert entry["metadata"] == {"n": 3}
+
+
+def test_what_a_tool_says_can_not_be_pinned(cli: CommandLine) -> None:
+    """G2: the message says what to do."""
+    answer = cli("add", "tea", "--origin", "tool", "--pinned")
+    assert (answer.code, answer.out) == (2, "")
+    assert "not trusted enough to be pinned" in answer.err
 
 
 def test_a_statement_that_is_known_is_not_stored_twice(cli: CommandLine) -> None:

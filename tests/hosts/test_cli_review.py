@@ -281,6 +281,26 @@ def test_rules_need_no_model(cli: CommandLine) -> None:
     assert "Maria" in learned["text"]
 
 
+def test_a_conversation_that_is_recorded_elsewhere_is_reviewed_there(cli: CommandLine) -> None:
+    """L2, V8: --writes names the space; either space shows the review and takes all of it back."""
+    said = "Please remember that the staging server is called Hugin. My sister is called Maria."
+    with blocking.open(cli.store, {"embedder": "none", "background": False, "rules": False}) as memory:
+        messages: list[dict[str, object]] = [{"role": "user", "content": said}]
+        conversation = memory.conversation(TALK, user="ada", reads=["project:api"], writes="project:api")
+        with conversation.turn(messages) as turn:
+            messages.append({"role": "assistant", "content": "Noted."})
+        assert turn.wait_recorded()
+    assert "project:api" in cli("review", "run", TALK, "--rules", "--writes", "project:api").out
+    (row,) = cli("review", "log", "--json").lines
+    for space in row["spaces"]:
+        shown = cli("review", "show", row["id"], space=space)
+        assert shown.code == 0
+        assert "rests on user, just now: Please remember that the staging server" in shown.out
+    assert cli("review", "show", row["id"], space="user:bob").code == 2
+    assert cli("review", "undo", row["id"], space=row["spaces"][0]).code == 0
+    assert "undone since" in cli("review", "show", row["id"]).out
+
+
 def test_a_conversation_that_nobody_had_is_bad_input(cli: CommandLine) -> None:
     """V2: the message says where to look."""
     cli.add("The user drinks green tea")
