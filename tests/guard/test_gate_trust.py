@@ -69,7 +69,7 @@ def test_secrets_in_metadata_are_redacted_too() -> None:
 
 def test_metadata_that_is_none_is_still_refused_by_name() -> None:
     """G1: looking for secrets takes nothing for granted."""
-    with pytest.raises(InvalidInput, match="metadata"):
+    with pytest.raises(InvalidInput, match="Metadata"):
         ON.admit(Draft("Deployed", metadata=[TOKEN]))  # type: ignore[arg-type]
 
 

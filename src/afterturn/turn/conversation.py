@@ -75,6 +75,11 @@ class ConversationCore:
     def lookback(self) -> Lookback:
         return Lookback(self.key, self._parts.store)
 
+    def turn_now(self) -> str:
+        """The id of the turn that is under way, blank between turns."""
+        current = self._epochs.current
+        return "" if current is None or current.left else current.id
+
     @property
     def known_blocks(self) -> Collection[str]:
         """The hashes of our own blocks."""

@@ -51,8 +51,8 @@ class Errands:
         """Proposes what the sub-agent's answer states (A3). The answer is read here: the host may change it after."""
         self.loop.post(self._take, occasion, task, statements(result))
 
-    def tools(self, occasion: Occasion, *, remember: bool) -> MemoryTools:
-        return MemoryTools(self.parts, occasion, remember=remember)
+    def tools(self, occasion: Occasion, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
+        return MemoryTools(self.parts, occasion, remember=remember, turn=turn)
 
     def _take(self, occasion: Occasion, task: str, texts: list[str]) -> None:
         if self.parts.store is not None:

@@ -87,11 +87,11 @@ class Proposals:
         self._writing = Writing(parts.config)
         self._failures: OrderedDict[tuple[ConversationKey, str], Failures] = OrderedDict()
 
-    def failures(self, occasion: Occasion) -> Failures:
-        """The same for all tools of a turn; outside of one, each has its own."""
-        if not occasion.turn:
+    def failures(self, place: Place, turn: str) -> Failures:
+        """The same for all tools of a turn; between turns nothing is counted."""
+        if not turn:
             return Failures()
-        known = self._failures.setdefault((occasion.place.key, occasion.turn), Failures())
+        known = self._failures.setdefault((place.key, turn), Failures())
         while len(self._failures) > _TURNS_MAX:
             self._failures.popitem(last=False)
         return known

@@ -10,7 +10,7 @@ import copy
 import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ from afterturn.recall.embedding import Embedding
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.restated import collapse
 from afterturn.turn.place import Place
-from afterturn.turn.proposals import Occasion, Proposals
+from afterturn.turn.proposals import Failures, Occasion, Proposals
 
 logger = logging.getLogger("afterturn")
 C = TypeVar("C")
@@ -104,15 +104,18 @@ class ToolParts:
 class MemoryTools:
     """The tools of one conversation, for its agent or a sub-agent. They see what the host granted it, no more.
 
-    `remember_this` is offered, and answers, only with `remember`.
+    `remember_this` is offered, and answers, only with `remember`. `turn` names the turn that is under way when it is
+    asked, blank between turns.
     """
 
-    def __init__(self, parts: ToolParts, occasion: Occasion, *, remember: bool = False) -> None:
+    def __init__(
+        self, parts: ToolParts, occasion: Occasion, *, remember: bool = False, turn: Callable[[], str] | None = None
+    ) -> None:
         self._parts = parts
         self._occasion = occasion
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
         self._scanner = scanner(scanning=parts.config.scanning)
-        self._failures = parts.proposals.failures(occasion)
+        self._turn = turn or (lambda: occasion.turn)
         self.offered = offered(remember=remember)
 
     @property
@@ -145,12 +148,17 @@ class MemoryTools:
             self._emit("tool_failed", tool=name, reason=type(error).__name__)
             return self._failed(name, failure(name, error))
 
+    @property
+    def _failures(self) -> Failures:
+        return self._parts.proposals.failures(self._occasion.place, self._turn())
+
     def _failed(self, name: str, answer: str) -> str:
         """After the third time in a turn the model is told to stop (G4)."""
         if name != REMEMBER:
             return answer
-        self._failures.count += 1
-        return f"{answer}\n{_STOP}" if self._failures.is_enough else answer
+        failures = self._failures
+        failures.count += 1
+        return f"{answer}\n{_STOP}" if failures.is_enough else answer
 
     def _no_room(self, error: OverBudget) -> str:
         """What could go is for whoever may read it: writing a space is no grant to read it."""

@@ -105,7 +105,8 @@ class Conversation(ConversationVerbs):
 
     def tools(self, *, remember: bool = False) -> Tools:
         """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
-        return Tools(self._core.errands.tools(Occasion(self._place), remember=remember), self._loop)
+        occasion, turn = Occasion(self._place), self._core.turn_now
+        return Tools(self._core.errands.tools(occasion, remember=remember, turn=turn), self._loop)
 
 
 class Tools(ToolVerbs):
