@@ -95,6 +95,29 @@ def test_an_editor_that_fails_changes_nothing(cli: CommandLine, editing: Callabl
     assert texts(cli) == ["Ada drinks tea"]
 
 
+def test_what_an_editor_leaves_that_is_no_text_is_kept(
+    cli: CommandLine, editing: Callable[..., Answer], kept: Path
+) -> None:
+    """V8: somebody may still want it."""
+    cli.add("Ada drinks tea")
+    answer = editing("path.write_bytes(b'\\xff\\xfe'); sys.exit()", "--yes")
+    (file,) = kept.iterdir()
+    assert (answer.code, str(file) in answer.err, "UTF-8" in answer.err) == (2, True, True)
+    assert file.read_bytes() == b"\xff\xfe"
+
+
+def test_an_interrupted_editor_leaves_what_was_written(
+    cli: CommandLine, editing: Callable[..., Answer], kept: Path
+) -> None:
+    """V8: and says where."""
+    cli.add("Ada drinks tea")
+    interrupt = "import os, signal; os.kill(os.getppid(), signal.SIGINT); sys.stdin.read(); sys.exit()"
+    answer = editing(f"path.write_text(text.replace('tea', 'oolong')); {interrupt}", "--yes")
+    (file,) = kept.iterdir()
+    assert (answer.code, str(file) in answer.err) == (130, True)
+    assert "oolong" in file.read_text()
+
+
 def test_a_line_that_can_not_be_read_is_named_and_the_text_is_kept(
     cli: CommandLine, editing: Callable[..., Answer], kept: Path
 ) -> None:

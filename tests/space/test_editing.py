@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 import unicodedata
 
 import pytest
@@ -353,3 +355,23 @@ async def test_an_edit_that_is_nothing_leaves_no_group(ada: afterturn.Space) -> 
     assert (await ada.apply_edits(await ada.compare_markdown(await ada.as_markdown()))).group is None
     assert (await ada.compare_markdown("")).edits == ()
     assert parse("") == Sheet()
+
+
+@given(st.lists(st.sampled_from([*PIECES, "# ", "<!-- aaaa v1 -->", "aaaa"]) | st.text(max_size=6), max_size=20))
+def test_whatever_a_file_holds_is_read_or_refused(pieces: list[str]) -> None:
+    """G5: no text breaks the reader, and what it takes has words in it."""
+    try:
+        sheet = parse("".join(pieces))
+    except InvalidInput:
+        return
+    assert all(bullet.text for bullet in sheet.bullets)
+
+
+@pytest.mark.parametrize("piece", ["<!--", "-->", "<!-- ", "- <!--\n", "  \n", "\t", "<!-- aaaa v1 ", "##", " "])
+def test_reading_takes_time_in_proportion(piece: str) -> None:
+    """G5: a file of a megabyte of anything is read or refused at once; squared, it would take minutes."""
+    text = f"## user\n- x{piece * (1_000_000 // len(piece))}\n"
+    began = time.process_time()
+    with contextlib.suppress(InvalidInput):
+        compare(parse(text), {}, {})
+    assert time.process_time() - began < 5.0

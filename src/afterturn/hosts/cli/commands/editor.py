@@ -85,27 +85,30 @@ def edit(
     if switches["printed"]:
         click.echo(text, nl=False)
         return
-    draft = _edited(text)
+    draft = _edited(invocation, text)
     if draft.text == text:
         draft.discard()
     _apply(invocation, draft, dry_run=switches["dry_run"], yes=switches["yes"])
 
 
-def _edited(text: str) -> _Draft:
+def _edited(invocation: Invocation, text: str) -> _Draft:
     """What a person made of it. Whatever happens from now on, their words are in a file that only they can read."""
     descriptor, name = tempfile.mkstemp(prefix="afterturn-", suffix=".md")
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(text.encode())
-    draft = _Draft(text, Path(name))
+    path = Path(name)
+    draft = _Draft(text, path)
     try:
         click.edit(filename=name)
-    except click.ClickException as error:
-        if _read(name) == text:
+        draft.text = _read(name)
+    except (click.ClickException, AfterturnError, KeyboardInterrupt) as error:
+        if _bytes_of(path) == text.encode():
             draft.discard()
-        raise InvalidFile(
-            f"{error.format_message()}. Set VISUAL or EDITOR to one that works; nothing was changed.{draft.kept()}"
-        ) from error
-    draft.text = _read(name)
+        if isinstance(error, KeyboardInterrupt):
+            _tell(invocation, draft.kept())
+            raise
+        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise InvalidFile(f"{told} Nothing was changed. VISUAL or EDITOR names the editor.{draft.kept()}") from error
     return draft
 
 
@@ -133,7 +136,7 @@ def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -
         # Whatever it is, the message says where the words are.
         error.args = (f"{error}{draft.kept()}", *error.args[1:])
         raise
-    except click.exceptions.Exit:
+    except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
         _tell(invocation, draft.kept())
         raise
     if edited is not None and edited.left:
