@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.lab.demo import errand, late, party
+from afterturn.lab.demo import errand, late, party, passing
 from afterturn.lab.demo.cost import Comparison, Cost
 from afterturn.lab.demo.restaurants import TOOLS, run_tools
 from afterturn.lab.demo.story import DAYS, Exchange
@@ -30,7 +30,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_what_was_told_in_the_first_process_is_known_in_the_third(shown: str) -> None:
     processes = re.findall(r"process (\d+)", shown)
     third = shown.split("── Day 10")[1]
-    assert len(set(processes)) == 5
+    assert len(set(processes)) == 7
     assert "9 days ago, user: When you book dinner for my mother Grace" in third
     assert "The kitchen knows: no peanuts." in third
 
@@ -38,7 +38,7 @@ def test_what_was_told_in_the_first_process_is_known_in_the_third(shown: str) ->
 def test_the_timeline_tells_when_memories_were_handed_over_and_recorded(shown: str) -> None:
     assert re.search(r"recalled in [\d.]+ ms: 1 long-term \+ \d episodic", shown)
     assert re.search(r"handed over after Ada: \d memories, \d+ tokens", shown)
-    assert shown.count("recorded for good") == 16
+    assert shown.count("recorded for good") == 23
 
 
 def test_what_is_in_sight_is_not_repeated(shown: str) -> None:
@@ -100,15 +100,55 @@ def test_what_a_sub_agent_learned_waits_for_approval(shown: str) -> None:
     assert "Ordered at Rosa's bakery." in scene
 
 
+def test_what_was_said_in_passing_is_known_in_the_third_conversation(shown: str) -> None:
+    """V1, V11, S1: by a rule without a model and by a review after three turns; another process knows both."""
+    first, third = _scene(shown, "First conversation"), _scene(shown, "Second and third conversation")
+    assert _learned(first) == ["Call the user Addie", "Long lists tire the user"]
+    assert _standing(third) == ["Call the user Addie", "Long lists tire the user"]
+    assert "Good evening, Addie. At Casa Nova?" in third
+
+
+def test_a_token_that_ada_pasted_is_not_kept(shown: str) -> None:
+    """G1: it is on the screen, since she said it, and in what is stored there is a mark in its place."""
+    first = _scene(shown, "First conversation")
+    assert passing.TOKEN in first
+    assert "kept: my token is [redacted: github token]." in first
+
+
+def test_a_review_is_shown_as_a_difference_and_undone(shown: str) -> None:
+    """V8: the command prints what came and what it rests on; after the undo the next conversation does not know it."""
+    scene = _scene(shown, "What was learned is shown")
+    told, undone = scene.split("$ afterturn review undo")
+    review = re.search(r"Review (\w+): 1 saved", told)
+    assert review
+    assert f"$ afterturn review show {review[1]}" in told
+    assert "  + Long lists tire the user" in told
+    assert re.search(r"rests on user, .*: Their waiter read us twenty desserts once\. Long lists tire me\.", told)
+    assert "active -> undone" in undone
+    assert _standing(undone) == ["Call the user Addie"]
+    assert "At Casa Nova, Satay" in undone
+
+
+def test_a_review_that_needs_approval_teaches_once_ada_has_approved_it(shown: str) -> None:
+    """V8: it waits in the inbox, is approved there, and then stands in the next conversation."""
+    scene = _scene(shown, "Learned again")
+    waiting = re.search(r"(\w{16}) .* background review +Long lists tire the user", scene)
+    assert waiting
+    assert f"$ afterturn inbox approve {waiting[1]}" in scene
+    assert _standing(scene) == ["Call the user Addie", "Long lists tire the user"]
+    assert "Good evening, Addie. At Casa Nova?" in scene
+
+
 def test_it_ends_with_what_it_cost_and_what_was_saved(shown: str) -> None:
     """R1: recalls are not more than turns, whatever the number of model calls; an acknowledgement has none (R6)."""
-    assert "43 messages of 8 conversations, and 10 statements" in shown
-    assert "15 in 16 turns; the model was called 28 times" in shown
+    assert "57 messages of 13 conversations, and 12 statements" in shown
+    assert "22 in 23 turns; the model was called 35 times" in shown
     ours, other = _numbers(r"([\d,]+) tokens of memory to the conversations, .*? have added ([\d,]+)", shown)
     assert 0 < ours < other
     ours, other = _numbers(r"([\d,]+) tokens of memory in all prompts.*? by that host ([\d,]+),", shown)
     assert 0 < ours < other
     assert f"so {1 - ours / other:.0%} are saved" in shown
+    assert _numbers(r"by (\d+) reviews that no turn waited for: (\d+) calls of a model", shown) == [2, 4]
 
 
 def test_the_command_at_its_end_explains_a_turn_of_the_demonstration(shown: str) -> None:
@@ -122,6 +162,15 @@ def _scene(shown: str, title: str) -> str:
     return shown.split(f"── {title}")[1].split("\n──")[0]
 
 
+def _learned(scene: str) -> list[str]:
+    return re.findall(r"│   \+ (.*)", scene)
+
+
+def _standing(scene: str) -> list[str]:
+    """What the last system prompt of the scene ends with."""
+    return re.findall(r"│   (.*)", scene.split("in the system prompt:")[-1].split("Ada  ")[0])
+
+
 def _numbers(pattern: str, shown: str) -> list[int]:
     found = re.search(pattern, " ".join(shown.split()))
     assert found is not None
@@ -131,8 +180,8 @@ def _numbers(pattern: str, shown: str) -> list[int]:
 def test_it_fits_a_terminal_and_is_plain_in_a_pipe(shown: str) -> None:
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 100
-    assert len(lines) <= 180
-    assert max(scene.count("\n") for scene in shown.split("\n── ")) <= 40
+    assert len(lines) <= 250
+    assert max(scene.count("\n") for scene in shown.split("\n── ")) <= 42
     assert "\x1b" not in shown
 
 
@@ -184,6 +233,8 @@ _TALKS = {
     "party": (*party.ASKED, party.INVITE),
     "menu": (party.ASKED_LATER,),
     "order": (errand.ASKED_LATER,),
+    "third": (passing.THIRD,),
+    "fourth": (passing.UNTAUGHT,),
 }
 
 
@@ -205,6 +256,11 @@ async def test_a_sub_agent_that_is_told_nothing_finds_nothing() -> None:
     model = ScriptedModel(errand.SUB_AGENT[1])
     reply = await model.complete([{"role": "user", "content": f"## Task\n{errand.TASK}"}])
     assert reply["content"] == "Any bakery will do."
+
+
+async def test_a_model_that_is_not_shown_what_ada_said_has_nothing_to_save() -> None:
+    reply = await passing.reviewer().complete([{"role": "user", "content": "Known memories:\n(none)"}])
+    assert reply["content"] == "Nothing to save."
 
 
 def test_costs_add_up() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import afterturn.blocking
 from afterturn.base.errors import AfterturnError
 from afterturn.base.types import Kind
+from afterturn.lab.demo.command import show_command, typeable
 from afterturn.lab.demo.cost import Cost
 from afterturn.lab.demo.host import StoryBroken
-from afterturn.lab.demo.scene import scenes
+from afterturn.lab.demo.scene import processes
 from afterturn.lab.demo.stage import Stage
-from afterturn.lab.demo.story import DAYS, SPACE
+from afterturn.lab.demo.story import SPACE
 
 FOLDER = Path(".demo")
 STORE = FOLDER / "memory.db"
@@ -23,7 +24,7 @@ _FEW = 11
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make demo", description="What afterturn is for, in twenty seconds.")
+    parser = argparse.ArgumentParser(prog="make demo", description="What afterturn is for, in half a minute.")
     parser.add_argument("--fast", action="store_true", help="without the pauses for reading")
     fast = parser.parse_args().fast
     stage = Stage(fast=fast)
@@ -32,11 +33,11 @@ def main() -> int:
         stage.line("afterturn: told once, known ever after", "bold")
         stage.line("Ada talks with Basil, an agent that books tables. Beside it: what memory does.")
         cost = Cost()
-        for number in range(len(DAYS)):
-            cost += _play([number], fast=fast)
-        stage.line()
-        stage.line("So much for days. And within a turn?", "bold")
-        cost += _play(range(len(DAYS), len(scenes())), fast=fast)
+        for said, numbers in processes():
+            if said:
+                stage.line()
+                stage.line(said, "bold")
+            cost += _play(numbers, fast=fast)
         _conclude(stage, cost)
         _explain(stage)
     except (AfterturnError, OSError, StoryBroken) as error:
@@ -71,6 +72,7 @@ def _conclude(stage: Stage, cost: Cost) -> None:
         ada = memory.space(SPACE)
         entries = ada.list(limit=1000)
         conversations = len(ada.conversations())
+        asked = [row for row in ada.reviews() if row.calls]
     statements = sum(entry.kind is Kind.STATEMENT for entry in entries)
     stage.heading("What it cost")
     records = len(entries) - statements
@@ -87,35 +89,27 @@ def _conclude(stage: Stage, cost: Cost) -> None:
         f"{cost.read:,} tokens of memory in all prompts, since a history is sent again with every call; "
         f"by that host {cost.each_call_read:,}, so {1 - cost.read / cost.each_call_read:.0%} are saved",
     )
+    stage.figure(
+        "learned",
+        f"by rules, and by {len(asked)} reviews that no turn waited for: "
+        f"{sum(row.calls for row in asked)} calls of a model, {sum(row.tokens for row in asked):,} tokens",
+    )
     stage.figure("machine", f"one SQLite file of {STORE.stat().st_size / 1024:,.0f} KiB; no server, no key, no network")
 
 
 def _explain(stage: Stage) -> None:
     """The command that tells why each memory came, and what it says; without most of what it left out."""
-    arguments = ["trace", "party", "--turn", "3", "--store", str(STORE), "--space", SPACE]
-    done = subprocess.run(
-        [sys.executable, "-m", "afterturn.hosts.cli", *arguments], check=False, capture_output=True, text=True
-    )
     stage.heading("Why each memory came when it came")
-    stage.line(f"$ {_command()} {' '.join(arguments)}", "bold")
-    if done.returncode:
-        raise StoryBroken(f"Memory failed: {done.stderr.strip()}")
-    stage.excerpt(_few(done.stdout.splitlines()))
+    show_command(stage, STORE, ["trace", "party", "--turn", "3"], pick=_few)
     stage.line()
     stage.figure("Build it in", "README.md begins with the lines that do this for your agent")
-    stage.figure("Look inside", f"{_command()} list --store {STORE} --space {SPACE}")
+    stage.figure("Look inside", f"{typeable()} list --store {STORE} --space {SPACE}")
 
 
 def _few(lines: list[str]) -> list[str]:
     """The beginning, and one memory that was left out because an earlier turn had it."""
     excluded = next((at for at, line in enumerate(lines) if line.strip().startswith("excluded")), len(lines))
     return [*lines[2:_FEW], "…", *lines[excluded - 1 : excluded + 1], "…"]
-
-
-def _command() -> str:
-    """As it can be typed here."""
-    installed = Path(".venv", "bin", "afterturn")
-    return str(installed) if installed.exists() else "afterturn"
 
 
 if __name__ == "__main__":

@@ -54,7 +54,13 @@ class Host:
     """One conversation between Ada and Basil. With `tell_memories` each memory of a block is shown beside it."""
 
     def __init__(
-        self, play: Play, conversation: Conversation, *, tell_memories: bool = False, tools: RunTools = _run_tools
+        self,
+        play: Play,
+        conversation: Conversation,
+        *,
+        system: str = "",
+        tell_memories: bool = False,
+        tools: RunTools = _run_tools,
     ) -> None:
         self._conversation = conversation
         self._standing = conversation.standing()
@@ -62,7 +68,7 @@ class Host:
         self._run_tools = tools
         self._tell_memories = tell_memories
         self._comparison = Comparison(play.cost)
-        self._messages: list[Any] = []
+        self._messages: list[Any] = [{"role": "system", "content": system}] if system else []
         self._shown: set[str] = set()
         self._carried = False
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import afterturn
 from afterturn.base.clock import SystemClock
 from afterturn.base.errors import AfterturnError
-from afterturn.lab.demo import party
+from afterturn.lab.demo import party, passing
 from afterturn.lab.demo.cost import Cost
 from afterturn.lab.demo.day import play_day
 from afterturn.lab.demo.errand import play_errand
@@ -39,7 +39,7 @@ class Scene:
     title: str
     play: Callable[[Play], Awaitable[None]]
     days_ago: int = 0
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, int | str] = field(default_factory=dict)
     parts: afterturn.Parts = field(default_factory=afterturn.Parts)
 
 
@@ -70,6 +70,32 @@ def scenes() -> tuple[Scene, ...]:
             parts=afterturn.Parts(model=ScriptedModel(party.SUMMARY)),
         ),
         Scene("A sub-agent learns something, and Ada decides", play_errand),
+        Scene(
+            "First conversation: Ada says two things in passing, and one too many",
+            passing.play_first,
+            settings=passing.LEARNS,
+            parts=afterturn.Parts(review_model=passing.reviewer()),
+        ),
+        Scene("Second and third conversation: another process, and Basil knows", passing.play_third),
+        Scene("What was learned is shown, and taken back", passing.play_undoing),
+        Scene(
+            "Learned again, and this time Ada is asked first",
+            passing.play_approving,
+            settings=passing.ASKS_FIRST,
+            parts=afterturn.Parts(review_model=passing.reviewer()),
+        ),
+    )
+
+
+def processes() -> tuple[tuple[str, range], ...]:
+    """Which scenes one process plays, and what is said before them."""
+    days, count = len(DAYS), len(scenes())
+    passing_from = days + 3
+    return (
+        *(("", range(day, day + 1)) for day in range(days)),
+        ("So much for days. And within a turn?", range(days, passing_from)),
+        ("And what nobody asked it to remember?", range(passing_from, passing_from + 1)),
+        ("", range(passing_from + 1, count)),
     )
 
 
