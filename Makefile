@@ -16,7 +16,7 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench benchmarks eval crash sim model format docs behaviour lock clean embedders
+.PHONY: help demo test check bench benchmarks eval crash sim crowd model format docs behaviour lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SE
 
 sim: $(READY) ## Let chance order everything that happens, by seed, and look for a broken promise; SEEDS=1-1000
 	@$(BIN)/python -m afterturn.lab.sim --seeds $(SEEDS) $(ARGS)
+
+crowd: $(READY) ## Let several processes talk, review, edit, undo and forget at once, by seed; SEEDS=1-20
+	@$(BIN)/python -m afterturn.lab.crowd --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
 
 model: $(READY) ## Let a real, very small model review conversations on this machine; fetches 200 MB
 	@$(BIN)/python -m afterturn.lab.small --folder .venv/small-model $(ARGS)

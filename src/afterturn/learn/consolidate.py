@@ -80,9 +80,10 @@ def _restatement(again: Entry, says: Entry) -> Tidying:
 
     Whoever is trusted more stays as they were, since their word needs no other's, and so does what is pinned.
     """
-    if again.trust != says.trust or says.pinned:
+    if again.trust != says.trust or says.pinned or not says.sources:
         return Tidying(Why.RESTATED, again, says)
-    merged = tuple(dict.fromkeys((*says.sources, *again.sources)))[:SOURCES_MAX]
+    # What one of them says on its own account must not go when the other's sources do (M2).
+    merged = tuple(dict.fromkeys((*says.sources, *again.sources)))[:SOURCES_MAX] if again.sources else ()
     return Tidying(Why.RESTATED, again, says, merged if set(merged) != set(says.sources) else None)
 
 

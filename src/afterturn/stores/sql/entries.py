@@ -53,6 +53,11 @@ class Entries:
             self._return(key, space_key)
         self.journal.step(operation, key, before, after)
 
+    def reinstate(self, space_key: int, key: int) -> None:
+        """Makes a version active again whose successor is erased, with the operation that made it one."""
+        self.session.run("UPDATE entry SET status = ? WHERE key = ?", (Status.ACTIVE.value, key))
+        self._return(key, space_key)
+
     def withdraw(self, space_key: int, keys: Sequence[int]) -> None:
         """Takes versions that are about to be erased out of index and figures."""
         found = self.text.take(keys)

@@ -35,7 +35,9 @@ class Eraser:
         # Before the entries go, which tell whose conversation it was.
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
+        replaced = self._replaced(space_key, doomed)
         self._erase_entries(space_key, list(doomed))
+        self._reinstate(space_key, replaced)
         self._erase_messages(tenant, space, kind, chosen, names)
         self._erase_traces(space_key, kind, chosen, names)
         self._traces.erase_turns(tenant, turns)
@@ -53,11 +55,16 @@ class Eraser:
         return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
 
     def _doomed(self, space_key: int, kind: str, chosen: Sequence[str]) -> dict[int, tuple[str, int]]:
-        """(id, version) by key: every version of what was selected, then whatever rests on nothing else."""
+        """(id, version) by key: what was selected, then whatever rests on nothing else.
+
+        A memory goes with every version. Of what was said in a conversation, or by somebody, only those versions go:
+        another may have said what they changed.
+        """
         condition, values = self._condition(kind, chosen)
-        doomed = self._versions(
-            space_key, f"id IN (SELECT id FROM entry WHERE space_key = ? AND {condition})", space_key, *values
-        )
+        if kind in ("memory", "source"):
+            condition = f"id IN (SELECT id FROM entry WHERE space_key = ? AND {condition})"
+            values = [space_key, *values]
+        doomed = self._versions(space_key, condition, *values)
         fresh = doomed
         while fresh:
             fresh = {
@@ -126,6 +133,31 @@ class Eraser:
         self._traces.erase_questions(owner, conversation)
         if reviews := self._reviews.erase(owner, [conversation]):
             self._erase_jobs(owner, "conversation", reviews)
+
+    def _replaced(self, space_key: int, doomed: dict[int, tuple[str, int]]) -> list[tuple[int, int]]:
+        """(operation, key) of versions that stay, and were superseded by one that goes and by nothing since."""
+        condition, value = self._session.among("made.entry_key", sorted(doomed))
+        rows = self._session.rows(
+            "SELECT p.operation_seq, e.key FROM step AS made JOIN step AS p ON p.operation_seq = made.operation_seq "
+            "AND p.before = 'active' AND p.after = 'superseded' JOIN entry AS e ON e.key = p.entry_key "
+            f"WHERE {condition} AND made.before IS NULL AND made.after = 'active' AND e.space_key = ? "
+            "AND e.status = 'superseded' AND p.operation_seq = "
+            "(SELECT max(operation_seq) FROM step WHERE entry_key = e.key)",
+            (value, space_key),
+        )
+        return [(operation, key) for operation, key in rows if key not in doomed]
+
+    def _reinstate(self, space_key: int, replaced: Sequence[tuple[int, int]]) -> None:
+        """Says again what was said before, as if what is forgotten had never been; but nothing twice."""
+        for operation, key in replaced:
+            if self._session.row(_RIVAL, (key,)) is None:
+                self._session.run("DELETE FROM step WHERE operation_seq = ? AND entry_key = ?", (operation, key))
+                self._session.run(
+                    "DELETE FROM operation WHERE seq = ? AND NOT EXISTS "
+                    "(SELECT 1 FROM step WHERE operation_seq = operation.seq)",
+                    (operation,),
+                )
+                self._entries.reinstate(space_key, key)
 
     def _erase_entries(self, space_key: int, keys: list[int]) -> None:
         self._entries.withdraw(space_key, keys)
@@ -212,6 +244,12 @@ class Eraser:
 
 
 _NAMING = (("source", "source", "entry", "entry_key"), ("block_ref", "ref", "conversation", "conversation_key"))
+_RIVAL = (
+    "SELECT 1 FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' AND r.key <> e.key "
+    "AND (r.id = e.id OR (r.kind = 'statement' AND r.target = e.target AND r.content_hash = e.content_hash "
+    "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, ''))) "
+    "WHERE e.key = ?"
+)
 _KEEP_HASHES = (
     "INSERT INTO spent_block (space_key, hash, size_bytes) "
     "SELECT ?, hash, size_bytes FROM block WHERE conversation_key = ? ON CONFLICT (space_key, hash) DO NOTHING"

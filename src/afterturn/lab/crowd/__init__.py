@@ -1,0 +1,1 @@
+"""Turns, reviews, edits, undo, forgetting and consolidation at once, in several processes on one store, by chance."""

@@ -1,0 +1,162 @@
+"""One process of the crowd: does what chance says, and writes down what memory has acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import afterturn
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotFound, StoreLocked
+from afterturn.base.types import Filter, Kind
+from afterturn.lab.crowd.model import Fickle
+
+SPACE = "user:ada"
+CONFIG: dict[str, Any] = {
+    "embedder": "none",
+    "grace": 0.0,
+    "review_interval": 2,
+    "review_timeout": 5.0,
+    "consolidation": True,
+    "synchronous": "normal",
+    "busy_timeout": 30.0,
+    "close_timeout": 60.0,
+}
+_STATEMENTS = Filter(kind=Kind.STATEMENT)
+# Others were quicker: what was there is gone, or is not what it was.
+_EXPECTED = (Conflict, NotFound, InvalidInput, StoreLocked)
+
+
+class Child:
+    """`log` gets one JSON line for each thing that memory said was done, before the next one is begun."""
+
+    def __init__(self, memory: afterturn.Memory, name: str, chance: random.Random, log: Path) -> None:
+        self._memory = memory
+        self._space = memory.space(SPACE)
+        self._name = name
+        self._chance = chance
+        self._log = log.open("a", encoding="utf-8")
+        self._at = 0
+        self._began = 0.0
+
+    async def run(self, steps: int) -> None:
+        verbs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (10, self._turn),
+            (3, self._add),
+            (3, self._update),
+            (2, self._delete),
+            (3, self._undo),
+            (2, self._undo_review),
+            (2, self._forget_conversation),
+            (2, self._forget_memory),
+            (2, self._review),
+            (1, self._consolidate),
+            (2, self._decide),
+        ]
+        weights, does = [weight for weight, _ in verbs], [verb for _, verb in verbs]
+        for _ in range(steps):
+            self._began = time.time()
+            try:
+                await self._chance.choices(does, weights)[0]()
+            except _EXPECTED as error:
+                self._tell("lost a race", reason=type(error).__name__)
+        self._log.close()
+
+    async def _turn(self) -> None:
+        mark, conversation, turn_id = self._mark(), f"talk-{self._chance.randrange(6)}", f"{self._name}-{self._at}"
+        lead = self._chance.choice(("I prefer", "I just saw", "remember that I like", "where is"))
+        messages: list[dict[str, Any]] = [{"role": "user", "content": f"{lead} {mark}"}]
+        async with self._memory.conversation(conversation, user="ada").turn(messages, id=turn_id) as turn:
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": f"I see: {mark}."})
+        if await turn.wait_recorded(within=60):
+            self._tell("recorded", mark=mark, conversation=conversation, turn=turn_id)
+
+    async def _add(self) -> None:
+        mark = self._mark()
+        added = await self._space.add(f"Ada owns {mark}", origin=self._chance.choice(("user", "agent")))
+        self._tell("added", mark=mark, id=added.entry.id)
+
+    async def _update(self) -> None:
+        if entry := await self._any(_STATEMENTS):
+            mark = self._mark()
+            await self._space.update(entry.id, f"Ada sold {mark}", expected_version=entry.version)
+            self._tell("updated", mark=mark, id=entry.id)
+
+    async def _delete(self) -> None:
+        if entry := await self._any(_STATEMENTS):
+            await self._space.delete(entry.id)
+            self._tell("deleted", id=entry.id)
+
+    async def _undo(self) -> None:
+        operations = [one for one in await self._space.operations(limit=20) if one.verb != "record"]
+        if operations:
+            target = self._chance.choice(operations)
+            await self._space.undo(target.id)
+            self._tell("undone", operation=target.id)
+
+    async def _undo_review(self) -> None:
+        rows = [row for row in await self._space.reviews(limit=10) if row.spaces]
+        if rows:
+            row = self._chance.choice(rows)
+            await self._space.undo_review(row.id)
+            self._tell("review undone", review=row.id)
+
+    async def _forget_conversation(self) -> None:
+        conversation = f"talk-{self._chance.randrange(6)}"
+        entries = await self._space.list(limit=1000, filter=Filter(conversation=conversation))
+        forgotten = await self._space.forget(conversation=conversation)
+        gone = sorted(entry.id for entry in entries)
+        self._tell("forgot", conversation=conversation, ids=gone, state=forgotten.state)
+
+    async def _forget_memory(self) -> None:
+        if entry := await self._any(Filter()):
+            await self._space.forget(memory=entry.id)
+            self._tell("forgot", ids=[entry.id], turn=entry.turn if entry.kind is Kind.RECORD else None)
+
+    async def _review(self) -> None:
+        review = await self._space.run_review(f"talk-{self._chance.randrange(6)}", rules=self._chance.random() < 0.3)
+        self._tell("reviewed", review=review.row.id if review else None)
+
+    async def _consolidate(self) -> None:
+        review = await self._space.consolidate()
+        self._tell("consolidated", review=review.row.id)
+
+    async def _decide(self) -> None:
+        if waiting := await self._space.proposals():
+            chosen = self._chance.choice(waiting)
+            verb = self._space.approve if self._chance.random() < 0.5 else self._space.reject
+            await verb(chosen.id)
+            self._tell("decided", id=chosen.id)
+
+    async def _any(self, filter: Filter) -> afterturn.Entry | None:
+        found = await self._space.list(limit=50, filter=filter)
+        return self._chance.choice(found) if found else None
+
+    def _mark(self) -> str:
+        self._at += 1
+        return f"mark{self._name}n{self._at}"
+
+    def _tell(self, what: str, **about: Any) -> None:
+        times = {"began": self._began, "ended": time.time()}
+        self._log.write(json.dumps({"what": what, **about, **times}) + "\n")
+        self._log.flush()
+
+
+async def main(store: Path, name: str, seed: int, steps: int, log: Path) -> None:
+    chance = random.Random(seed)
+    async with afterturn.open(store, CONFIG, model=Fickle(chance)) as memory:
+        await Child(memory, name, chance, log).run(steps)
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    try:
+        asyncio.run(main(Path(given[0]), given[1], int(given[2]), int(given[3]), Path(given[4])))
+    except AfterturnError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from error
