@@ -89,25 +89,21 @@ class MeteredModel:
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         await self._meter.check(self._purpose, self._tenant, self._space)
+        # Before anybody answers: what was asked costs, also when the answer is given up.
+        asked = estimate([*messages, *tools])
         self.calls += 1
-        answer: dict[str, Any] = {}
-        try:
-            answer = await self._model.complete(messages, tools, schema=schema)
-        finally:
-            # What was asked costs, also when nobody hears the answer.
-            await self._count(messages, tools, answer)
+        await self._add(1, asked, 0, asked)
+        answer = await self._model.complete(messages, tools, schema=schema)
+        told = _told(answer.get("usage"))
+        tokens_in, tokens_out = told or (asked, estimate([answer]))
+        await self._add(0, tokens_in - asked, tokens_out, tokens_out if told is None else -asked)
         return {name: value for name, value in answer.items() if name != "usage"}
 
-    async def _count(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]
-    ) -> None:
+    async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
         from afterturn.base.reviews import Spent
 
-        told = _told(answer.get("usage"))
-        tokens_in, tokens_out = told or (_estimate([*messages, *tools]), _estimate([answer]) if answer else 0)
         self.tokens += tokens_in + tokens_out
-        estimated = 0 if told else tokens_in + tokens_out
-        spent = Spent(self._space, self._meter.day(), self._purpose, 1, tokens_in, tokens_out, estimated)
+        spent = Spent(self._space, self._meter.day(), self._purpose, calls, tokens_in, tokens_out, estimated)
         await self._meter.add(self._tenant, spent)
 
 
@@ -120,7 +116,8 @@ def _told(usage: object) -> tuple[int, int] | None:
     return None if first is None else (first, second or 0)
 
 
-def _estimate(parts: Sequence[Mapping[str, Any]]) -> int:
+def estimate(parts: Sequence[Mapping[str, Any]]) -> int:
+    """What messages or tools will cost a model, by our count."""
     from afterturn.base.tokens import estimate_tokens
 
     return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)
