@@ -82,6 +82,18 @@ def test_repetition_is_read_in_bounded_work(repeated: str):
     assert len(find_lessons([("assistant", repeated * 100_000), ("user", repeated * 100_000)])) <= LESSONS_MAX
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("filling", [" ", ",", ", ", "-", "a, ", "please ", "very ", "i ", "'"])
+@pytest.mark.parametrize(
+    "start", ["I prefer tea over coffee", "Never push to main", "Remember that my x is y", "From now on use a"]
+)
+def test_a_sentence_is_not_read_again_and_again(start: str, filling: str):
+    """G5: no filling makes a pattern try every way to cut it; one did for hours, and that is what the limit is for."""
+    sentence = f"{start} {filling * SENTENCE_CHARACTERS_MAX}"[: SENTENCE_CHARACTERS_MAX - 5]
+    lessons = find_lessons([("assistant", sentence), ("user", f"{sentence} x. {sentence} x, not y.")])
+    assert len(lessons) <= 2
+
+
 def test_a_megabyte_after_a_wish_changes_nothing():
     """V11, G5: what is beyond the first pages is not read."""
     assert find_lessons([("user", "Look at this.\n```\n" + "x = 1\n" * 200_000 + "```\nCall me Max.")]) == []

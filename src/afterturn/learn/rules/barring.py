@@ -43,7 +43,9 @@ _TASK = re.compile(
     convert|rename|help\sme\s\w+|i\s(?:need|want)\s(?:an?|you\sto)|i'd\slike\s(?:an?|you\sto)|give\sme|show\sme)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha+|hehe+|jk|just kidding|kidding|xd)\b|[😂🤣😜😝]", re.IGNORECASE)
+_JOKE = re.compile(
+    r"\b(?:lol|lmao|rofl|haha+|hehe+|(?:ja){2,}|mdr|ptdr|jk|just kidding|kidding|xd)\b|[😂🤣😜😝]", re.IGNORECASE
+)
 _ORDER = re.compile(
     r"""\b(?:(?:i'd|i\swould)\slike|i\swant|i'll\s(?:have|take)|(?:can|could|may)\si\s(?:please\s)?(?:get|have|order))\s
     (?:to\s(?:order|book|reserve|have)|an?|one|two|three|some|the)\b""",

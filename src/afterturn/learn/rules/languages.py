@@ -18,7 +18,8 @@ _NO_NAME = re.compile(
 )
 _POINTS = re.compile(
     r"(?i:\b(?:dies\w*|jene\w*|erste\w*|zweite\w*|dritte\w*|variante|version|option|hier|cette|cet|ce|ces|deuxième|première?|"
-    r"ici|este|esta|esto|ese|esa|eso|primera?|segunda?|opción|versión|aquí)\b)"
+    r"ici|este|esta|esto|ese|esa|eso|primera?|segunda?|opción|versión|aquí|es|"
+    r"montage?|lundis?|lunes|angst|frieden|enfer|infierno|paix|paz|menschen|gens|gente)\b)"
 )
 _FIRST_PERSON = re.compile(
     r"(?i:\b(?:ich|mir|mich|meine?[mnrs]?|je|j'|me|moi|mon|ma|mes|yo|mi|mis|soy|tengo|prefiero|vivo|trabajo)\b)"
@@ -68,7 +69,7 @@ _PHRASES = (
     ),
     _say(
         RULE,
-        r"""(?P<rest>(?i:(?:push|committ?|benutz|verwend|nutz|lösch|frag|mach|buch|deploy|änder|start|test|merg|führ)e?|nimm|gib)
+        r"""(?P<rest>(?i:(?:push|committ?|benutz|verwend|nutz|lösch|frag|buch|deploy|änder|start|test|merg|führ)e?|nimm|gib)
         \s(?i:bitte\s)?(?i:nie|niemals|immer)\b.{3,150})""",
         target=Target.ENVIRONMENT,
         to_agent=True,
@@ -87,7 +88,13 @@ _PHRASES = (
         rf"(?i:(?:s'il\ste\splaît,?\s)?(?:souviens-toi|souvenez-vous|retiens|rappelle-toi|n'oublie\spas)\s(?:bien\s)?qu[e'])\s?{_REST}",
         target=None,
     ),
-    _say(RULE, r"(?P<rest>(?i:ne|n')\s?(?:\w+\s)(?i:jamais)\s.{3,150})", target=Target.ENVIRONMENT, to_agent=True),
+    _say(
+        RULE,
+        r"""(?P<rest>(?i:(?:ne\s|n')(?:supprime|pousse|utilise|modifie|change|efface|touche|déploie|fusionne|commite|lance|écrase|
+        envoie|réserve|stocke|ajoute|installe|ouvre)[sz]?\sjamais)\s.{3,150})""",
+        target=Target.ENVIRONMENT,
+        to_agent=True,
+    ),
     _say(
         PREFERENCE,
         r"(?i:(?:à\spartir\sde\smaintenant|désormais),?\s(?:réponds|parle|écris|explique))(?P<rest>.{3,150})",
@@ -107,7 +114,13 @@ _PHRASES = (
         rf"(?i:(?:por\sfavor,?\s)?(?:recuerda|acuérdate\sde|no\solvides|ten\sen\scuenta))\sque\s{_REST}",
         target=None,
     ),
-    _say(RULE, r"(?P<rest>(?i:nunca)\s(?:\w+(?:es|as))\s.{3,150})", target=Target.ENVIRONMENT, to_agent=True),
+    _say(
+        RULE,
+        r"""(?P<rest>(?i:nunca\s(?:borres|uses|hagas|toques|subas|despliegues|ejecutes|cambies|elimines|envíes|reserves|modifiques|
+        instales|guardes|añadas|fusiones))\s.{3,150})""",
+        target=Target.ENVIRONMENT,
+        to_agent=True,
+    ),
     _say(
         PREFERENCE,
         r"(?i:a\spartir\sde\sahora,?\s(?:respóndeme|responde|háblame|habla|escríbeme|explícame))(?P<rest>.{3,150})",
@@ -115,7 +128,7 @@ _PHRASES = (
     ),
 )
 _LEAD = re.compile(
-    r"(?i:(?:hallo|hi|bonjour|salut|hola|übrigens|ach ja|und|bitte|also|et|y|au fait|por cierto)[,!\s]+)"
+    r"(?i:(?:hallo|hi|bonjour|salut|hola|übrigens|ach ja|und|bitte|also|et|y|au fait|por cierto)[,:!\s]+)"
 )
 
 

@@ -34,8 +34,9 @@ _INDENTED = re.compile(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" are somebody else's; these words before a colon are the writer's own.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 _OWN_WORDS = re.compile(
-    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|wichtig|"
-    r"important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|nota|souviens|rappel)\b",
+    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|wichtig|übrigens|"
+    r"au fait|por cierto|important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|"
+    r"nota|souviens|rappel)\b",
     re.IGNORECASE,
 )
 # A mail, or a word to many, was not written to the agent.

@@ -62,24 +62,23 @@ _IRREGULAR = {
 }
 _HISSING = ("s", "x", "z", "ch", "sh", "o")
 _VOWELS = "aeiou"
-_FILLER = re.compile(
-    r"(?:[\s,;:–—-]*(?:,\s*|\s+)(?:btw|by the way|please|pls|plz|thanks|thank you|thx|ok|okay|too|though|"
-    r"just so you know|so you know|fyi|for the record|always have|always has|if you don't mind|if that's ok|mate|"
-    r"dude|man)"
-    r"|[\s,;:–—-]+)$",
-    re.IGNORECASE,
+_MARKS = " \t\n,;:–—-"
+_FILLERS = (
+    *("btw", "by the way", "please", "pls", "plz", "thanks", "thank you", "thx", "ok", "okay", "too", "though", "fyi"),
+    *("just so you know", "so you know", "for the record", "always have", "if you don't mind", "if that's ok", "mate"),
 )
 _FILLERS_MAX = 3
 
 
 def trimmed(said: str) -> str:
     """Without courtesies and marks at its end."""
+    said = said.strip(_MARKS)
     for _ in range(_FILLERS_MAX):
-        shorter = _FILLER.sub("", said)
-        if shorter == said:
+        filler = next((filler for filler in _FILLERS if said.lower().endswith((f" {filler}", f",{filler}"))), "")
+        if not filler:
             break
-        said = shorter
-    return said.strip()
+        said = said[: -len(filler)].rstrip(_MARKS)
+    return said
 
 
 def in_third_person(said: str) -> str:
