@@ -17,6 +17,8 @@ Span: TypeAlias = tuple[int, int]
 # How far from the name of a key its secret half is looked for.
 _NEAR_CHARS = 200
 _PEM_CHARS_MAX = 32_768
+_LONG_CHARS_MIN = 20
+_LONG_CHARACTERS_MIN = 8
 _PEM_LINE_CHARS_MIN = 24
 _JWT_PARTS = 3
 _JWT_HEADER_CHARS_MAX = 4_096
@@ -38,8 +40,16 @@ class Format:
     def find(self, text: str) -> Iterator[Span]:
         for match in _compiled(self.pattern).finditer(text):
             group = 1 if match.re.groups else 0
-            if (group or _begins(text, match.start())) and (self.is_one is None or self.is_one(match.group(group))):
+            if (group or _begins(text, match.start())) and self._is_secret(match.group(group)):
                 yield match.span(group)
+
+    def _is_secret(self, found: str) -> bool:
+        return _is_varied(found) and (self.is_one is None or self.is_one(found))
+
+
+def _is_varied(found: str) -> bool:
+    """In a manual a key is a row of the same letter."""
+    return len(found) < _LONG_CHARS_MIN or len(set(found)) >= _LONG_CHARACTERS_MIN
 
 
 def _begins(text: str, at: int) -> bool:
@@ -167,7 +177,7 @@ def find_twilio(text: str) -> Iterator[Span]:
 
 def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
     for match in _compiled(name).finditer(text):
-        if not _begins(text, match.start()):
+        if not _begins(text, match.start()) or not _is_varied(match.group()):
             continue
         yield match.span()
         first, last = max(0, match.start() - _NEAR_CHARS), match.end() + _NEAR_CHARS
@@ -217,6 +227,7 @@ FORMATS: tuple[Format, ...] = (
     Format("digitalocean token", ("_v1_",), r"do[opr]_v1_[0-9a-f]{64,}+"),
     Format("telegram token", (":AA",), r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
     Format("web token", ("eyJ",), r"eyJ[A-Za-z0-9_.-]{30,}+", _is_jwt),
+    Format("age key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,}+"),
     Format("azure key", ("AccountKey=",), r"AccountKey=([A-Za-z0-9+/]{40,}+={0,2})"),
     Format("azure key", ("SharedAccessKey=",), r"SharedAccessKey=([A-Za-z0-9+/]{40,}+={0,2})"),
     Format("azure signature", ("sig=",), r"[?&;]sig=([A-Za-z0-9%+/]{40,}+={0,2})"),
