@@ -88,7 +88,7 @@ def test_repetition_is_read_in_bounded_work(repeated: str):
     "start", ["I prefer tea over coffee", "Never push to main", "Remember that my x is y", "From now on use a"]
 )
 def test_a_sentence_is_not_read_again_and_again(start: str, filling: str):
-    """G5: no filling makes a pattern try every way to cut it; one did for hours, and that is what the limit is for."""
+    """G5: no filling makes a pattern try every way to cut it; one once did."""
     sentence = f"{start} {filling * SENTENCE_CHARACTERS_MAX}"[: SENTENCE_CHARACTERS_MAX - 5]
     lessons = find_lessons([("assistant", sentence), ("user", f"{sentence} x. {sentence} x, not y.")])
     assert len(lessons) <= 2
