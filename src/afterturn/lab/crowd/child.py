@@ -14,7 +14,7 @@ from typing import Any
 import afterturn
 from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotFound, StoreLocked
 from afterturn.base.types import Filter, Kind
-from afterturn.lab.crowd.model import Fickle
+from afterturn.lab.crowd.model import MARK, Fickle
 
 SPACE = "user:ada"
 CONFIG: dict[str, Any] = {
@@ -109,10 +109,11 @@ class Child:
 
     async def _forget_conversation(self) -> None:
         conversation = f"talk-{self._chance.randrange(6)}"
-        entries = await self._space.list(limit=1000, filter=Filter(conversation=conversation))
+        records = await self._space.list(limit=1000, filter=Filter(kind=Kind.RECORD, conversation=conversation))
         forgotten = await self._space.forget(conversation=conversation)
-        gone = sorted(entry.id for entry in entries)
-        self._tell("forgot", conversation=conversation, ids=gone, state=forgotten.state)
+        gone = sorted(entry.id for entry in records)
+        marks = sorted({mark for entry in records for mark in MARK.findall(entry.text)})
+        self._tell("forgot", conversation=conversation, ids=gone, marks=marks, state=forgotten.state)
 
     async def _forget_memory(self) -> None:
         if entry := await self._any(Filter()):

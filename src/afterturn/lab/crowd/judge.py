@@ -13,6 +13,7 @@ import afterturn
 from afterturn.base.reviews import ReviewState
 from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Step
 from afterturn.lab.crowd.child import CONFIG, SPACE
+from afterturn.lab.crowd.model import MARK
 
 _EVERYTHING = Filter(statuses=tuple(Status))
 
@@ -28,7 +29,7 @@ async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
         await memory.drain(within=60)
         entries = [entry async for entry in _every(space)]
         found = [*_lost(entries, told), *_twice(entries), *_unexplained(entries)]
-        found += await _back(store, told)
+        found += _back(store, told)
         for entry_id in sorted({entry.id for entry in entries}):
             history = await space.history(entry_id)
             found += _broken_history(history.versions, history.steps)
@@ -79,19 +80,23 @@ def _twice(entries: Sequence[Entry]) -> Iterator[str]:
     yield from (f"one statement is active {count} times" for count in active.values() if count > 1)
 
 
-async def _back(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
-    """What was forgotten is in no table, whatever wrote last."""
+def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was forgotten is in no table, neither by its id nor by its words, whatever wrote last."""
     import apsw
 
-    gone = {entry_id for line in told if line["what"] == "forgot" for entry_id in line["ids"]}
+    forgets = [line for line in told if line["what"] == "forgot"]
+    ids = {entry_id for line in forgets for entry_id in line["ids"]}
+    marks = {mark for line in forgets for mark in line.get("marks", ())}
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        back = {row[0] for row in connection.execute("SELECT id FROM entry") if row[0] in gone}
-        named = {row[0] for row in connection.execute("SELECT source FROM source") if row[0] in gone}
-        read = {row[0] for row in connection.execute("SELECT source FROM review_message") if row[0] in gone}
+        for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
+            back = {name for (name,) in connection.execute(query)} & ids
+            yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
+        for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
+            said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
+            yield from (f"{mark} was forgotten, and is told: {query}" for mark in sorted(said & marks))
     finally:
         connection.close()
-    return [f"{entry_id} was forgotten, and is back" for entry_id in sorted(back | named | read)]
 
 
 def _unexplained(entries: Sequence[Entry]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from afterturn.base.errors import ModelRefused
 from afterturn.lab.bench.turn_host import timer
 from afterturn.testing.model import call_tools
 
-_MARK = re.compile(r"mark[a-z0-9]+")
+MARK = re.compile(r"mark[a-z0-9]+")
 _MEMORY = re.compile(r'\{"id": "([0-9a-z]+)".*?"text": "([^"]*)"')
 _SAID = re.compile(r'\{"message": (\d+), "from": "user.*?"text": "([^"]*)"')
 
@@ -52,7 +52,7 @@ class Fickle:
         known, said = _MEMORY.findall(shown), _SAID.findall(shown)
         calls: list[tuple[str, dict[str, Any]]] = [("run_shell", {"command": "ls"})] * (self._chance.random() < 0.1)
         for number, text in self._chance.sample(said, min(2, len(said))):
-            if mark := _MARK.search(json.loads(f'"{text}"')):
+            if mark := MARK.search(json.loads(f'"{text}"')):
                 new = {"text": f"The user likes {mark.group()}", "target": "user", "messages": [int(number)]}
                 calls.append(("add_memory", new))
                 if known and self._chance.random() < 0.4:

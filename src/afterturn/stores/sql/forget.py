@@ -140,7 +140,7 @@ class Eraser:
         rows = self._session.rows(
             "SELECT p.operation_seq, e.key FROM step AS made JOIN step AS p ON p.operation_seq = made.operation_seq "
             "AND p.before = 'active' AND p.after = 'superseded' JOIN entry AS e ON e.key = p.entry_key "
-            f"WHERE {condition} AND made.before IS NULL AND made.after = 'active' AND e.space_key = ? "
+            f"WHERE {condition} AND made.after = 'active' AND e.space_key = ? "
             "AND e.status = 'superseded' AND p.operation_seq = "
             "(SELECT max(operation_seq) FROM step WHERE entry_key = e.key)",
             (value, space_key),
