@@ -22,7 +22,8 @@ _WORK_ON_TEXT = re.compile(
     rf"""{_POLITE}(?:translate|proofread|rephrase|paraphrase|summari[sz]e|reword|rewrite|classify|transcribe|correct
     |(?:fix|check)\s(?:the|my)\s(?:grammar|spelling|english|german|french|spanish|homework|essay|text)|edit\sthis
     |improve\s(?:this|my)|shorten|complete\sthe|continue\sthe|finish\sthe|how\sdo(?:\syou|\si)?\ssay|what\sdoes
-    |what\sis\sthe\smeaning|parse|analy[sz]e\s(?:this|the\sfollowing)|here(?:\sis|\sare|'s)|generate|convert|answer\sas
+    |what\sis\sthe\smeaning|parse|analy[sz]e\s(?:this|the\sfollowing)|here(?:\sis|\sare|'s)|generate|convert|
+    answer\sas
     |is\s(?:this|it|that)\s(?:correct|right|grammatical)|which\s(?:one\s)?is\s(?:right|correct|better)
     |(?:make|turn)\s(?:this|it|the\sfollowing)|add\s(?:the\sline|the\ssentence|a\s(?:note|comment|line))|seed\sthe
     |(?:draft|compose|write|send|text|tell|email|message|mail|ask|remind)\s(?!me\s(?:always|never)\b)
@@ -31,15 +32,19 @@ _WORK_ON_TEXT = re.compile(
 )
 _POINTS_BACK = re.compile(r"\b(?:this|that|it|above|these|those|das|ça|cela|esto|eso)\b", re.IGNORECASE)
 _TEXTS = re.compile(
-    r"""\b(?:story|stories|poem|novel|lyrics|song|haiku|rap|joke|screenplay|dialogue|fairy\stale|fan\s?fic\w*|tagline|slogan
-    |essay|homework|headline|motto|caption|cover\sletter|(?:dating|linkedin)\sprofile|bio|(?:commit|error|log)\smessage
-    |(?:test|sample|example|the|this)\ssentence|test\sdata|the\s(?:test\s)?(?:string|prompt|text)\b|system\sprompt|chat\s?bot
+    r"""\b(?:story|stories|poem|novel|lyrics|song|haiku|rap|joke|screenplay|dialogue|fairy\stale|fan\s?fic\w*|
+        tagline|slogan
+    |essay|homework|headline|motto|caption|cover\sletter|(?:dating|linkedin)\sprofile|bio|(?:commit|error|
+    log)\smessage
+    |(?:test|sample|example|the|this)\ssentence|test\sdata|the\s(?:test\s)?(?:string|prompt|text)\b|
+    system\sprompt|chat\s?bot
     |the\s(?:assistant|agent|bot|model)\s(?:should|must)|once\supon\sa\stime|tool\soutput)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 # What comes after it belongs to what shall be made: "Build a form. Always show the date first."
 _TASK = re.compile(
-    rf"""{_POLITE}(?:create|build|make|implement|refactor|design|develop|code|program|plan|set\sup|generate|add|fix|change|
+    rf"""{_POLITE}(?:create|build|make|implement|refactor|design|develop|code|program|plan|set\sup|generate|add|
+        fix|change|
     convert|rename|help\sme\s\w+|i\s(?:need|want)\s(?:an?|you\sto)|i'd\slike\s(?:an?|you\sto)|give\sme|show\sme)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -47,7 +52,8 @@ _JOKE = re.compile(
     r"\b(?:lol|lmao|rofl|haha+|hehe+|(?:ja){2,}|mdr|ptdr|jk|just kidding|kidding|xd)\b|[😂🤣😜😝]", re.IGNORECASE
 )
 _ORDER = re.compile(
-    r"""\b(?:(?:i'd|i\swould)\slike|i\swant|i'll\s(?:have|take)|(?:can|could|may)\si\s(?:please\s)?(?:get|have|order))\s
+    r"""\b(?:(?:i'd|i\swould)\slike|i\swant|i'll\s(?:have|take)|(?:can|could|may)\si\s(?:please\s)?(?:get|have|
+        order))\s
     (?:to\s(?:order|book|reserve|have)|an?|one|two|three|some|the)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -69,9 +75,12 @@ _SAID_SO = re.compile(
     r",\s(?:i|he|she|they|we|my\s\w+)\s(?:said|says|used\sto\ssay|say|told\s\w+|answered|replied)$", re.IGNORECASE
 )
 _PASSING = re.compile(
-    r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|on\sthe\s(?:plane|train|bus|road|way)|currently|
-    temporarily|until|till|this\s(?:once|one|week|month|year|morning|afternoon|evening|weekend|time|task|ticket|pr|file|
-    function|method|class|endpoint|script|exercise|case|call|change|commit|branch|page|message|chat|session|conversation|
+    r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|
+        on\sthe\s(?:plane|train|bus|road|way)|currently|
+    temporarily|until|till|this\s(?:once|one|week|month|year|morning|afternoon|evening|weekend|time|task|ticket|
+    pr|file|
+    function|method|class|endpoint|script|exercise|case|call|change|commit|branch|page|message|chat|session|
+    conversation|
     thread|draft|document|test|order|trip|booking|problem|question|issue|bug|step|summer|winter|spring|fall|autumn)|
     for\sthis|just\s(?:for\s)?(?:once|this)|the\srest\sof|these\sdays|next\s(?:week|month)|
     heute|morgen|gerade|diesmal|im\smoment|aujourd'hui|demain|maintenant(?<!partir\sde\smaintenant)|pour\sl'instant|

@@ -38,7 +38,8 @@ CHANGES = (
     _changed(r"(?:i'm|i\sam)\sno\slonger\s(?=an?\s|at\s|vegetarian|vegan|married|single|working|living)", _POINTS),
     _changed(rf"{_HAVE}(?:stopped|quit|given\sup|gave\sup)\s{_DOING_NOT}\b", _POINTS),
     _changed(
-        rf"{_HAVE}changed\smy\s(?:phone\snumber|number|e-?mail(?:\saddress)?|address|name)(?=\s*(?:$|[,;]|to\b|and\b|recently|last))"
+        rf"{_HAVE}changed\smy\s(?:phone\snumber|number|e-?mail(?:\saddress)?|address|name)(?=\s*(?:$|[,;]|to\b|"
+        rf"and\b|recently|last))"
     ),
     _changed(rf"{_HAVE}started\sa\snew\sjob\s(?:as|at)\s"),
     _changed(r"(?:i'm|i\sam)\s(?:now\s)?(?:divorced|married|retired|engaged)\snow\b"),
@@ -64,7 +65,8 @@ STACK = (
     ),
     _team(
         FACT,
-        r"our\s(?:\w+\s)?(?:url|domain|port|registry|endpoint|bucket|host|default\sbranch|vat\sid|fiscal\syear)\sis\s",
+        r"our\s(?:\w+\s)?(?:url|domain|port|registry|endpoint|bucket|host|default\sbranch|vat\sid|"
+        r"fiscal\syear)\sis\s",
         re.compile(r"\S*[./:\d_]\S|[a-z]+$"),
         r"\b(?:down|slow|broken|wrong|missing|gone|this|that)\b",
     ),

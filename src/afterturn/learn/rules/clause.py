@@ -15,9 +15,12 @@ CLAUSES_MAX = 12
 _WORDS_MAX = 40
 
 _LEAD = re.compile(
-    r"""(?:hi(?:\sthere|\sagain)?|hello|hey|good\smorning|thanks(?:\sa\slot)?|thank\syou|great|cool|nice|ok(?:ay)?|oh|ah|u[hm]+|hm+|
-    well|also|and|but|so|btw|by\sthe\sway|just\sso\s(?:you|u|ya)\sknow|(?:just\s)?fyi|for\swhat\sit'?s\sworth|fwiw|for\sthe\srecord|
-    please|pls|yes|yeah|yep|sure|(?:one|another|a\squick|quick|small|last|side)\s(?:more\s)?(?:thing|update|note|remark|point)|in\sgeneral|generally|personally|honestly|to\sbe\shonest|tbh|
+    r"""(?:hi(?:\sthere|\sagain)?|hello|hey|good\smorning|thanks(?:\sa\slot)?|thank\syou|great|cool|nice|
+        ok(?:ay)?|oh|ah|u[hm]+|hm+|
+    well|also|and|but|so|btw|by\sthe\sway|just\sso\s(?:you|u|ya)\sknow|(?:just\s)?fyi|for\swhat\sit'?s\sworth|
+    fwiw|for\sthe\srecord|
+    please|pls|yes|yeah|yep|sure|(?:one|another|a\squick|quick|small|last|side)\s(?:more\s)?(?:thing|update|note|
+    remark|point)|in\sgeneral|generally|personally|honestly|to\sbe\shonest|tbh|
     we\sboth\sknow|you\sknow|as\syou\sknow|for\scontext|ps|p\.s\.|important|reminder|just|
     (?P<corrects>actually|no|nope|nah|sorry|correction|that'?s\s(?:wrong|not\sright|incorrect)|wrong|not\squite))
     (?:\s*[,:;!…–—-]+\s*|\.{2,}\s*|\s+)""",
@@ -29,7 +32,8 @@ _BREAK = re.compile(
     re.IGNORECASE,
 )
 _STOP = re.compile(
-    r"""[,;]\s+(?=(?:so|because|but|which|since|cause|cos|coz|as|i|i'm|im|i've|i'd|i'll|my|please|pls|thanks|thank|btw|by\sthe|
+    r"""[,;]\s+(?=(?:so|because|but|which|since|cause|cos|coz|as|i|i'm|im|i've|i'd|i'll|my|please|pls|thanks|
+        thank|btw|by\sthe|
         just|if|you|can|could|what|how|where|though|and\s(?:i|i'm|im|we|my|please|so|you|need|want))\b)
     |;|\s[–—-]\s|\s\(|:\s
     |\s(?:but|because|cause|cos)\s
@@ -39,7 +43,8 @@ _STOP = re.compile(
 )
 _AND = re.compile(r",\snot\s|\sand\s(?!some\b|an?\b|the\b|raised\b)(?=[a-z])")
 _COMMON = re.compile(
-    r"(?:an?|the|my|this|that|it|its|his|her|our|your|their|constant|fear|peace|hope|here|there|one|some|no|not|home|night)\b",
+    r"(?:an?|the|my|this|that|it|its|his|her|our|your|their|constant|fear|peace|hope|here|there|one|some|no|not|"
+    r"home|night)\b",
     re.IGNORECASE,
 )
 
@@ -162,7 +167,8 @@ def end_of(plain: str, start: int) -> int:
 
 
 _NO_NAME = re.compile(
-    r"(?i:stage|team|level|step|phase|chapter|part|page|line|version|round|plan|option|hell|json|python|sql|java\w*|html|"
+    r"(?i:stage|team|level|step|phase|chapter|part|page|line|version|round|plan|option|hell|json|python|sql|"
+    r"java\w*|html|"
     r"(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b"
 )
 

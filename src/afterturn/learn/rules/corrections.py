@@ -28,16 +28,20 @@ _SWAPS = (
 )
 # Only what it said to be so can be wrong; what it did or will do, and the code at hand, are the task's affair.
 _DECLARES = pattern(
-    r"""(?:your|you|our|his|her|the\s(?:\w+\s)?(?:branch|database|project|repo|repository|service|server|staging|production|team|
-    company|office|port|region|package\smanager|framework|stack|site|api|pipeline|cluster|warehouse|store|shop|meeting))\s
+    r"""(?:your|you|our|his|her|the\s(?:\w+\s)?(?:branch|database|project|repo|repository|service|server|staging|
+        production|team|
+    company|office|port|region|package\smanager|framework|stack|site|api|pipeline|cluster|warehouse|store|shop|
+    meeting))\s
     [^?]*\b(?:is|are|uses?|lives?|works?|runs?|wears?|prefers?|likes?|starts?|opens?|listens?)\b"""
 )
 _EQUIPMENT = pattern(
-    r"""the\suser's\s(?:\w+\s)?(?:database|bucket|server|repo|repository|branch|project|service|build|pipeline|api|cluster|
+    r"""the\suser's\s(?:\w+\s)?(?:database|bucket|server|repo|repository|branch|project|service|build|pipeline|
+        api|cluster|
     deployment|domain|app|site|region|stack|framework|registry)\b"""
 )
 _STATE = pattern(
-    r"""(?:down|up|slow|fast|broken|fine|ok(?:ay)?|just|too|so|very|big|small|empty|missing|gone|full|done|ready|wrong|right|
+    r"""(?:down|up|slow|fast|broken|fine|ok(?:ay)?|just|too|so|very|big|small|empty|missing|gone|full|done|ready|
+        wrong|right|
     good|bad|\w+ing|\w+ed)\b"""
 )
 

@@ -15,7 +15,7 @@ from afterturn.learn.rules.lesson import CORRECTION, FACT, NAME, Lesson
 from afterturn.learn.rules.notes import start_of_note
 from afterturn.learn.rules.prose import Sentence, sentences_of
 from afterturn.learn.rules.standing_rules import find_standing_rule
-from afterturn.learn.rules.wording import capitalised, told_of_user, told_to_agent, trimmed
+from afterturn.learn.rules.wording import capitalised, told_of_user, trimmed
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -119,8 +119,7 @@ def _note(clause: Clause) -> Lesson | None:
         return _written(known)
     target = Target.USER if _OF_USER.search(stated.plain) else Target.ENVIRONMENT
     rule = next((found.rule for found in _by_rules(stated)), None)
-    told = told_of_user if target is Target.USER else told_to_agent
-    text = told(said) if target is Target.USER else capitalised(said)
+    text = told_of_user(said) if target is Target.USER else capitalised(said)
     return Lesson(text, rule.target if rule else target, rule.kind if rule else FACT, 0)
 
 

@@ -16,7 +16,8 @@ _ENGLISH = r"""
   | prefer(?:red)?|rather|dislike|hate|can(?:'t|not)\sstand|detest|favou?rite|pronouns|like\smy
   | (?:more|better)\sthan|(?:don't|dont|not)\s(?:really\s)?like|(?:calls?|address)\sme|my\s\w+\sname|my\sname|go\sby
   | (?:i'm|im|i\sam)\s(?:an?|also|allergic|severely|very|highly|quite|deathly|strictly|mostly|based|living|currently
-      |now|originally|from|doing|married|engaged|divorced|retired|widowed|no\slonger|not|vegetarian|vegan|pescatarian|lactose
+      |now|originally|from|doing|married|engaged|divorced|retired|widowed|no\slonger|not|vegetarian|vegan|
+      pescatarian|lactose
       |co?eliac|diabetic|colou?r|left|right|dyslexic|deaf|hard\sof|blind|autistic|gluten|night|early)\b
   | (?:don't|dont|not|can't|cannot)\s(?:eat|dr|sm|sw)|i\s(?:have|suffer|was|grew|speak|live|work|also|use\sa|need\sa)
   | i\s(?:currently|now|usually)\s(?:live|work)|we\shave|(?:i|we)'ve

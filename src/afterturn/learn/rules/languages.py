@@ -13,11 +13,13 @@ from afterturn.learn.rules.prose import Sentence
 
 _NAME = r"(?P<name>[^\W\d_][\w'-]{1,20}(?:\s[A-ZÀ-Þ][\w'-]{1,20}){0,2})"
 _NO_NAME = re.compile(
-    r"(?i:nicht|nie|an|morgen|später|wenn|mal|doch|zurück|einen?|pas|plus|demain|quand|tard|un|une|le|la|cuando|luego|"
+    r"(?i:nicht|nie|an|morgen|später|wenn|mal|doch|zurück|einen?|pas|plus|demain|quand|tard|un|une|le|la|cuando|"
+    r"luego|"
     r"mañana|no|si|sobre|por|más)\b"
 )
 _POINTS = re.compile(
-    r"(?i:\b(?:dies\w*|jene\w*|erste\w*|zweite\w*|dritte\w*|variante|version|option|hier|cette|cet|ce|ces|deuxième|première?|"
+    r"(?i:\b(?:dies\w*|jene\w*|erste\w*|zweite\w*|dritte\w*|variante|version|option|hier|cette|cet|ce|ces|"
+    r"deuxième|première?|"
     r"ici|este|esta|esto|ese|esa|eso|primera?|segunda?|opción|versión|aquí|es|"
     r"montage?|lundis?|lunes|angst|frieden|enfer|infierno|paix|paz|menschen|gens|gente)\b)"
 )
@@ -47,7 +49,8 @@ _PHRASES = (
     _say(FACT, rf"(?i:ich\sbin\s(?:stark\s|sehr\s)?allergisch\s(?:gegen|auf))\s{_REST}"),
     _say(
         FACT,
-        r"(?i:ich\sbin\s(?:vegetarier(?:in)?|veganer(?:in)?|vegan|linkshänder(?:in)?|diabetiker(?:in)?|laktoseintolerant))",
+        r"(?i:ich\sbin\s(?:vegetarier(?:in)?|veganer(?:in)?|vegan|linkshänder(?:in)?|diabetiker(?:in)?|"
+        r"laktoseintolerant))",
     ),
     _say(FACT, rf"(?i:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in)\s{_PLACE}"),
     _say(FACT, rf"(?i:ich\sarbeite\s(?:als|bei))\s{_PLACE}"),
@@ -61,15 +64,20 @@ _PHRASES = (
     _say(PREFERENCE, r"(?i:ich\sbevorzuge)\s(?P<rest>(?!die\b|den\b|das\b)\S.{1,100})"),
     _say(
         PREFERENCE,
-        r"(?i:antworte|sprich|schreib)\s(?P<rest>(?:mir\s)?(?:bitte\s)?(?:ab\sjetzt|ab\ssofort|von\snun\san|künftig|immer|nie).{3,150})",
+        r"(?i:antworte|sprich|schreib)\s(?P<rest>(?:mir\s)?(?:bitte\s)?(?:ab\sjetzt|ab\ssofort|von\snun\san|"
+        r"künftig|immer|nie).{3,150})",
         to_agent=True,
     ),
     _say(
-        FACT, rf"(?i:(?:bitte\s)?(?:merke?\sdir|vergiss\snicht|denke?\sdaran)(?:\sbitte)?,\sdass)\s{_REST}", target=None
+        FACT,
+        rf"(?i:(?:bitte\s)?(?:merke?\sdir|vergiss\snicht|"
+        rf"denke?\sdaran)(?:\sbitte)?,\sdass)\s{_REST}",
+        target=None,
     ),
     _say(
         RULE,
-        r"""(?P<rest>(?i:(?:push|committ?|benutz|verwend|nutz|lösch|frag|buch|deploy|änder|start|test|merg|führ)e?|nimm|gib)
+        r"""(?P<rest>(?i:(?:push|committ?|benutz|verwend|nutz|lösch|frag|buch|deploy|änder|start|test|merg|
+            führ)e?|nimm|gib)
         \s(?i:bitte\s)?(?i:nie|niemals|immer)\b.{3,150})""",
         target=Target.ENVIRONMENT,
         to_agent=True,
@@ -85,12 +93,14 @@ _PHRASES = (
     _say(PREFERENCE, r"(?i:je\spréfère)\s(?P<rest>\S.{1,80}\s(?:à|au|aux|plutôt\sque)\s.{2,80})"),
     _say(
         FACT,
-        rf"(?i:(?:s'il\ste\splaît,?\s)?(?:souviens-toi|souvenez-vous|retiens|rappelle-toi|n'oublie\spas)\s(?:bien\s)?qu[e'])\s?{_REST}",
+        rf"(?i:(?:s'il\ste\splaît,?\s)?(?:souviens-toi|souvenez-vous|retiens|rappelle-toi|"
+        rf"n'oublie\spas)\s(?:bien\s)?qu[e'])\s?{_REST}",
         target=None,
     ),
     _say(
         RULE,
-        r"""(?P<rest>(?i:(?:ne\s|n')(?:supprime|pousse|utilise|modifie|change|efface|touche|déploie|fusionne|commite|lance|écrase|
+        r"""(?P<rest>(?i:(?:ne\s|n')(?:supprime|pousse|utilise|modifie|change|efface|touche|déploie|fusionne|
+            commite|lance|écrase|
         envoie|réserve|stocke|ajoute|installe|ouvre)[sz]?\sjamais)\s.{3,150})""",
         target=Target.ENVIRONMENT,
         to_agent=True,
@@ -116,7 +126,8 @@ _PHRASES = (
     ),
     _say(
         RULE,
-        r"""(?P<rest>(?i:nunca\s(?:borres|uses|hagas|toques|subas|despliegues|ejecutes|cambies|elimines|envíes|reserves|modifiques|
+        r"""(?P<rest>(?i:nunca\s(?:borres|uses|hagas|toques|subas|despliegues|ejecutes|cambies|elimines|envíes|
+            reserves|modifiques|
         instales|guardes|añadas|fusiones))\s.{3,150})""",
         target=Target.ENVIRONMENT,
         to_agent=True,

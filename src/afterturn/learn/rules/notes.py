@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from afterturn.learn.rules.clause import pattern
 
-_PLEASE = r"""(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|i\sneed\syou\sto|
+_PLEASE = r"""(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|
+    i\sneed\syou\sto|
     you\sshould)\s)*"""
 
 
@@ -15,26 +16,34 @@ _HEADS = (
     pattern(rf"{_PLEASE}(?:keep|bear)\sin\smind,?\s(?:that\s|(?=(?:i|i'm|my|we|our)\s))"),
     pattern(rf"{_PLEASE}(?:make|take)\sa?\s?(?:mental\s)?note,?\sthat\s"),
     pattern(
-        rf"{_PLEASE}(?:just\s)?(?:note|fyi|info)?,?\s?for\s(?:the\sfuture|next\stime|future\sreference|later)(?:\s*[,:]\s*|\s)(?:note\s)?(?:that\s)?"
+        rf"{_PLEASE}(?:just\s)?(?:note|fyi|info)?,?\s?for\s(?:the\sfuture|next\stime|future\sreference|"
+        rf"later)(?:\s*[,:]\s*|\s)(?:note\s)?(?:that\s)?"
     ),
     pattern(rf"{_PLEASE}note\sfor\s(?:next\stime|later|the\sfuture)\sthat\s"),
     pattern(
-        rf"{_PLEASE}(?:save|store|keep|put|add)\s(?:this|that)?\s?(?:for\slater|(?:in|into|to)\s(?:your\s)?memory)(?:\s*:\s+|\sthat\s)"
+        rf"{_PLEASE}(?:save|store|keep|put|add)\s(?:this|that)?\s?(?:for\slater|(?:in|into|"
+        rf"to)\s(?:your\s)?memory)(?:\s*:\s+|\sthat\s)"
     ),
 )
 # "It", "he" and "there" point at what a lesson does not hold; the others announce a task or a question.
 _NO_STATEMENT = pattern(
-    r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|and|line|page|step|
-    the\s(?:input|output|function|list|array|file|user|users|test|exercise|task|deadline|code|above|following|first|second|
-    last|next|button|form|error|loop|variable|process|text|string|result|answer|response|essay|article|title|program|script)|
-    variable|text|sometimes|everyone|everything|[a-z]+ing\s(?:\w+\s){0,3}is|i\s(?:have\salready|already|just|(?:really\s)?(?:need|want)|said|told|asked|will|am\sgoing)|
+    r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|
+        and|line|page|step|
+    the\s(?:input|output|function|list|array|file|user|users|test|exercise|task|deadline|code|above|following|
+    first|second|
+    last|next|button|form|error|loop|variable|process|text|string|result|answer|response|essay|article|title|
+    program|script)|
+    variable|text|sometimes|everyone|everything|[a-z]+ing\s(?:\w+\s){0,3}is|i\s(?:have\salready|already|just|
+    (?:really\s)?(?:need|want)|said|told|asked|will|am\sgoing)|
     i'll|i'm\sgoing|we\sonly|we\s(?:have\sto|need|want|discussed|talked|said|will|are\sgoing))\b"""
 )
 _TASK = pattern(
-    r"\b(?:left|already|only\shave|deadline|should|would\shave|needs?\sto|must\sbe|perfect|so\s(?!that\b|no\b|i\b|i'm\b|we\b|the\b|it\b|they\b|he\b|she\b|you\b|don't\b|please\b)\w+\s)\b"
+    r"\b(?:left|already|only\shave|deadline|should|would\shave|needs?\sto|must\sbe|perfect|so\s(?!that\b|no\b|i\b|"
+    r"i'm\b|we\b|the\b|it\b|they\b|he\b|she\b|you\b|don't\b|please\b)\w+\s)\b"
 )
 _STATES = pattern(
-    r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|we\s\w+|i'm|my)\b"
+    r"\b(?:is|are|am|was|were|has|have|had|can|can't|must|will|do|does|don't|doesn't|need|needs|\w+s|\w+ed|i\s\w+|"
+    r"we\s\w+|i'm|my)\b"
 )
 
 

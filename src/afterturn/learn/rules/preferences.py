@@ -11,7 +11,8 @@ from afterturn.learn.rules.wording import told_to_agent
 
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|do|still|also|just)\s){0,2}"
 # What points at something in the conversation is a choice for now.
-POINTS = r"""\b(?:this|that|these|those|it|here|option|version|draft|one|the\s(?:\w+\s)?ones|former|latter|first|second|
+POINTS = r"""\b(?:this|that|these|those|it|here|option|version|draft|one|the\s(?:\w+\s)?ones|former|latter|first|
+    second|
     third|line\s\d+)\b"""
 _FOR_NOW = pattern(
     rf"""^(?:the|to|not|you|your|being|how|what|when|if|them|him|her|us|myself|everything|everyone|[a-z]|\d+)\b(?!')
@@ -25,8 +26,10 @@ _NAME = re.compile(
 )
 _NO_NAME = pattern(
     r"""^(?:an?|the|when(?:ever)?|if|back|on|at|in|later|to|today|tomorrow|as|again|maybe|crazy|old|whatever|by|after|
-    before|any\s?time|asap|now|from|for|up|out|once|please|pls|not|misspelled|wrong|what|too|also|missing|hard|difficult|
-    listed|under|going|still|being|is|it|that|this|my|your|names|stupid|bond|ishmael|correct|right|spelled|tonight|soon|
+    before|any\s?time|asap|now|from|for|up|out|once|please|pls|not|misspelled|wrong|what|too|also|missing|hard|
+    difficult|
+    listed|under|going|still|being|is|it|that|this|my|your|names|stupid|bond|ishmael|correct|right|spelled|
+    tonight|soon|
     first|ever|never|about|with|there|here|directly|daily|every)\b"""
 )
 

@@ -34,7 +34,8 @@ _INDENTED = re.compile(r"(?:\t| {4,})\S")
 # "A: My name is Tom." and "Subject: hi" are somebody else's; these words before a colon are the writer's own.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 _OWN_WORDS = re.compile(
-    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|wichtig|übrigens|"
+    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|"
+    r"wichtig|übrigens|"
     r"au fait|por cierto|important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|"
     r"nota|souviens|rappel)\b",
     re.IGNORECASE,

@@ -37,15 +37,18 @@ _DO_NOT = pattern(r"(?:don'?t\s|do\snot\s)?")
 _LEADS = pattern(rf"(?:(?:also|you\smust|remember\sto|{_FROM_NOW}|{_LATER}|{_ASKED})(?:[,:]\s*|\s))+")
 _TAIL = pattern(rf",?\s(?:please|pls|thanks|{_FROM_NOW})$|,\s(?=(?:i|i'm|thanks|thank)\b)")
 _BEFORE_VERB = pattern(
-    rf"(?:{_EVER}\s|don'?t\s|do\snot\s|only\s|please\s|{_WHERE},?\s|(?:whenever|every\stime|each\stime)[^,]{{3,90}},\s)*"
+    rf"(?:{_EVER}\s|don'?t\s|do\snot\s|only\s|please\s|{_WHERE},?\s|(?:whenever|every\stime|"
+    rf"each\stime)[^,]{{3,90}},\s)*"
 )
 _NOT_STANDING = pattern(
     r"""\b(?:this|that|these|those|it|here)\b(?!\s(?:repo|repository|project|codebase|team|company|house)\b)
-    |\b(?:step|line)\s\d|\bnames$|^(?:always|never)\s\w+$|\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|
-        tone|feedback|plan|suggest|summar|explan|tool|own)"""
+    |\b(?:step|line)\s\d|\bnames$|^(?:always|never)\s\w+$
+    |\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|tone|feedback|plan|
+        suggest|summar|explan|tool|own)"""
 )
 _SAYING = pattern(
-    r"""\b(?:scissors|a\swoman|running\ssystem|put\soff|best\sfoot|gift\shorse|book\sby|blind\sspot|seat\s?belts?|manual|
+    r"""\b(?:scissors|a\swoman|running\ssystem|put\soff|best\sfoot|gift\shorse|book\sby|blind\sspot|seat\s?belts?|
+        manual|
     strangers|hope|faith|dreams?|kids)\b"""
 )
 
@@ -66,7 +69,7 @@ def find_standing_rule(clause: Clause) -> Found | None:
 
 
 def _is_told_first(plain: str) -> bool:
-    """ "Never ...", "stop apologizing", "answer in German from now on": only where nobody else is the subject."""
+    """As in "never ..." or "answer in German from now on", where nobody else can be the subject."""
     ever = _EVER_HEAD.match(plain)
     if ever is not None:
         return bool(_DO.match(plain, ever.end()))
