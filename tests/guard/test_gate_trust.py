@@ -3,7 +3,7 @@
 import pytest
 
 from afterturn.base.config import Config
-from afterturn.base.errors import InvalidInput
+from afterturn.base.errors import InvalidInput, TooLarge
 from afterturn.base.types import Draft, Kind, Origin, Verdict
 from afterturn.guard.gate import Gate, lowered
 from afterturn.testing.clock import ManualClock, SequentialIds
@@ -58,6 +58,15 @@ def test_a_secret_at_the_end_of_what_fits_is_not_cut_in_half() -> None:
     admitted = gate.admit_record(Draft("x " * 500 + TOKEN + " y" * 500))
     assert admitted is not None
     assert ("ghp_" in admitted.text, "cut from" in admitted.reason) == (False, True)
+
+
+def test_a_statement_is_weighed_without_its_secret() -> None:
+    """G1, G5: a key may make it too long; what is far too long is not looked through at all."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "aB3d" * 2000 + "\n-----END RSA PRIVATE KEY-----"
+    assert ON.admit(Draft(f"{'x' * 500} {key}")).text == f"{'x' * 500} [redacted: private key]"
+    with pytest.raises(TooLarge) as refused:
+        ON.admit(Draft("x" * 100_000 + TOKEN))
+    assert refused.value.size_bytes == 100_000 + len(TOKEN)
 
 
 def test_secrets_in_metadata_are_redacted_too() -> None:

@@ -158,6 +158,26 @@ def _locked(path: Path):
     return connection
 
 
+async def test_a_recall_that_is_carried_is_carried_without_the_secret(opened, tmp_path: Path, told: EventLog) -> None:
+    """G1, R8: what was asked waits in the store for the next turn, in another process maybe."""
+    async with opened() as memory:
+        await memory.space("user:ada").add("The api is deployed with make ship")
+        messages = [user(SAID)]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            told.wait("recall_settled")
+            messages.append(assistant("Done."))
+        assert await turn.wait_recorded()
+        told.wait("recall_carried")
+        await memory.drain()
+    assert TOKEN.encode() not in files(tmp_path)
+    async with opened() as memory:
+        messages.append(user("And how is it shipped?"))
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            element = await turn.inject(messages)
+            turn.abort()
+    assert "make ship" in str(element)
+
+
 async def test_a_question_that_is_nothing_but_a_secret_is_not_asked(memory: afterturn.Memory, told: EventLog) -> None:
     """G1, R6: there are no words left to ask with, so nothing is embedded either."""
     await memory.space("user:ada").add("The token is renewed on Mondays, redacted or not")

@@ -40,7 +40,8 @@ class Gate:
 
     def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """A statement somebody wrote on purpose. Raises InvalidInput when it can not be taken as it is."""
-        clean = self._clean(draft, unicodedata.normalize("NFC", check_text(draft.text, "memory")).strip())
+        text = _check_length(check_text(draft.text, "memory"), "statement", self._config.statement_bytes_max)
+        clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
         _check_size(clean.text, "statement", self._config.statement_bytes_max)
         check_fields(clean.draft)
         return self._admitted(clean, lineage)
@@ -51,7 +52,8 @@ class Gate:
             raise InvalidInput(f"A {type(draft).__name__} is no Draft. Pass afterturn.Draft objects.")
         if draft.kind is not Kind.RECORD:
             return self.admit(draft, lineage=lineage)
-        clean = self._clean(draft, check_text(draft.text, "record"))
+        text = _check_length(check_text(draft.text, "record"), "record", self._config.record_bytes_max)
+        clean = self._clean(draft, text)
         _check_size(clean.text, "record", self._config.record_bytes_max)
         check_fields(clean.draft)
         return self._admitted(clean, lineage)
@@ -129,6 +131,13 @@ def check_text(text: object, what: str) -> str:
             f"The {what} contains half of a surrogate pair at position {error.start}: it was decoded wrongly. "
             'Decode the bytes as UTF-8, or pass text.encode("utf-8", "replace").decode().'
         ) from error
+    return text
+
+
+def _check_length(text: str, what: str, limit_bytes: int) -> str:
+    """What is far too long is not even looked through (G5); a secret less may make the rest fit."""
+    if len(text) > limit_bytes + MARGIN_CHARS:
+        _check_size(text, what, limit_bytes)
     return text
 
 

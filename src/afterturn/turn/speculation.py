@@ -70,7 +70,7 @@ class Speculations:
     def expect(self, place: Place, text: str) -> None:
         """Nothing new is asked while what is typed stays close to what was asked for."""
         question = question_for(text, place, Ledger(), self.recaller.config)
-        if question is None or (self.current is not None and is_close(self.current.question.text, text)):
+        if question is None or (self.current is not None and is_close(self.current.question.text, question.text)):
             return
         self.drop("new_query")
         speculation = self.current = Speculation(question, self.ids.new())
