@@ -102,10 +102,8 @@ class Provided:
         outcome = await self._store.read(lambda unit: find_outcome(unit, recording))
         if outcome is not None:
             return Written(outcome)
-        if recording.key not in self._answers:
-            reason = await self._asked(recording)
-            if reason is not None:
-                return reason
+        if recording.key not in self._answers and (failure := await self._asked(recording)) is not None:
+            return failure
         answer = self._answers[recording.key]
         written = await self._store.write(lambda unit: note_answer(unit, recording, kept=answer))
         self._answers.pop(recording.key, None)
