@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from afterturn.base.names import check_id
-from afterturn.base.types import Origin
+from afterturn.base.types import Entry, Origin, Status
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
@@ -59,6 +59,8 @@ def add(invocation: Invocation, **given: Any) -> None:
         click.echo(f"{added.entry.id}  added to {added.entry.space}  (back: afterturn undo {added.operation})")
     else:
         click.echo(f"{added.entry.id}  {added.entry.space} holds it already")
+    if not invocation.json and added.created:
+        _tell_verdict(added.entry)
 
 
 @command(
@@ -81,6 +83,17 @@ def update(invocation: Invocation, id: str, text: str, expected_version: int | N
     else:
         entry = changed.entry
         click.echo(f"{entry.id}  updated to version {entry.version}  (back: afterturn undo {changed.operation})")
+        _tell_verdict(entry)
+
+
+def _tell_verdict(entry: Entry) -> None:
+    """What the guard made of it, where that is not what was asked for."""
+    if entry.status is Status.QUARANTINED:
+        click.echo(f"Set aside, and shown to no model: {entry.reason}.", err=True)
+    elif entry.reason:
+        click.echo(f"The guard changed it: {entry.reason}.", err=True)
+    if entry.status is Status.PROPOSED:
+        click.echo(f"It waits for approval: afterturn inbox show {entry.id}", err=True)
 
 
 @command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")
