@@ -89,7 +89,7 @@ async def play_approving(play: Play) -> None:
         raise StoryBroken("Memory failed: what the review learned does not wait in the inbox.")
     play.stage.moment(
         [Said("calls", f'→ ada.run_review("{CONVERSATION}", everything=True)')],
-        ["the same review once more:", "what it learned waits in Ada's inbox"],
+        ['the same with approval="background":', "what it learned waits in Ada's inbox"],
     )
     show_command(play.stage, play.store, ["inbox", "list"])
     show_command(play.stage, play.store, ["inbox", "approve", waiting[0].id])

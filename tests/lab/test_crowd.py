@@ -1,0 +1,125 @@
+"""Several processes at one store, doing whatever chance says; and a judge who would notice."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import afterturn
+from afterturn.lab.crowd.child import CONFIG, SPACE
+from afterturn.lab.crowd.judge import judge
+from afterturn.lab.crowd.run import run_crowd
+from afterturn.testing import ScriptedModel
+from afterturn.testing.model import Answer, Messages, call_tools
+
+SEEDS = (1, 2)
+
+
+@pytest.mark.timeout(300)
+def test_a_crowd_at_one_store_breaks_no_promise() -> None:
+    """V4, M2, M1: turns, reviews, edits, undo, forgetting and consolidation in three processes at once, by chance."""
+    outcomes = [run_crowd(seed, processes=3, steps=30) for seed in SEEDS]
+    done = sum((outcome.done for outcome in outcomes), Counter[str]())
+    assert [outcome.broken for outcome in outcomes] == [[]] * len(SEEDS)
+    assert done["recorded"] >= 20
+    assert {"added", "updated", "deleted", "forgot", "reviewed"} <= set(done)
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """A store that a very small crowd has left behind, and what was acknowledged."""
+
+    folder: Path
+    told: Sequence[dict[str, Any]]
+    forgotten: str
+    review: str
+
+
+def _teach(messages: Messages) -> Answer:
+    return call_tools(("add_memory", {"text": "The user likes markan1", "target": "user", "messages": [1]}))
+
+
+async def _leave(folder: Path) -> Aftermath:
+    """One turn and what a review made of it, a statement in two versions, and a turn that was forgotten."""
+    config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
+    model = ScriptedModel(_teach, "Nothing to save.")
+    async with afterturn.open(folder / "memory.db", config, model=model) as memory:
+        space = memory.space(SPACE)
+        told = [await _record(memory, "kept", "markan1"), await _record(memory, "lost", "markan2")]
+        review = await space.run_review("kept")
+        assert review is not None
+        assert review.row.written == 1
+        added = await space.add("Ada owns markan3")
+        await space.update(added.entry.id, "Ada sold markan4")
+        told.append({"what": "added", "id": added.entry.id})
+        gone = [entry.id for entry in await space.list() if entry.conversation == "lost"]
+        await space.forget(conversation="lost")
+        forgot = {"what": "forgot", "conversation": "lost", "ids": gone, "marks": ["markan2"], "began": 2.0}
+        told.append({**forgot, "ended": 3.0})
+    return Aftermath(folder, told, gone[0], review.row.id)
+
+
+async def _record(memory: afterturn.Memory, conversation: str, mark: str) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"I like {mark}"}]
+    async with memory.conversation(conversation, user="ada").turn(messages, id=f"turn-{conversation}") as turn:
+        messages.append({"role": "assistant", "content": "I see."})
+    assert await turn.wait_recorded(within=60)
+    return {
+        "what": "recorded",
+        "mark": mark,
+        "conversation": conversation,
+        "turn": f"turn-{conversation}",
+        "began": 1.0,
+    }
+
+
+@pytest.fixture(scope="module")
+def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+    return asyncio.run(_leave(tmp_path_factory.mktemp("crowd")))
+
+
+async def test_what_a_crowd_leaves_in_order_is_not_complained_of(aftermath: Aftermath, tmp_path: Path) -> None:
+    """M1, M2, V4: two versions, a review and a forgotten conversation are nothing to name."""
+    assert await judge(_copy(aftermath, tmp_path), aftermath.told) == []
+
+
+@pytest.mark.parametrize(
+    "harm, named",
+    [
+        ("UPDATE entry SET id = '{forgotten}' WHERE kind = 'record' AND position = 0", "was forgotten, and is back"),
+        ("UPDATE source SET source = '{forgotten}'", "{forgotten} was forgotten, and is back"),
+        ("UPDATE entry SET text = 'I like markan2' WHERE position = 0", "markan2 was forgotten, and is told"),
+        ("DELETE FROM entry WHERE kind = 'record' AND position = 0", "turn turn-kept was recorded, and 1 of its"),
+        ("DELETE FROM entry WHERE text LIKE '%markan3' OR text LIKE '%markan4'", "was added, and is gone"),
+        ("UPDATE entry SET position = 0 WHERE kind = 'record'", "message 0 of turn turn-kept is there 2 times"),
+        ("DELETE FROM source", "was learned, and does not say from what"),
+        ("UPDATE step SET after = 'deleted' WHERE after = 'superseded'", "its history does not say how"),
+        ("UPDATE step SET before = 'undone' WHERE after = 'superseded'", "has a gap"),
+        ("DELETE FROM step WHERE before = 'active'", "its history does not say how"),
+        ("UPDATE review SET state = 'failed'", "review {review} is failed, and has changed something"),
+        ("UPDATE review SET written = 0", "review {review} has changed more than it says"),
+    ],
+)
+async def test_a_judge_names_what_is_broken(aftermath: Aftermath, tmp_path: Path, harm: str, named: str) -> None:
+    """M1, M2, V4: whatever came back, went missing, happened twice or can not be explained."""
+    known = {"forgotten": aftermath.forgotten, "review": aftermath.review}
+    store = _copy(aftermath, tmp_path)
+    connection = apsw.Connection(str(store))
+    connection.execute(harm.format(**known)).fetchall()
+    assert connection.changes() > 0
+    connection.close()
+    found = await judge(store, aftermath.told)
+    assert [fault for fault in found if named.format(**known) in fault] != []
+
+
+def _copy(aftermath: Aftermath, folder: Path) -> Path:
+    shutil.copytree(aftermath.folder, folder, dirs_exist_ok=True)
+    return folder / "memory.db"
