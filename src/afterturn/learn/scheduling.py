@@ -11,7 +11,7 @@ from afterturn.base.ports import Ids, Unit
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Job, JobKind
-from afterturn.learn.snapshot import joined, of_records
+from afterturn.learn.snapshot import CONTEXT_MAX, joined, of_records
 
 _JOBS = {
     ReviewKind.RULES: JobKind.RULES,
@@ -49,7 +49,8 @@ def after_turn(unit: Unit, plan: Plan, draft: ReviewRow, turn: Sequence[Snapped]
     written: not even a count (V1)."""
     scheduled = []
     if plan.rules and _may_teach(turn):
-        scheduled.append(schedule(unit, replace(draft, id=ids.new(), kind=ReviewKind.RULES), turn))
+        review = replace(draft, id=ids.new(), kind=ReviewKind.RULES)
+        scheduled.append(schedule(unit, review, [*_before(unit, review, turn), *turn]))
     if plan.extracting:
         scheduled.append(schedule(unit, replace(draft, id=ids.new(), kind=ReviewKind.EXTRACTION), turn))
     if plan.interval:
@@ -62,6 +63,14 @@ def _may_teach(turn: Sequence[Snapped]) -> bool:
     from afterturn.learn.rules import may_teach
 
     return any(message.role == "user" and may_teach(message.text) for message in turn)
+
+
+def _before(unit: Unit, review: ReviewRow, turn: Sequence[Snapped]) -> list[Snapped]:
+    """What a correction is about was mostly said just before the turn."""
+    own = {message.source for message in turn}
+    limit = len(turn) + CONTEXT_MAX
+    said = of_records(unit, _key(review), review.writes, since=0, limit=limit)
+    return [replace(message, fresh=False) for message in said if message.source not in own]
 
 
 def _every_nth(unit: Unit, interval: int, review: ReviewRow) -> list[Scheduled]:

@@ -22,10 +22,12 @@ _ROLES = {Origin.USER: "user", Origin.AGENT: "assistant"}
 ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
 
 
-def of_records(unit: Unit, key: ConversationKey, writes: str, *, since: int) -> list[Snapped]:
+def of_records(
+    unit: Unit, key: ConversationKey, writes: str, *, since: int, limit: int = MESSAGES_MAX
+) -> list[Snapped]:
     """The conversation's newest recorded messages: those from position `since` on, and a few before them."""
     records = unit.records.of_conversation(
-        Scope(key.tenant, (writes,)), key.id, limit=MESSAGES_MAX, owner=key.space if key.space != writes else None
+        Scope(key.tenant, (writes,)), key.id, limit=limit, owner=key.space if key.space != writes else None
     )
     own = [record for record in records if (record.owner or writes) == key.space]
     seen = [record for record in own if (record.position or 0) < since][-CONTEXT_MAX:]

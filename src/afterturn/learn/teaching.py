@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from afterturn.base.reviews import Snapped
 from afterturn.base.terms import terms
@@ -21,14 +22,38 @@ _STANDING = {
 
 
 def changes_of(messages: Sequence[Snapped], known: Sequence[Entry]) -> Iterator[Change]:
-    """In the order in which it was said."""
-    for lesson in find_lessons([(message.role, message.text) for message in messages]):
+    """In the order in which it was said; what is not fresh is context, and was learned from before."""
+    for lesson in _lessons(messages):
         kind = _STANDING.get((lesson.target, lesson.kind), lesson.kind)
         outdated = _find_outdated(lesson, known)
+        cited = _cited(lesson, messages)
         if outdated is None:
-            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=(lesson.message,))
+            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited)
         else:
-            yield Change(Action.UPDATE, lesson.text, None, kind, outdated.id, (lesson.message,))
+            yield Change(Action.UPDATE, lesson.text, None, kind, outdated.id, cited)
+
+
+def _lessons(messages: Sequence[Snapped]) -> Iterator[Lesson]:
+    found = find_lessons([(message.role, message.text) for message in messages])
+    fresh = [at for at, message in enumerate(messages) if message.fresh]
+    again = {
+        lesson.text: fresh[lesson.message]
+        for lesson in find_lessons([(messages[at].role, messages[at].text) for at in fresh])
+    }
+    for lesson in found:
+        if messages[lesson.message].fresh:
+            yield lesson
+        elif lesson.text in again:
+            # Said before and again: it rests on both.
+            yield replace(lesson, message=again[lesson.text])
+
+
+def _cited(lesson: Lesson, messages: Sequence[Snapped]) -> tuple[int, ...]:
+    """A correction rests also on what it corrects, which tells what it is about."""
+    before = lesson.message - 1
+    if lesson.kind == "correction" and before >= 0 and messages[before].role == "assistant":
+        return (before, lesson.message)
+    return (lesson.message,)
 
 
 def _find_outdated(lesson: Lesson, known: Sequence[Entry]) -> Entry | None:
