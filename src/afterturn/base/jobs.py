@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from afterturn.base.errors import AfterturnError
@@ -47,7 +47,7 @@ class Work:
     clock: Clock
     events: Events
     owner: str
-    lease: float = LEASE
+    lease: float = field(default_factory=lambda: LEASE)
     side_by_side: bool = False
 
 
