@@ -30,7 +30,8 @@ def test_a_crowd_at_one_store_breaks_no_promise() -> None:
     done = sum((outcome.done for outcome in outcomes), Counter[str]())
     assert [outcome.broken for outcome in outcomes] == [[]] * len(SEEDS)
     assert done["recorded"] >= 20
-    assert {"added", "updated", "deleted", "forgot", "reviewed"} <= set(done)
+    assert {"added", "updated", "deleted", "forgot"} <= set(done)
+    assert done["reviewed"] + done["review undone"] > 0
 
 
 @dataclass(frozen=True, slots=True)

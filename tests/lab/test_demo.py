@@ -12,6 +12,7 @@ import pytest
 from afterturn.lab.demo import errand, late, party, passing
 from afterturn.lab.demo.cost import Comparison, Cost
 from afterturn.lab.demo.restaurants import TOOLS, run_tools
+from afterturn.lab.demo.scene import scenes
 from afterturn.lab.demo.story import DAYS, Exchange
 from afterturn.testing import ModelCall, ScriptedModel
 
@@ -199,6 +200,29 @@ def test_it_fails_with_one_clear_line_when_nothing_is_recalled(tmp_path: Path) -
     assert done.stdout.splitlines()[-1] == (
         "✗ Memory failed: Basil should have said “… Casa Nova …”. Is recall switched off?"
     )
+
+
+@pytest.mark.parametrize(
+    "switched_off, said",
+    [
+        ("AFTERTURN_RULES", "there was no review. Are rules or reviews switched off?"),
+        ("AFTERTURN_SCANNING", "a token is in its files. Is scanning switched off?"),
+    ],
+)
+def test_it_fails_when_nothing_is_learned_or_a_token_is_kept(tmp_path: Path, switched_off: str, said: str) -> None:
+    """G1, V11: the scene of the first conversation looks for itself, and does not only tell."""
+    at = next(number for number, scene in enumerate(scenes()) if scene.title.startswith("First conversation"))
+    done = subprocess.run(
+        [sys.executable, "-m", "afterturn.lab.demo.scene", "memory.db", "cost.json", str(at), "--fast"],
+        cwd=tmp_path,
+        env={**os.environ, switched_off: "off"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1] == f"✗ Memory failed: {said}"
 
 
 @pytest.mark.parametrize("no_color, coloured", [("", True), ("1", False)])
