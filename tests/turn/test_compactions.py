@@ -58,6 +58,42 @@ async def test_what_the_compaction_left_in_sight_stays_excluded(stage: Stage) ->
     assert letters(messages[:5]) == "DEF"
 
 
+@pytest.mark.parametrize("when", ["told in the turn", "seen in the turn", "seen in the next"])
+async def test_the_same_words_after_the_same_summary_bring_no_block_of_before_back(stage: Stage, when: str) -> None:
+    """H3, H6, H7: a block that was compacted away did not stand behind what was said later, however alike."""
+    async with stage.open(**THREE) as memory:
+        await learn_herbs(memory, stage.clock)
+        conversation = memory.conversation("c", user="ada")
+        messages = summary()
+        await _shown(conversation, messages, SOUP)
+        said = len(messages)
+        messages.append(user(SOUP))
+        stage.clock.advance(1.0)
+        async with conversation.turn(messages) as turn:
+            await turn.inject(messages)
+            messages += [call("c1"), answer("c1")]
+            if when.endswith("turn"):
+                messages[:] = [*summary(), *messages[said:]]
+                left = list(messages)
+                if when.startswith("told"):
+                    conversation.compacted(messages)
+                assert turn.inject_now(messages) is None
+                await stage.heard("recall_settled", 3)
+                await caught_up(memory)
+                turn.inject_now(messages)
+            messages.append(assistant("Herbs."))
+        if not when.endswith("turn"):
+            messages = [*summary(), *messages[said:], user(f"{SOUP} Again?")]
+            left = list(messages)
+            async with conversation.turn(messages) as turn:
+                await turn.inject(messages)
+                turn.abort()
+        await caught_up(memory)
+    assert stage.count("blocks_put_back") == 0
+    assert messages[: len(left)] == left
+    assert letters(messages) == "DEFABC"
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_in_the_middle_of_a_turn_one_fresh_query_offers_what_went(stage: Stage, *, is_told: bool) -> None:
     """H7: in the same epoch, counted apart, at the next point; a second compaction of the epoch asks nothing."""

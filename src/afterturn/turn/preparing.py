@@ -206,7 +206,7 @@ def _sight(unit: Unit, shown: Shown, place: Place, blocks: dict[str, BlockRow], 
         full = (row for row in unit.conversations.blocks(place.key) if row.hash in found.blocks)
         blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
     expected = in_place(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
-    dropped, lost = missing_from(found, expected)
+    dropped, lost = missing_from(found, expected, blocks)
     # A host that may not read a space any more gets nothing of it back either (L2).
     dropped = [row for row in dropped if all_readable(unit, place, row.refs)]
     ledger = read_ledger(seen, blocks.values(), stored).with_blocks(dropped)

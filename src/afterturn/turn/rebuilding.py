@@ -97,17 +97,33 @@ class Trail:
         return other
 
 
-def missing_from(found: Survey, rows: Sequence[BlockRow]) -> tuple[list[BlockRow], list[BlockRow]]:
+def missing_from(
+    found: Survey, rows: Sequence[BlockRow], known: Mapping[str, BlockRow]
+) -> tuple[list[BlockRow], list[BlockRow]]:
     """Of blocks that should be in sight: those whose place is still there, and those that went with their place.
 
     In a list that was not looked at whole, what is not found may stand further back, and is neither.
     """
     gone = [row for row in rows if row.hash not in found.blocks]
-    dropped = [row for row in gone if row.text and row.anchor in found.anchors]
+    standing = [(at, known[name]) for name, at in found.blocks.items()]
+    dropped = [row for row in gone if row.text and _has_place(row, found, standing)]
     if not found.is_whole:
         return dropped, []
     named = {row.hash for row in dropped}
     return dropped, [row for row in gone if row.hash not in named]
+
+
+def _has_place(row: BlockRow, found: Survey, standing: Sequence[tuple[int, BlockRow]]) -> bool:
+    """Whether a block would stand where it did: the same words can be there from a later time.
+
+    Blocks stand in the order they came in. Where a younger one of another place comes first, it was not here.
+    """
+    place = found.anchors.get(row.anchor)
+    if place is None:
+        return False
+    return not any(
+        at <= place and other.injected_at > row.injected_at and other.anchor != row.anchor for at, other in standing
+    )
 
 
 @dataclass(frozen=True, slots=True)

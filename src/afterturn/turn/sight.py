@@ -94,7 +94,7 @@ class Sight:
                 return [], False
             expected = in_place(row for row in self._rows(state) if row.hash not in state.reported)
             found = survey(dialect, messages, self._blocks)
-            dropped, lost = missing_from(found, expected)
+            dropped, lost = missing_from(found, expected, self._blocks)
             back = _put_back(dialect, messages, _parcels(found, dropped), state.place.placement)
             state.spots = _spots({**_moved(found.blocks, back.inserted), **back.places}, messages)
             state.dropped = ()
