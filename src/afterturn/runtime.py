@@ -170,6 +170,7 @@ class MemoryCore:
         )
 
     async def _consolidate(self, job: Job) -> Commit:
+        load("afterturn.space.consolidating")
         from afterturn.space.consolidating import consolidate_job
 
         return await consolidate_job(self._space_parts, job, is_busy=lambda: bool(self._busy))
@@ -186,6 +187,7 @@ class MemoryCore:
     def _conversation_parts(self) -> ConversationParts:
         """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
         from afterturn.turn.parts import ConversationParts
+
         from afterturn.turn.recaller import Recaller
 
         parts, config, events = self._parts, self.config, self._events
@@ -209,6 +211,7 @@ class MemoryCore:
 
     def _standing(self) -> StandingParts:
         from afterturn.turn.file_reads import FileReads
+
         from afterturn.turn.standing_parts import StandingParts
 
         parts = self._parts
@@ -227,7 +230,9 @@ class MemoryCore:
 
     def _errands(self) -> Errands:
         from afterturn.turn.errands import Errands
+
         from afterturn.turn.proposals import ProposalParts, Proposals
+
         from afterturn.turn.tools import ToolParts
 
         parts, config, events, store = self._parts, self.config, self._events, self._store

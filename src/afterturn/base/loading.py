@@ -1,15 +1,15 @@
-"""Loads modules away from the thread that will need them."""
+"""Loads modules when they are needed, on threads of memory's own, in a way that forks survive."""
 
 import importlib
 import os
 import threading
 
 # A child that is forked in the middle of an import would wait for that module for ever, so a fork waits for its end.
-_loading = threading.Lock()
+_loading = threading.RLock()
 
 
 def load(module: str) -> None:
-    """For a thread of memory's own."""
+    """To be called before an import in a function that a thread of memory's own runs."""
     with _loading:
         importlib.import_module(module)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, ModelPaused
 from afterturn.base.events import Events
+from afterturn.base.loading import load
 from afterturn.base.ports import ChatModel, Clock, Store
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class MeteredModel:
         return {name: value for name, value in answer.items() if name != "usage"}
 
     async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
+        load("afterturn.base.reviews")
         from afterturn.base.reviews import Spent
 
         self.tokens += tokens_in + tokens_out
@@ -118,6 +120,7 @@ def _told(usage: object) -> tuple[int, int] | None:
 
 def estimate(parts: Sequence[Mapping[str, Any]]) -> int:
     """What messages or tools will cost a model, by our count."""
+    load("afterturn.base.tokens")
     from afterturn.base.tokens import estimate_tokens
 
     return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)

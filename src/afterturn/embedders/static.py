@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
+from afterturn.base.loading import load
 from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.tensors import map_tensors
 
@@ -65,6 +66,7 @@ class StaticEmbedder:
 
     def start_aside(self) -> Aside | None:
         """The Separable port. Only the installed wheel's vectors can be had from another process."""
+        load("afterturn.embedders.aside")
         from afterturn.embedders.aside import start_child
 
         return None if self._folder else start_child(self.identity)

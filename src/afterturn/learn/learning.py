@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.config import Config
 from afterturn.base.events import Events
 from afterturn.base.jobs import LEASE, Commit, Handler, JobRunner, Work
+from afterturn.base.loading import load
 from afterturn.base.meter import Meter
 from afterturn.base.ports import ChatModel, Clock, Ids, Store
 from afterturn.base.types import Job, JobKind
@@ -60,6 +61,7 @@ class Learning:
     @functools.cached_property
     def _reviewing(self) -> Reviewing:
         # Loaded for the first review: most programs that open a memory end before there is one.
+        load("afterturn.learn.reviewing")
         from afterturn.learn.reviewing import Reviewing
 
         return Reviewing(self._parts)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.config import Config
 from afterturn.base.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.base.events import Events
+from afterturn.base.loading import load
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
@@ -157,6 +158,7 @@ class Recorder:
 
     async def _write(self, held: Held) -> str | None:
         """Why it has to wait; None when there is nothing left to do."""
+        load("afterturn.learn.recording")
         from afterturn.learn.recording import Outcome
 
         try:
@@ -184,6 +186,7 @@ class Recorder:
         await self._leave_folder(held, self.spill.set_aside)
 
     def _settle(self, held: Held, written: Written) -> None:
+        load("afterturn.learn.recording")
         from afterturn.learn.recording import Outcome
 
         if written.outcome not in (Outcome.STORED, Outcome.KNOWN):

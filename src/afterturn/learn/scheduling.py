@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
+from afterturn.base.loading import load
 from afterturn.base.ports import Ids, Unit
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
@@ -60,6 +61,7 @@ def after_turn(unit: Unit, plan: Plan, draft: ReviewRow, turn: Sequence[Snapped]
 
 def _may_teach(turn: Sequence[Snapped]) -> bool:
     # Loaded with the first turn that is recorded: who only recalls goes without.
+    load("afterturn.learn.rules")
     from afterturn.learn.rules import may_teach
 
     return any(message.role == "user" and may_teach(message.text) for message in turn)

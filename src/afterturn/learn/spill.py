@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.files import sync
+from afterturn.base.loading import load
 from afterturn.base.types import Finding, Selector
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Spill:
 
     def waiting(self) -> Iterator[Recording]:
         """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
+        load("afterturn.learn.recording")
         from afterturn.learn.recording import Recording
 
         for path in self.files():
@@ -125,6 +127,7 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
 
 def _read(path: Path) -> Recording | None:
     """None when there is no telling what it holds."""
+    load("afterturn.learn.recording")
     from afterturn.learn.recording import Recording
 
     try:

@@ -14,6 +14,7 @@ from afterturn.base.embedder_ports import Batching, Closable, Immediate
 from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit
+from afterturn.base.loading import load
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
@@ -121,6 +122,7 @@ class Embedding:
 
         False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
         """
+        load("afterturn.recall.promised")
         from afterturn.recall.promised import embed_as_promised
 
         await is_set(self._wanted, within=WARM_UP_DELAY)
@@ -131,6 +133,7 @@ class Embedding:
             self.tried.set()
             return False
         self._works()
+        load("afterturn.recall.shelves")
         from afterturn.recall.shelves import Shelves
 
         await (self.adopt() if works else self.join())
@@ -228,6 +231,7 @@ class Embedding:
         embedder = self._embedder
         if self.index is None or not isinstance(embedder, Immediate) or not embedder.is_immediate:
             return None
+        load("afterturn.recall.promised")
         from afterturn.recall.promised import embed_as_promised
 
         self._asked.set()
@@ -253,6 +257,7 @@ class Embedding:
                 await asyncio.sleep(SHELVED_AFTER)
 
     async def _build_shelf(self, shelves: Shelves) -> None:
+        load("afterturn.base.heap")
         from afterturn.base.heap import give_back
 
         size_bytes = shelves.size_bytes
@@ -297,6 +302,7 @@ class Embedding:
 
     def follow(self, tenant: str, space: str) -> Following:
         """For an import, which is embedded while it goes on, and has to end it."""
+        load("afterturn.recall.following")
         from afterturn.recall.following import Following
 
         following = Following(self._embedder, tenant, space)
@@ -326,6 +332,7 @@ class Embedding:
         return commit
 
     async def _work_off(self, job: Job) -> Last:
+        load("afterturn.recall.backlog")
         from afterturn.recall.backlog import Backlog, BacklogParts
 
         for following in list(self._followed):
@@ -361,6 +368,7 @@ class Embedding:
         return SLICE_BESIDE_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
+        load("afterturn.recall.promised")
         from afterturn.recall.promised import embed_as_promised
 
         return [row.tobytes() for row in embed_as_promised(self._embedder, texts).astype("<f2")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
+from afterturn.base.loading import load
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
 from afterturn.base.types import (
@@ -85,6 +86,7 @@ class SpaceCore:
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """
+        load("afterturn.space.transfer")
         from afterturn.space.transfer import import_drafts
 
         named = self._parts.ids.new() if group is None else check_name(group, "group")
@@ -183,24 +185,28 @@ class SpaceCore:
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
         """What waits for approval, newest first; `before` is the last id of the previous page."""
+        load("afterturn.space.proposals")
         from afterturn.space import proposals
 
         return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
 
     async def proposal(self, entry_id: str) -> Proposal:
         """One of them, with what it would change. Conflict when nothing of that id waits."""
+        load("afterturn.space.inbox")
         from afterturn.space.inbox import get_proposal
 
         return await get_proposal(self._parts, self.name, entry_id)
 
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
+        load("afterturn.space.proposals")
         from afterturn.space import proposals
 
         return await proposals.approve(self._parts, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
+        load("afterturn.space.proposals")
         from afterturn.space import proposals
 
         return await proposals.reject(self._parts, self.name, entry_id)
@@ -209,18 +215,21 @@ class SpaceCore:
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
         """What reviewed this space's conversations, newest first, and how each ended."""
+        load("afterturn.space.reviews")
         from afterturn.space import reviews
 
         return await reviews.list_reviews(self._parts, self.name, conversation=conversation, limit=limit, before=before)
 
     async def review(self, review_id: str) -> Review:
         """One review with all that it changed."""
+        load("afterturn.space.reviews")
         from afterturn.space import reviews
 
         return await reviews.get_review(self._parts, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
         """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
+        load("afterturn.space.reviews")
         from afterturn.space import reviews
 
         return await reviews.undo_review(self._parts, self.name, review_id)
@@ -233,6 +242,7 @@ class SpaceCore:
         By a model, or with `rules` without one. `everything`: also what was reviewed before. `writes` is the space that
         the conversation is recorded in, if not this one. ConfigError without a model.
         """
+        load("afterturn.space.reviews")
         from afterturn.space import reviews
 
         return await reviews.run_review(
@@ -251,18 +261,21 @@ class SpaceCore:
 
         One `undo_review` takes it back. With `dry_run`, what it would do.
         """
+        load("afterturn.space.consolidating")
         from afterturn.space.consolidating import consolidate
 
         return await consolidate(self._parts, self.name, dry_run=dry_run)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
         """The statements of this space as a text for a person to edit: one bullet each, below headings."""
+        load("afterturn.space.applying")
         from afterturn.space.applying import as_markdown
 
         return await as_markdown(self._parts, self.name, target=target, project=project)
 
     async def compare_markdown(self, text: str) -> Edits:
         """What an edited text changes; nothing is done. InvalidInput names the line that can not be read."""
+        load("afterturn.space.applying")
         from afterturn.space.applying import compare_markdown
 
         return await compare_markdown(self._parts, self.name, text)
@@ -272,6 +285,7 @@ class SpaceCore:
 
         What others changed meanwhile, or the guard refuses, is in `left`; the rest stands.
         """
+        load("afterturn.space.applying")
         from afterturn.space.applying import apply_edits
 
         return await apply_edits(self._parts, self.name, edits)
@@ -333,6 +347,7 @@ class SpaceCore:
 
         Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
         """
+        load("afterturn.space.export")
         from afterturn.space.export import export_lines
 
         now = self._parts.clock.now()
@@ -352,7 +367,10 @@ class SpaceCore:
         return await self._parts.store.read(work)
 
     def _having(self, unit: Unit, turn: str) -> Iterator[str]:
+        load("afterturn.base.turns")
         from afterturn.base.turns import ConversationKey
+
+        load("afterturn.space.export")
         from afterturn.space.export import every_conversation
 
         for conversation in every_conversation(unit, self._parts.tenant, self.name):

@@ -171,7 +171,8 @@ def figures_of(alone: Sequence[Round], beside: Sequence[Round], many: Sequence[R
             f"{median(one.rate for one in beside):,.0f}/s",
             f"without vectors, and not counted here: {_share(by_words, many)} of the recalls of all callers, "
             f"{_share(by_words, alone)} of one caller's alone, {_share(by_words, beside)} of one's beside the writer",
-            f"more than 64 new entries and 2% of the space had no vectors yet at {_share(incomplete, many)} of all callers' recalls",
+            "more than 64 new entries and 2% of the space had no vectors yet at "
+            f"{_share(incomplete, many)} of all callers' recalls",
             writing,
         ),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from afterturn.base.loading import load
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.text import TextIndex
@@ -34,60 +35,70 @@ class SqlUnit:
 
     @cached_property
     def memories(self) -> SqlMemories:
+        load("afterturn.stores.sql.memories")
         from afterturn.stores.sql.memories import SqlMemories
 
         return SqlMemories(self._entries)
 
     @cached_property
     def records(self) -> SqlRecords:
+        load("afterturn.stores.sql.records")
         from afterturn.stores.sql.records import SqlRecords
 
         return SqlRecords(self._entries)
 
     @cached_property
     def operations(self) -> SqlOperations:
+        load("afterturn.stores.sql.operations")
         from afterturn.stores.sql.operations import SqlOperations
 
         return SqlOperations(self._entries)
 
     @cached_property
     def index(self) -> SqlIndex:
+        load("afterturn.stores.sql.index")
         from afterturn.stores.sql.index import SqlIndex
 
         return SqlIndex(self._entries)
 
     @cached_property
     def jobs(self) -> SqlJobs:
+        load("afterturn.stores.sql.jobs")
         from afterturn.stores.sql.jobs import SqlJobs
 
         return SqlJobs(self._entries)
 
     @cached_property
     def conversations(self) -> SqlConversations:
+        load("afterturn.stores.sql.conversations")
         from afterturn.stores.sql.conversations import SqlConversations
 
         return SqlConversations(self._entries)
 
     @cached_property
     def recalls(self) -> SqlRecalls:
+        load("afterturn.stores.sql.recalls")
         from afterturn.stores.sql.recalls import SqlRecalls
 
         return SqlRecalls(self._entries)
 
     @cached_property
     def timeline(self) -> SqlTimeline:
+        load("afterturn.stores.sql.timeline")
         from afterturn.stores.sql.timeline import SqlTimeline
 
         return SqlTimeline(self._entries)
 
     @cached_property
     def reviews(self) -> SqlReviews:
+        load("afterturn.stores.sql.reviews")
         from afterturn.stores.sql.reviews import SqlReviews
 
         return SqlReviews(self._entries)
 
     @cached_property
     def usage(self) -> SqlUsage:
+        load("afterturn.stores.sql.usage")
         from afterturn.stores.sql.usage import SqlUsage
 
         return SqlUsage(self._entries)

@@ -9,6 +9,7 @@ import apsw
 
 from afterturn.base.config import Config
 from afterturn.base.errors import ForkedProcess, MemoryClosed
+from afterturn.base.loading import load
 from afterturn.base.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite import forks
@@ -37,6 +38,7 @@ def open_engine(path: Path, config: Config, clock: Clock, *, vfs: str | None = N
 
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
     """Puts a backup in the place of a store that is too damaged to open; where the damaged file went."""
+    load("afterturn.stores.sqlite.backup")
     from afterturn.stores.sqlite.backup import rescue
 
     return rescue(Place(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
@@ -59,6 +61,7 @@ def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_un
 
 
 def _keep_copy(place: Place, version: int) -> None:
+    load("afterturn.stores.sqlite.backup")
     from afterturn.stores.sqlite.backup import keep_automatic_copy
 
     keep_automatic_copy(place, version)
@@ -98,12 +101,14 @@ class Engine:
 
     def scrub(self) -> bool:
         """Removes the bytes of what was deleted. False when a reader holds on to them: this hardly waits for one."""
+        load("afterturn.stores.sqlite.pages")
         from afterturn.stores.sqlite.pages import scrub
 
         self.check_usable()
         return scrub(self._writer)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
+        load("afterturn.stores.sqlite.backup")
         from afterturn.stores.sqlite.backup import write_backup
 
         self.check_usable()
@@ -111,6 +116,7 @@ class Engine:
 
     def restore(self, source: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         """Writers wait while the content is replaced. `stopped` is heeded until that begins."""
+        load("afterturn.stores.sqlite.backup")
         from afterturn.stores.sqlite.backup import copy_into, partial_file, prepare_restore
 
         self.check_usable()
@@ -121,6 +127,7 @@ class Engine:
                 copy_into(self._writer.connection, self.place, prepared, progress)
 
     def backups(self) -> list[Path]:
+        load("afterturn.stores.sqlite.backup")
         from afterturn.stores.sqlite.backup import automatic_copies, leftovers
 
         return automatic_copies(self.place.path) + leftovers(self.place.path)
