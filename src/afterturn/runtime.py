@@ -187,7 +187,6 @@ class MemoryCore:
     def _conversation_parts(self) -> ConversationParts:
         """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
         from afterturn.turn.parts import ConversationParts
-
         from afterturn.turn.recaller import Recaller
 
         parts, config, events = self._parts, self.config, self._events
@@ -211,7 +210,6 @@ class MemoryCore:
 
     def _standing(self) -> StandingParts:
         from afterturn.turn.file_reads import FileReads
-
         from afterturn.turn.standing_parts import StandingParts
 
         parts = self._parts
@@ -230,9 +228,7 @@ class MemoryCore:
 
     def _errands(self) -> Errands:
         from afterturn.turn.errands import Errands
-
         from afterturn.turn.proposals import ProposalParts, Proposals
-
         from afterturn.turn.tools import ToolParts
 
         parts, config, events, store = self._parts, self.config, self._events, self._store
