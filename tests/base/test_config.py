@@ -95,3 +95,16 @@ def test_a_settings_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.toml"):
         config_origins(environment=missing)
     assert load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}) == Config()
+
+
+def test_reviews_settings_have_a_second_name(tmp_path):
+    """V1: `memory_review_interval` and the like are accepted wherever settings come from; the own name wins."""
+    path = tmp_path / "config.toml"
+    path.write_text("memory_review_interval = 3\n")
+    environment = {"AFTERTURN_MEMORY_REVIEW_TIMEOUT": "7", "AFTERTURN_REVIEW_ENTRIES_MAX": "2"}
+    config = load_config({"memory_review_verbose": True}, environment=environment, path=path)
+
+    assert (config.review_interval, config.review_timeout) == (3, 7.0)
+    assert (config.review_entries_max, config.review_verbose) == (2, True)
+    both = {"AFTERTURN_MEMORY_REVIEW_INTERVAL": "3", "AFTERTURN_REVIEW_INTERVAL": "5"}
+    assert load_config({}, environment=both, path=tmp_path / "none.toml").review_interval == 5
