@@ -81,6 +81,26 @@ async def test_triggers_join_the_review_that_runs_and_what_it_had_not_read_follo
     assert all(f"number {number}" in model.calls[1].text for number in range(4))
 
 
+async def test_a_review_whose_job_was_given_up_is_taken_up_by_the_next_trigger(tmp_path: Path) -> None:
+    """V1, C8: a dead job must not keep a conversation from being reviewed for ever."""
+    async with opened(tmp_path, ScriptedModel(), review_interval=1, background=False) as memory:
+        await say(memory.conversation("c", user="ada"), "the first thing")
+        core = memory._core
+        (job,) = await core._store.write(
+            lambda unit: unit.jobs.claim(["review"], owner="x", now=core._parts.clock.now(), lease=60.0, limit=1)
+        )
+        await core._store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None))
+    model = ScriptedModel(NOTHING)
+    async with opened(tmp_path, model, review_interval=1) as memory:
+        await say(memory.conversation("c", user="ada"), "the second thing")
+        assert await memory.drain(within=20)
+        (row,) = await memory.space("user:ada").reviews()
+
+    assert row.state is ReviewState.NOTHING
+    assert "the first thing" in model.calls[0].text
+    assert "the second thing" in model.calls[0].text
+
+
 async def test_a_hanging_model_holds_up_no_turn_and_is_given_up_once(tmp_path: Path) -> None:
     """V2, V4: turns go on, the review times out, none of it exists, and it is not tried again."""
     hanging = Held("never said")

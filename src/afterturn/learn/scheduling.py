@@ -103,6 +103,8 @@ def join_or_schedule(unit: Unit, review: ReviewRow, messages: Sequence[Snapped])
         return schedule(unit, review, messages)
     together = joined(unit.reviews.messages(waiting.tenant, waiting.id), messages)
     unit.reviews.replace_messages(waiting.tenant, waiting.id, together)
+    # Its own job may have been given up, and then nobody would ever come to it.
+    unit.jobs.add(replace(job_of(waiting), id=f"review-{review.id}"), coalesce=True)
     return Scheduled(waiting.id, waiting.kind, len(together))
 
 
