@@ -6,6 +6,8 @@ import pytest
 from spoken import answer, assistant, call, user
 from staged import Stage, caught_up, learn, learn_herbs, letters, settled
 
+from afterturn.base.types import Filter, Kind
+
 SOUP = "What goes into the soup?"
 CAT = "What is my cat called?"
 DOG = "Where does the dog sleep?"
@@ -254,3 +256,23 @@ def _ended_before(stage: Stage, event: object) -> bool:
     started = {one.data["correlation"] for one in before if one.name == "recall_started"}
     over = {one.data["correlation"] for one in before if one.name in ("recall_settled", "recall_ended")}
     return started <= over
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+async def test_a_turn_that_was_under_way_stays_forgotten_whatever_is_asked_in_it(
+    stage: Stage, *, is_elsewhere: bool
+) -> None:
+    """M2: a recall that has heard of the forget does not make the turn one that began after it."""
+    async with stage.open() as memory, stage.open() as other:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        messages = [user("My locker is number 4711.")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            await settled(turn)
+            await (other if is_elsewhere else memory).space("user:ada").forget(conversation="c")
+            messages.append(user("What goes into the soup?"))
+            turn.interject("What goes into the soup?")
+            await settled(turn)
+            messages.append(assistant("Anise."))
+        assert not await turn.wait_recorded(within=20.0)
+        assert await memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD)) == []
+    assert stage.count("not_recorded", reason="forgotten") == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from spoken import Told, answer, assistant, call, user
+from spoken import Message, Told, answer, assistant, call, user
 
 import afterturn
 from afterturn.base.errors import StoreUnavailable
@@ -77,6 +77,24 @@ async def test_a_turn_is_recorded_though_the_store_can_not_be_read(
         assert await _recorded(memory) == ["Do I like tea?", "42", "And coffee?", "You do."]
     ended = told.named("recall_ended")[0]
     assert (ended.data["outcome"], ended.data["reason"]) == ("degraded", "StoreUnavailable")
+
+
+async def test_what_was_forgotten_long_ago_costs_no_turn_that_can_not_be_read(
+    tmp_path: Path, parts: afterturn.Parts, stores: list[MoodyStore]
+) -> None:
+    """C4, M2: of a forget that was there before it began, a turn is free, though its own beginning was not read."""
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, parts=parts) as memory:
+        conversation = memory.conversation("c", user="ada")
+        await memory.space("user:ada").forget(conversation="c")
+        messages: list[Message] = []
+        for mood in ("", "read"):
+            messages.append(user("Do I like tea?"))
+            with stores[0].refusing(mood):
+                async with conversation.turn(messages) as turn:
+                    await turn.inject(messages)
+                    messages.append(assistant("You do."))
+                assert await turn.wait_recorded(within=20.0)
+        assert await _recorded(memory) == ["Do I like tea?", "You do."] * 2
 
 
 async def test_the_same_words_twice_in_a_turn_are_recorded_twice(

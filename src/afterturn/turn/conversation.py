@@ -294,7 +294,8 @@ class ConversationCore:
         fresh, now = self._parts.ids.new(), self._parts.clock.now()
         named = _usable(turn_id, "turn id") or fresh
         first = Prefetch(fresh, Cause.MESSAGE, turn=named, epoch=0, phases=self._parts.recaller.phases)
-        return TurnState(named, place, [first], now, _usable(speaker, "speaker"))
+        known = self._parts.forgets.get(place.tenant, 0)
+        return TurnState(named, place, [first], now, _usable(speaker, "speaker"), forgets_before=known)
 
     def _start(self, state: TurnState, messages: list[object], *, recall: bool = True) -> None:
         self._parts.recaller.begin_turn(state)

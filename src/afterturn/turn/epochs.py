@@ -86,6 +86,7 @@ class Epochs:
         self.own(state)
         reading = await self._look(state, find_dialect([], state.place.dialect), [])
         self._take_in(state, reading)
+        state.forgets_before = reading.forgets
         state.texts = self.sight.written_in(state.id)
         self.recalls.offer(state)
         state.first.let_go()
@@ -127,6 +128,7 @@ class Epochs:
         if state.began:
             reading = reading.without_dropped()
         self._take_in(state, reading)
+        state.forgets_before = reading.forgets
         state.opening = None
         if reading.said is not None:
             _begin_at(state, messages, *reading.said)
@@ -190,6 +192,8 @@ class Epochs:
         # What was handed over before this was read is not in the list that was read.
         state.ledger = reading.ledger.with_blocks(row for row in state.blocks if row.hash not in reading.places)
         state.forgets = reading.forgets
+        known = self._parts.forgets
+        known[state.place.tenant] = max(reading.forgets, known.get(state.place.tenant, 0))
         if state.carried is not None:
             for run in state.carried.runs:
                 run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)

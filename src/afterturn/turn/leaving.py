@@ -58,7 +58,7 @@ def recording_of(
         turn=state.id,
         owner=place.owner,
         started_at=state.started_at,
-        forgets=state.forgets,
+        forgets=state.forgets_before,
         user_hash=state.user_hash,
         messages=tuple(message for message, _ in redacted),
         agent=place.agent,

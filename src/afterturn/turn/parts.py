@@ -20,7 +20,7 @@ from afterturn.turn.standing_parts import StandingParts
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
     """Handed over by `runtime`. Without a store, memory is off. `busy` are the conversations with an open turn;
-    `on_write` wakes the jobs."""
+    `on_write` wakes the jobs; `forgets` is the newest forget that was read of, by tenant."""
 
     loop: PrivateLoop
     store: Store | None
@@ -35,3 +35,4 @@ class ConversationParts:
     standing: StandingParts
     on_write: Callable[[], None]
     busy: set[Any] = field(default_factory=set)
+    forgets: dict[str, int] = field(default_factory=dict)

@@ -26,8 +26,9 @@ class TurnState:
     it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it; `held`: how
     many are being looked into, while nothing is offered. `began`: the model has been called, as far as we know.
     `trimmed`: the snapshot of its messages begins with its user message. `opening` is the list that it began with,
-    until it is read. `recorded` settles when it is known whether the turn was stored. `durable`: it outlives its
-    process.
+    until it is read. `forgets` is the newest forget that its recalls know of, `forgets_before` the newest before it
+    began, as far as we know: a later one covers all of it (M2). `recorded` settles when it is known whether the turn
+    was stored. `durable`: it outlives its process.
 
     Hosts write `prefetches`, `cues`, `blocks`, `texts` and `began`. `spots`, `dropped`, `reported` and `unsure` are
     settled under the lock of `Sight`. All else is written on memory's loop.
@@ -41,6 +42,7 @@ class TurnState:
     durable: bool = False
     left: bool = False
     forgets: int = 0
+    forgets_before: int = 0
     dialect: Dialect | None = None
     ledger: Ledger = field(default_factory=Ledger)
     user_hash: str = ""

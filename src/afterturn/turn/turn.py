@@ -271,7 +271,7 @@ class Turn(TurnVerbs):
 
 def occasion_of(state: TurnState) -> Occasion:
     """Until its messages are read, nobody knows what was forgotten when the turn began."""
-    return Occasion(state.place, state.id, state.forgets if state.read.peek() else None)
+    return Occasion(state.place, state.id, state.forgets_before if state.read.peek() else None)
 
 
 def _bounded(within: float) -> float:
