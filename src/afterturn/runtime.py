@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterturn.base.config import Config, config_folder
+from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from afterturn.base.reviews import Spent
     from afterturn.base.turns import ConversationKey
     from afterturn.turn.conversation import ConversationCore
-    from afterturn.turn.errands import Errands
     from afterturn.turn.parts import ConversationParts
-    from afterturn.turn.standing_parts import StandingParts
 
 logger = logging.getLogger("afterturn")
 
@@ -52,6 +50,7 @@ LOAD_AFTER = 1.0
 QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
 RECORDING_SHARE = 0.7
+LEARNING_SHARE = 0.5
 FILES_WITHIN = 0.5
 
 
@@ -175,6 +174,16 @@ class MemoryCore:
 
         return await consolidate_job(self._space_parts, job, is_busy=lambda: bool(self._busy))
 
+    async def _learn_quickly(self, *, within: float) -> None:
+        """What rules found in the last turns: a program that ends after each turn would learn one turn late."""
+        if not self.config.background:
+            return
+        try:
+            async with asyncio.timeout(within):
+                await self._jobs.run_due(list(self._learning.quick))
+        except (TimeoutError, AfterturnError) as error:
+            logger.info("what was said outright is learned by the next process: %r", error)
+
     async def _run_reviews(self) -> None:
         await self._jobs.run_due()
         await self._learning.runner.run_due()
@@ -186,55 +195,28 @@ class MemoryCore:
     @functools.cached_property
     def _conversation_parts(self) -> ConversationParts:
         """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
-        from afterturn.turn.parts import ConversationParts
-        from afterturn.turn.recaller import Recaller
-
-        parts, config, events = self._parts, self.config, self._events
-        return ConversationParts(
-            loop=self.loop,
-            store=self._store,
-            recaller=Recaller(
-                self._store or _NoStore(), self._embedding, self._model, config, parts.clock, events, self._meter
-            ),
-            recorder=self._recorder,
-            supervisor=self._supervisor,
-            clock=parts.clock,
-            ids=parts.ids,
-            config=config,
-            events=events,
-            errands=self._errands(),
-            standing=self._standing(),
-            on_write=self._wake,
-            busy=self._busy,
-        )
-
-    def _standing(self) -> StandingParts:
-        from afterturn.turn.file_reads import FileReads
-        from afterturn.turn.standing_parts import StandingParts
+        from afterturn.turn.outfit import Outfit, furnish
 
         parts = self._parts
-        return StandingParts(
+        outfit = Outfit(
             loop=self.loop,
             store=self._store,
-            reads=FileReads(self._reads, parts.clock),
+            no_store=_NoStore(),
+            embedding=self._embedding,
+            model=self._model,
+            meter=self._meter,
+            recorder=self._recorder,
             supervisor=self._supervisor,
+            gate=self._gate,
+            reads=self._reads,
             clock=parts.clock,
             ids=parts.ids,
             config=self.config,
             events=self._events,
-            embedding=self._embedding,
-            folder=str(config_folder()),
+            on_write=self._wake,
+            busy=self._busy,
         )
-
-    def _errands(self) -> Errands:
-        from afterturn.turn.errands import Errands
-        from afterturn.turn.proposals import ProposalParts, Proposals
-        from afterturn.turn.tools import ToolParts
-
-        parts, config, events, store = self._parts, self.config, self._events, self._store
-        proposals = Proposals(ProposalParts(store or _NoStore(), self._gate, parts.clock, parts.ids, config, events))
-        tools = ToolParts(store, self._embedding, proposals, parts.clock, parts.ids, config, events)
-        return Errands(self.loop, self._supervisor, self._recorder.expect, tools)
+        return furnish(outfit)
 
     async def close(self) -> None:
         """Within `close_timeout`: records what was handed over, ends every task, closes the store.
@@ -249,6 +231,7 @@ class MemoryCore:
             for core in cores:
                 core.close()
             undone += await self._recorder.close(within=left() * RECORDING_SHARE)
+            await self._learn_quickly(within=left() * LEARNING_SHARE)
             undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
         await self._supervisor.close(within=left())
         if self._connected:

@@ -85,12 +85,13 @@ class JobRunner:
             if not self._wake.is_set():
                 return
 
-    async def run_due(self) -> int:
-        """Runs jobs until none is due; how many ended well. What a call that was cancelled had claimed runs first."""
+    async def run_due(self, kinds: Sequence[str] | None = None) -> int:
+        """Runs jobs, or those of some `kinds`, until none is due; how many ended well. What a call that was cancelled
+        had claimed runs first."""
         done = 0
         async with self._running:
             await self.release()
-            while jobs := await self._claim():
+            while jobs := await self._claim(list(self._handlers if kinds is None else kinds)):
                 done += await self._run_all(jobs)
                 self._is_holding = False
         return done
@@ -114,8 +115,8 @@ class JobRunner:
         counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant, kinds))
         return counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0
 
-    async def _claim(self) -> list[Job]:
-        kinds, now, owner = list(self._handlers), self._work.clock.now(), self._work.owner
+    async def _claim(self, kinds: list[str]) -> list[Job]:
+        now, owner = self._work.clock.now(), self._work.owner
         # Looking first keeps an idle process from writing, which would cost a lock and a sync every time.
         if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=now)):
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -47,28 +48,46 @@ def of_messages(messages: Iterable[Message], at: float, *, subagent: bool = Fals
 
 
 def with_sources(unit: Unit, key: ConversationKey, writes: str, messages: Sequence[Snapped]) -> list[Snapped]:
-    """What was recorded since the snapshot was made is named by its record now."""
+    """What was recorded since the snapshot was made is named by its record now; equal words in their order."""
     if all(message.source is not None for message in messages):
         return list(messages)
     records = unit.records.of_conversation(Scope(key.tenant, (writes,)), key.id, limit=MESSAGES_MAX)
-    by_hash = {record.content_hash: record.id for record in records if (record.owner or writes) == key.space}
+    by_hash: defaultdict[str, deque[str]] = defaultdict(deque)
+    for record in records:
+        if (record.owner or writes) == key.space:
+            by_hash[record.content_hash].append(record.id)
     return [
-        message if message.source is not None else replace(message, source=by_hash.get(content_hash(message.text)))
+        replace(message, source=same.popleft())
+        if message.source is None and (same := by_hash[content_hash(message.text)])
+        else message
         for message in messages
     ]
 
 
 def joined(earlier: Sequence[Snapped], later: Sequence[Snapped]) -> list[Snapped]:
     """One snapshot of two: what both have stands once, where it was first said."""
-    known = {_identity(message) for message in earlier}
-    return bounded([*earlier, *(message for message in later if _identity(message) not in known)])
+    return bounded([*earlier, *_beyond(later, earlier)])
 
 
 def unread(messages: Sequence[Snapped], read: Sequence[Snapped]) -> list[Snapped]:
     """Those of `messages` that are not among `read`, with a few of those as context; empty when none is."""
-    known = {_identity(message) for message in read}
-    fresh = [message for message in messages if _identity(message) not in known and message.fresh]
+    fresh = [message for message in _beyond(messages, read) if message.fresh]
     return [*(replace(message, fresh=False) for message in read[-CONTEXT_MAX:]), *fresh] if fresh else []
+
+
+def _beyond(messages: Sequence[Snapped], known: Sequence[Snapped]) -> list[Snapped]:
+    """By their records; what has none by its words, as often as they were said: people say "yes" more than once."""
+    sources = {message.source for message in known if message.source is not None}
+    words = Counter(_words(message) for message in known)
+    some_unrecorded = any(message.source is None for message in known)
+    left = []
+    for message in messages:
+        by_words = (message.source is None or some_unrecorded) and words[_words(message)] > 0
+        if message.source in sources or by_words:
+            words[_words(message)] -= 1
+        else:
+            left.append(message)
+    return left
 
 
 def bounded(messages: Sequence[Snapped]) -> list[Snapped]:
@@ -98,5 +117,5 @@ def _trust(message: Message, *, subagent: bool) -> int:
     return Origin.SUBAGENT.trust if subagent else ORIGINS[message.role].trust
 
 
-def _identity(message: Snapped) -> tuple[str, str, str]:
+def _words(message: Snapped) -> tuple[str, str, str]:
     return (message.role, message.speaker, content_hash(message.text))
