@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, models_folder
 from afterturn.base.errors import ConfigError
+from afterturn.base.loading import load
 from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
 from afterturn.base.worker import ThreadWorker
@@ -41,6 +42,15 @@ def open_store(target: Path, config: Config, parts: Parts) -> Store:
     from afterturn.stores.sqlite.store import open_store as open_file
 
     return open_file(target, config, parts.clock, worker=parts.worker)
+
+
+def load_turns() -> None:
+    """The modules that conversations need, their first recall included."""
+    from afterturn.stores.sql.unit import load_repositories
+
+    load("afterturn.turn.waited")
+    load("afterturn.turn.outfit")
+    load_repositories()
 
 
 def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:

@@ -27,7 +27,16 @@ from afterturn.learn.learning import Learning, LearningParts
 from afterturn.learn.recorder import Recorder, RecorderParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
-from afterturn.parts import Parts, default_embedder, default_model, make_keepers, no_progress, open_store, review_model
+from afterturn.parts import (
+    Parts,
+    default_embedder,
+    default_model,
+    load_turns,
+    make_keepers,
+    no_progress,
+    open_store,
+    review_model,
+)
 from afterturn.recall.embedding import Embedding, EmbeddingParts
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
@@ -195,6 +204,7 @@ class MemoryCore:
     @functools.cached_property
     def _conversation_parts(self) -> ConversationParts:
         """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
+        load_turns()
         from afterturn.turn.outfit import Outfit, furnish
 
         parts = self._parts
@@ -395,7 +405,7 @@ class MemoryCore:
 
     async def _load_turns(self) -> None:
         await asyncio.sleep(LOAD_AFTER)
-        await run_on(self._backlogs, functools.partial(load, "afterturn.turn.waited"))
+        await run_on(self._backlogs, load_turns)
 
     async def _run_jobs(self, runner: JobRunner) -> None:
         while True:

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from afterturn.stores.sql.usage import SqlUsage
 
 
+def load_repositories() -> None:
+    """All that a turn asks for, before there is one: its first recall has no time to load anything."""
+    for name in _OF_TURNS:
+        load(f"afterturn.stores.sql.{name}")
+
+
+_OF_TURNS = ("conversations", "index", "jobs", "memories", "operations", "recalls", "records", "timeline")
+
+
 class SqlUnit:
     """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand.
 
