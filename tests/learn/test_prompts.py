@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from afterturn.base.reviews import Snapped
 from afterturn.base.types import Origin
 from afterturn.learn import prompts
@@ -65,3 +67,21 @@ def test_pieces_of_the_prompt_are_known_as_ours() -> None:
     assert prompts.is_ours("Never save task progress, logs of finished work, or temporary state.")
     assert not prompts.is_ours("The user never saves logs.")
     assert not prompts.is_ours("tokens")
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("The user's password is hunter2", True),
+        ("The PIN of the door is 4711", True),
+        ("The user's API key: abcdef", True),
+        ("Das Passwort lautet geheim", True),
+        ("The user rotates the API key monthly", False),
+        ("The user's password manager is slow", False),
+        ("The user's password is [redacted: password]", False),
+        ("Pins are kept in the drawer", False),
+    ],
+)
+def test_what_lets_somebody_in_is_known_by_how_it_is_told(text: str, told: bool) -> None:
+    """V6, G1: no review saves a password, whatever it looks like."""
+    assert prompts.tells_secret(text) is told

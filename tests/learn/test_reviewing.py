@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conversing import Ears, opened, say, statements, texts
 
-from afterturn.base.errors import ModelRefused, ModelUnavailable
+from afterturn.base.errors import Conflict, ModelRefused, ModelUnavailable
 from afterturn.base.reviews import ReviewKind, ReviewState
 from afterturn.base.types import Origin, Status
 from afterturn.testing.model import Held, ScriptedModel, call_tools
@@ -373,6 +373,34 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
     assert before == ["Ada drives a car", "Ada rides a red bike"]
     assert len(waiting) == 3
     assert after == ["Ada rides a blue bike", "The user prefers oolong tea"]
+
+
+async def test_a_review_is_undone_by_one_command_also_when_it_was_approved(tmp_path: Path) -> None:
+    """V8: what was decided in the inbox is taken back with it; twice says that it was undone already."""
+    async with opened(tmp_path) as memory:
+        car = (await memory.space("user:ada").add("Ada drives a car", origin="agent")).entry
+    drop = ("delete_memory", {"id": car.id, "messages": [1]})
+    hot = ("add_memory", {"text": "The user wants it hot", "target": "user", "messages": [1]})
+    model = ScriptedModel(call_tools(TEA, drop, hot), NOTHING)
+    async with opened(tmp_path, model, review_interval=1, approval="background") as memory:
+        space = memory.space("user:ada")
+        await say(memory.conversation("c", user="ada"), "I prefer oolong tea, I want it hot, I sold the car")
+        assert await memory.drain(within=20)
+        (row,) = await space.reviews()
+        by_text = {entry.text: entry.id for entry in await space.proposals()}
+        await space.approve(by_text["The user prefers oolong tea"])
+        await space.approve(car.id)
+        await space.reject(by_text["The user wants it hot"])
+        decided, states = await texts(space), [change.state for change in (await space.review(row.id)).changes]
+        await space.undo_review(row.id)
+        restored, waiting = await texts(space), await space.proposals()
+        with pytest.raises(Conflict, match="undone already"):
+            await space.undo_review(row.id)
+
+    assert decided == ["The user prefers oolong tea"]
+    assert states == ["approved", "approved", "rejected"]
+    assert restored == ["Ada drives a car"]
+    assert waiting == []
 
 
 async def test_a_model_without_tools_answers_by_schema_and_is_asked_again_once(tmp_path: Path) -> None:

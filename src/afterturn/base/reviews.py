@@ -118,7 +118,8 @@ class Spent:
 class ReviewedChange:
     """One operation of a review: the version that it found, and the one that it left; None where there was none.
 
-    `state` is what became of it since: `stands`, `waits` for approval, `undone`, or `changed` by somebody else.
+    `state` is what became of it since: `stands`, `waits` for approval, was `approved`, `rejected`, `undone`, or `changed`
+    by somebody else; `planned` where nothing is done yet.
     """
 
     verb: Verb

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,6 +82,17 @@ def is_ours(text: str) -> bool:
     return len(squeezed) >= _PIECE_CHARS and squeezed in _ASKED
 
 
+def tells_secret(text: str) -> bool:
+    """Whether a statement gives away what lets somebody in, in a form that no scanner can know: hunter2."""
+    return _SECRET.search(text) is not None
+
+
+_SECRET = re.compile(
+    r"\b(?:password|passphrase|passcode|pin|api key|(?:secret|access|private) key|(?:access|auth) token|passwort|"
+    r"kennwort|mot de passe|contraseña)(?: (?:of|for|to|von|für|de|du)\b[^.!?\n]{0,30}?)?"
+    r"(?: (?:is|are|ist|lautet|est|es)\b|\s?[:=])(?!\s*\[redacted)\s*\S",
+    re.IGNORECASE,
+)
 _PIECE_CHARS = 20
 _ASKED = " ".join((_SYSTEM + _NATIVE + _BY_SCHEMA + _REPAIR).casefold().split())
 

@@ -18,7 +18,7 @@ from afterturn.guard.writing import Writing
 from afterturn.learn import evidence
 from afterturn.learn.changes import Action, Change
 from afterturn.learn.homes import Home, find_home
-from afterturn.learn.prompts import is_ours
+from afterturn.learn.prompts import is_ours, tells_secret
 from afterturn.learn.snapshot import with_sources
 
 # After so many refusals a model is told to stop: it will not get there.
@@ -170,6 +170,8 @@ class Staging:
         """Whether it is an inference that a person should look at. Refused when it was not said at all (V5)."""
         if is_ours(change.text):
             raise Refused("prompt", "That is a piece of your instructions, not of the conversation.")
+        if tells_secret(change.text):
+            raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
         found = evidence.weigh(change.text, [*(self.messages[at].text for at in cited), *also])
         if found.missing:
             raise Refused(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 
-from afterturn.base.errors import ConfigError, DeadlineExceeded, ModelUnavailable, NotFound
+from afterturn.base.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_id, check_name, check_space
 from afterturn.base.ports import Unit
@@ -23,6 +23,7 @@ from afterturn.space.questions import LIMIT_MAX
 POLL = 0.1
 PATIENCE = 5.0
 _JOBS_MAX = 1000
+_DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 
 
 async def list_reviews(
@@ -41,18 +42,25 @@ async def get_review(parts: SpaceParts, space: str, review_id: str) -> Review:
 
 
 async def undo_review(parts: SpaceParts, space: str, review_id: str) -> list[Undone]:
-    """Takes back all that it did, in every space, or nothing."""
+    """Takes back all that it did, in every space, or nothing; what was decided about it in the inbox goes with it."""
     check_id(review_id)
     at = parts.clock.now()
 
+    def undo(unit: Unit, one: str, target: str) -> Undone:
+        operation = Operation(parts.ids.new(), parts.tenant, one, Verb.UNDO, Origin.USER, at)
+        return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
+
     def work(unit: Unit) -> list[Undone]:
-        row = _row(unit, parts.tenant, space, review_id)
-        if not row.spaces:
+        review = _review(unit, _row(unit, parts.tenant, space, review_id))
+        if not review.changes:
             raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
-        return [
-            _undo(unit, Operation(parts.ids.new(), parts.tenant, one, Verb.UNDO, Origin.USER, at), row.id)
-            for one in row.spaces
-        ]
+        if all(change.state == "undone" for change in review.changes):
+            raise Conflict(f"Review {review_id} was undone already.")
+        undone = []
+        for one in review.row.spaces:
+            decisions = _decisions(unit, Scope(parts.tenant, (one,)), review_id)
+            undone += [undo(unit, one, target) for target in (*decisions, review_id)]
+        return undone
 
     undone = await parts.store.write(work)
     parts.on_write()
@@ -121,7 +129,7 @@ def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
     if not unit.records.of_conversation(Scope(row.tenant, (row.writes,)), row.conversation, limit=1):
         raise NotFound(
             f"{row.writes} has no recorded messages of conversation {row.conversation!r}. "
-            "`afterturn trace` lists conversations."
+            "Check its id; `afterturn list --json` shows the conversation of each message."
         )
     if everything:
         messages = of_records(unit, key, row.writes, since=0)
@@ -137,8 +145,17 @@ def _row(unit: Unit, tenant: str, space: str, review_id: str) -> ReviewRow:
     return row
 
 
-def _undo(unit: Unit, operation: Operation, group: str) -> Undone:
-    return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=group)))
+def _decisions(unit: Unit, scope: Scope, review_id: str) -> list[str]:
+    """What a person has decided about its proposals since, the latest first."""
+    waited = [step for step in unit.operations.steps(scope, group=review_id) if step.after in WAITING]
+    decided = [last for step in waited if (last := _last(unit, scope, step)).operation.verb in _DECISIONS]
+    return [step.operation.id for step in sorted(decided, key=lambda step: step.operation.id, reverse=True)]
+
+
+def _last(unit: Unit, scope: Scope, step: Step) -> Step:
+    """The last step that was taken on the same version."""
+    taken = unit.operations.steps(scope, entry_id=step.entry_id)
+    return [one for one in taken if one.version == step.version][-1]
 
 
 def _review(unit: Unit, row: ReviewRow) -> Review:
@@ -165,7 +182,7 @@ def _change(unit: Unit, steps: Sequence[Step]) -> ReviewedChange:
         operation.id,
         before or _base(unit, scope, after),
         after,
-        _state([(step, entries[key].status) for key, step in versions.items()]),
+        _state([(step, entries[key].status, _last(unit, scope, step)) for key, step in versions.items()]),
     )
 
 
@@ -177,9 +194,11 @@ def _base(unit: Unit, scope: Scope, after: Entry | None) -> Entry | None:
     return None if number is None else unit.memories.get(scope, after.id, version=number)
 
 
-def _state(moved: Sequence[tuple[Step, Status]]) -> str:
-    """By each version's last step, and the status that it has now."""
-    if all(now is step.after for step, now in moved):
-        return "waits" if any(now in WAITING for _, now in moved) else "stands"
-    undone = all(now is (step.before or Status.UNDONE) for step, now in moved)
-    return "undone" if undone else "changed"
+def _state(moved: Sequence[tuple[Step, Status, Step]]) -> str:
+    """By each version's last step of the review, the status that it has now, and the last step of all."""
+    if all(now is step.after for step, now, _ in moved):
+        return "waits" if any(now in WAITING for _, now, _ in moved) else "stands"
+    if all(now is (step.before or Status.UNDONE) for step, now, _ in moved):
+        return "undone"
+    decided = {last.operation.verb for step, _, last in moved if step.after in WAITING}
+    return _DECISIONS[decided.pop()] if len(decided) == 1 and decided <= _DECISIONS.keys() else "changed"

@@ -54,6 +54,7 @@ _REFUSALS = {
     "not_allowed": "not trusted enough to do that",
     "forgotten": "what it rests on was forgotten",
     "known": "known already",
+    "secret": "a password, PIN or key",
     "malformed": "a call that could not be read",
 }
 _REASONS = {"limit": "it was stopped at its limit of calls", "too_many_refusals": "it was stopped: too many refusals"}
@@ -163,6 +164,8 @@ def _detail(change: ReviewedChange) -> str:
 def _fate(change: ReviewedChange, entry: Entry) -> str:
     told = {
         "waits": f"; waits: afterturn inbox show {entry.id}",
+        "approved": "; approved since",
+        "rejected": "; rejected since",
         "undone": "; undone since",
         "changed": "; changed by somebody since",
     }
