@@ -28,6 +28,7 @@ from afterturn.models.openai_compatible import OpenAICompatible
 from afterturn.models.replies import ANSWER_BYTES_MAX, CHAT
 
 Serve = Callable[..., ChatServer]
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 HELLO = [{"role": "user", "content": "Hello"}]
 KEY = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"ids": {"type": "array"}}}
@@ -36,7 +37,7 @@ SCHEMA = {"type": "object", "properties": {"ids": {"type": "array"}}}
 async def test_a_message_comes_back_from_a_base_url(serve: Serve) -> None:
     server = serve(answer("Hello, Ada"))
     model: ChatModel = OpenAICompatible(server.url, "small", key=KEY)
-    assert await model.complete(HELLO) == {"role": "assistant", "content": "Hello, Ada"}
+    assert await model.complete(HELLO) == {"role": "assistant", "content": "Hello, Ada", "usage": USAGE}
     (request,) = server.received
     assert request.path == "/v1/chat/completions"
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -77,7 +78,7 @@ async def test_tools_go_out_and_their_calls_come_back(serve: Serve) -> None:
     server = serve(answer(None, tool_calls=calls))
     tool = {"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}
     reply = await OpenAICompatible(server.url, "small").complete(HELLO, [tool])
-    assert reply == {"role": "assistant", "content": None, "tool_calls": calls}
+    assert reply == {"role": "assistant", "content": None, "tool_calls": calls, "usage": USAGE}
     assert server.received[0].body["tools"] == [tool]
 
 

@@ -102,6 +102,7 @@ class ChatModel(Protocol):
     ) -> dict[str, Any]:
         """`schema` is the JSON Schema of the wanted answer; a model that can not be held to one answers without it.
 
+        What the call has cost may stand in the answer under "usage", as servers tell it; else it is estimated.
         ModelError when there is no answer.
         """
 
