@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from afterturn.base import jobs as running
 from afterturn.base.config import Config
+from afterturn.base.errors import StoreLocked
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, JobRunner, Work
 from afterturn.base.ports import Store, Unit
@@ -182,3 +184,43 @@ async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> No
     assert not await runner.idle("default")
     await runner.run_due()
     assert await runner.idle("default")
+
+
+class _Refusing:
+    """A store that refuses one write when it is told to."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.is_told = False
+        self.refused = asyncio.Event()
+
+    async def write(self, work: Callable[[Unit], Any]) -> Any:
+        if not self.is_told:
+            return await self._inner.write(work)
+        self.is_told = False
+        self.refused.set()
+        raise StoreLocked("The store is busy. Try again later.")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_a_failure_that_can_not_be_written_leaves_the_jobs_beside_it_alone(bench: Bench) -> None:
+    """C8: the others end, whoever runs them hears of the store as it is, and the one is tried again."""
+    store = _Refusing(bench.store)
+
+    async def handle(job: Job) -> Commit:
+        if job.id == "job-2" or store.refused.is_set():
+            await store.refused.wait()
+            return await bench.note(job)
+        store.is_told = True
+        raise ValueError("no")
+
+    await bench.add("job-1", "job-2")
+    events = Events(bench.clock, "default", bench.told.append)
+    runner = JobRunner(Work(store, bench.clock, events, "me", side_by_side=True), {"note": handle})
+    with pytest.raises(StoreLocked):
+        await runner.run_due()
+    assert [job.id for job in await bench.page()] == ["job-1"]
+    assert await runner.run_due() == 1
+    assert bench.done == ["job-2", "job-1"]

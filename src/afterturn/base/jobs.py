@@ -99,9 +99,12 @@ class JobRunner:
     async def _run_all(self, jobs: Sequence[Job]) -> int:
         if not self._work.side_by_side:
             return sum([await self._run_one(job) for job in jobs])
-        async with asyncio.TaskGroup() as group:
-            runs = [group.create_task(self._run_one(job), name=f"{job.kind} {job.id}") for job in jobs]
-        return sum(run.result() for run in runs)
+        # Not a group: where the end of one can not be written, the others go on, and its error comes as it is.
+        ended = await asyncio.gather(*(self._run_one(job) for job in jobs), return_exceptions=True)
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
+        return ended.count(True)
 
     async def release(self) -> None:
         """Gives back what was claimed and not ended, so that nobody has to wait until the lease is over."""
