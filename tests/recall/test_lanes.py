@@ -320,6 +320,40 @@ def test_a_statement_stands_in_for_the_records_it_rests_on(library, ask):
 
 
 @WAYS
+def test_what_was_learned_from_a_message_does_not_hide_the_rest_of_it(library, ask):
+    """L10: of a message about two things, the question asks for the other."""
+    said = library.add("Call me Max. My flight to Oslo leaves at nine on Friday from gate B12.", conversation="then")
+    learned = library.add("Call the user Max", sources=(said.id,))
+    assert texts(ask(library, "When does my flight to Oslo leave?")) == [said.text]
+    assert set(texts(ask(library, "Where does Max go?"))) == {said.text, learned.text}
+
+
+@WAYS
+def test_what_was_learned_is_worth_what_it_says_itself(library, ask):
+    """L10: it comes beside its record only by its own words, at its own score."""
+    said = library.add("We use Postgres 15, and Grace owns the migration runbook of the wiki", conversation="then")
+    learned = library.add("We use Postgres 15", sources=(said.id,))
+    question = "Who owns the migration runbook of our Postgres 15?"
+    alone = ask(library, question, lanes=(Lane.LONG_TERM,), score_min=0.0).hits
+    together = ask(library, question, score_min=0.0).hits
+    assert [hit.entry.ref for hit in together] == [said.ref, learned.ref]
+    assert together[1].score == pytest.approx(alone[0].score)
+
+
+@WAYS
+def test_what_was_learned_from_messages_in_view_is_not_recalled(library, ask):
+    """L9, L3: it is passed over before the cut, and what rests on something else too is not."""
+    seen = library.add("my cat miso is ill", conversation="now", position=0)
+    gone = library.add("my cat miso eats tuna", conversation="then", position=0)
+    both = library.add("The cat Miso is ill from tuna", sources=(seen.id, gone.id))
+    for number in range(3):
+        library.add(f"Cat Miso is ill, {number}", sources=(seen.id,))
+    fields = {"conversation": "now", "lanes": (Lane.LONG_TERM,), "limit": 1}
+    for sight in ({"visible_hashes": frozenset([seen.content_hash])}, {"seen_since": 0.0}):
+        assert [hit.entry.ref for hit in ask(library, "cat miso ill", **fields, **sight).hits] == [both.ref]
+
+
+@WAYS
 def test_what_is_gone_is_not_recalled(library, ask):
     """L7: deleted and expired entries stay out, by words and by meaning."""
     library.delete(library.add("my cat is called Miso"))

@@ -1,11 +1,14 @@
 """How words, meaning and what is known of an entry become one score."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.base.config import Config
-from afterturn.base.types import Kind, Lane, Origin, Shelved
+from afterturn.base.types import Hit, Kind, Lane, Origin, Shelved
 from afterturn.recall.asked import Asked, Weights, weigh
 from afterturn.recall.lexical import Ranked, Weigher
 from afterturn.recall.ranking import (
@@ -26,6 +29,7 @@ from afterturn.recall.threads import Threads
 from afterturn.testing.entries import hit
 
 SPACE = "user:ada"
+AT_LENGTH, IN_SHORT = "By the way, I really like oolong tea", "Likes oolong tea"
 STATED = Shelved(1, SPACE, Kind.STATEMENT, Origin.USER, None, None, None, None, ())
 shares = st.floats(0, 1)
 likenesses = st.floats(0, 1)
@@ -175,35 +179,91 @@ def test_equal_scores_go_by_recency_and_then_by_id():
     assert [item.entry.id for item in in_order(hits)] == ["c", "a", "b"]
 
 
+def answering(
+    text: str, lexical: float = 0.5, similarity: float | None = None, *terms: str, score: float = 0.7, **fields: Any
+) -> Hit:
+    """A hit that reaches so much of the question, whatever its score is."""
+    return replace(hit(text, terms=terms, score=score, **fields), lexical=lexical, similarity=similarity)
+
+
+def heard(*told: Any, text: str = AT_LENGTH, score: float = 0.7) -> Hit:
+    return answering(text, *told, id="r1", lane=Lane.EPISODIC, score=score)
+
+
+def learned(*told: Any, id: str = "s1", text: str = IN_SHORT, score: float = 0.7, **fields: Any) -> Hit:
+    return answering(text, *told, id=id, score=score, sources=("r1", "r2"), **fields)
+
+
+def left(*hits: Hit) -> list[tuple[str, float]]:
+    return [(item.entry.id, item.score) for item in without_repeats(hits)]
+
+
 def test_a_statement_takes_the_place_of_its_best_record():
-    """L10: the record was the better match; the statement is what is shown, in its place and worth as much."""
-    record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.9)
+    """L10: it answers as well, and only its standing is less; it is shown in the record's place and worth as much."""
     other = hit("something else", id="s2", score=0.5)
-    statement = hit("said in short", id="s1", score=0.3, sources=("r1", "r2"))
-    left = without_repeats([record, other, statement])
-    assert [(item.entry.id, item.score) for item in left] == [("s1", 0.9), ("s2", 0.5)]
+    assert left(heard(score=0.9), other, learned(score=0.3)) == [("s1", 0.9), ("s2", 0.5)]
 
 
 def test_a_statement_that_matches_better_keeps_its_own_score():
     """L10: its record says nothing new."""
-    record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.4)
-    statement = hit("said in short", id="s1", score=0.6, sources=("r1",))
-    assert without_repeats([statement, record]) == [statement]
+    assert left(learned(score=0.6), heard(score=0.4)) == [("s1", 0.6)]
+
+
+@pytest.mark.parametrize(
+    "said, stated",
+    [
+        ((0.4, None, "oolong", "tea"), (0.6, None, "tea")),
+        ((0.5,), (0.39,)),
+        ((0.5, 0.5), (0.5, 0.39)),
+        ((0.5, 0.5), (0.5, None)),
+    ],
+    ids=["a word", "what its words weigh", "its meaning", "a meaning that nobody knows yet"],
+)
+def test_a_record_that_answers_better_stays(said, stated):
+    """L10: what was learned from a message does not hide it, nor is it worth more for that."""
+    assert left(heard(*said, score=0.9), learned(*stated, score=0.6)) == [("r1", 0.9), ("s1", 0.6)]
+
+
+@pytest.mark.parametrize(
+    "said, stated",
+    [
+        ((0.5, None, "oolong", "realli"), (0.4, None, "oolong")),
+        ((0.5, 0.5), (0.5, 0.41)),
+        ((0.5, 0.3), (0.5, None)),
+        ((0.5, None), (0.5, 0.0)),
+    ],
+    ids=["a light word", "a little of its meaning", "a meaning like most", "no meaning to compare with"],
+)
+def test_a_record_that_answers_hardly_better_goes(said, stated):
+    """L10: no two sentences say the same in the same words."""
+    assert left(heard(*said), learned(*stated)) == [("s1", 0.7)]
+
+
+@pytest.mark.parametrize(
+    "text, is_left",
+    [
+        ("I really like oolong tea", False),
+        ("I like oolong tea, Grace brought some", False),
+        ("I like oolong tea. My flight to Oslo leaves on Friday", True),
+        (f"I like oolong tea. {'Yes, really! ' * 20}", True),
+    ],
+)
+def test_a_record_that_says_much_more_stays(text, is_left):
+    """L10: the question may name what both do, and ask for the rest of the message."""
+    found = left(heard(text=text), learned())
+    assert found == ([("r1", 0.7), ("s1", 0.7)] if is_left else [("s1", 0.7)])
 
 
 def test_a_less_trusted_statement_does_not_silence_a_record():
     """L10, G2: what the web says about a user's words stands beside them, not in their place."""
-    record = hit("my account is 111", id="r1", lane=Lane.EPISODIC, score=0.9)
-    claimed = hit("the account is 666", id="s1", score=0.5, origin=Origin.WEB, sources=("r1",))
-    assert [item.entry.id for item in without_repeats([record, claimed])] == ["r1", "s1"]
+    assert [id for id, _ in left(heard(), learned(origin=Origin.WEB))] == ["r1", "s1"]
 
 
-def test_the_best_statement_that_is_trusted_enough_stands_in():
-    """L10: a better-ranked but less trusted one does not keep another from doing so."""
-    record = hit("said at length", id="r1", lane=Lane.EPISODIC, score=0.9)
-    web = hit("said by the web", id="s1", score=0.5, origin=Origin.WEB, sources=("r1",))
-    user = hit("said in short", id="s2", score=0.3, sources=("r1",))
-    assert [item.entry.id for item in without_repeats([record, web, user])] == ["s2", "s1"]
+def test_the_best_statement_that_may_stand_in_does():
+    """L10: a better-ranked one that is less trusted, or says less, does not keep another from doing so."""
+    web = learned(score=0.5, origin=Origin.WEB)
+    less = learned(id="s2", text="Likes something", score=0.4)
+    assert [id for id, _ in left(heard(), web, less, learned(id="s3", score=0.3))] == ["s3", "s1", "s2"]
 
 
 @given(

@@ -223,15 +223,19 @@ async def test_shown_by_an_earlier_block(memory: afterturn.Memory) -> None:
 
 @pytest.mark.parametrize("history", ["shown", "hidden"])
 async def test_said_in_this_conversation(open_memory: OpenMemory, history: str) -> None:
-    """L9: records of what the model sees are not recalled, whether their host shows them to us or not."""
+    """L9: what the model sees, and what was learned from it, is not recalled, whether its host shows it or not."""
     async with open_memory() as memory:
         messages: list[Message] = []
         await spoken(memory, messages, "My cat is called Miso, by the way", history=history)
         if history == "hidden":
             messages.clear()
         await spoken(memory, messages, history=history)
-        found = await told(memory, "Miso")
-    assert (found.why, found.lane) == ("visible", "short_term")
+        left_out = _only((await looked_at(memory)).recalls).left_out
+    found = {one.lane: (one.why, one.text) for one in left_out if "Miso" in one.text}
+    assert found == {
+        "short_term": ("visible", "My cat is called Miso, by the way"),
+        "long_term": ("visible", "The user's cat is called Miso"),
+    }
 
 
 async def test_replaced_by_a_newer_version(memory: afterturn.Memory) -> None:
@@ -311,14 +315,33 @@ async def test_a_tools_output_is_out_of_reach(memory: afterturn.Memory) -> None:
 
 
 async def test_a_record_is_left_out_for_the_memory_that_rests_on_it(memory: afterturn.Memory) -> None:
-    """L10: a memory excludes the records it rests on."""
-    await spoken(memory, [], "By the way, the cat is called Miso", conversation="earlier")
-    (record, *_) = [entry for entry in await memory.space("user:ada").list() if "By the way" in entry.text]
-    known = await remembered(memory, "Ada's cat: its name is Miso, and it is called so by all", sources=[record.id])
-    await memory.drain()
+    """L10: a memory that says as much excludes the records it rests on."""
+    record, known = await _learned(memory, "By the way, the cat is called Miso", "Ada's cat is called Miso")
     await spoken(memory, [])
-    found = await why(memory, record.id)
+    found = await why(memory, record)
     assert (found.why, found.by) == ("restated", known)
+
+
+async def test_a_record_is_not_left_out_for_what_was_learned_from_a_part_of_it(open_memory: OpenMemory) -> None:
+    """L10: it comes itself, and where it does not, that has another reason."""
+    async with open_memory(recall_entries_max=1) as memory:
+        said = "Call me Max. My cat Miso sleeps on the red sofa in the kitchen."
+        record, known = await _learned(memory, said, "Call the user Max")
+        await spoken(memory, [], "Where does my cat Miso sleep?", conversation="first")
+        await spoken(memory, [], "Which Max do you call Max?", conversation="second")
+        first = [await why(memory, one, conversation="first") for one in (record, known)]
+        second = [await why(memory, one, conversation="second") for one in (record, known)]
+    assert [one.why for one in first] == ["shown", "floor"]
+    assert [one.why for one in second] == ["budget", "shown"]
+
+
+async def _learned(memory: afterturn.Memory, said: str, statement: str) -> tuple[str, str]:
+    """The ids of a message in an earlier conversation, and of a statement that rests on it."""
+    await spoken(memory, [], said, conversation="earlier")
+    (record,) = [entry.id for entry in await memory.space("user:ada").list() if entry.text == said]
+    known = await remembered(memory, statement, sources=[record])
+    await memory.drain()
+    return record, known
 
 
 async def test_no_word_in_common(memory: afterturn.Memory) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from spoken import Told, answer, assistant, call, exchange, user
+from spoken import Message, Told, answer, assistant, call, exchange, user
 
 import afterturn
+from afterturn.base.types import Kind
 from afterturn.testing.hashing import HashingEmbedder
 
 
@@ -171,6 +172,31 @@ async def test_messages_of_this_conversation_that_are_visible_are_not_echoed(mem
         turn.abort()
     assert element is not None
     assert "green Pashley" in str(element["content"])
+
+
+@pytest.mark.parametrize("history", ["shown", "hidden"])
+async def test_what_was_learned_from_visible_messages_is_not_echoed(memory: afterturn.Memory, history: str) -> None:
+    """L9: nor is it repeated in other words; in another conversation, or once the message is out of sight, it comes."""
+    conversation = memory.conversation("c", user="ada", history=history)
+    messages = [user("Remember that my bicycle is a green Pashley")]
+    async with conversation.turn(messages) as turn:
+        messages.append(assistant("Noted."))
+    assert await turn.wait_recorded()
+    assert await memory.drain()
+    (learned,) = [entry for entry in await memory.space("user:ada").list() if entry.kind is Kind.STATEMENT]
+    asked = user("Which bicycle do I have, a Pashley?")
+    assert learned.id not in await _shown(conversation, [*(messages if history == "shown" else ()), asked])
+    assert learned.id in await _shown(memory.conversation("another", user="ada", history=history), [asked])
+    if history == "shown":
+        assert learned.id in await _shown(conversation, [asked])
+
+
+async def _shown(conversation: afterturn.Conversation, messages: list[Message]) -> str:
+    """What comes beside these, if anything does."""
+    async with conversation.turn(messages) as turn:
+        element = await turn.inject(messages)
+        turn.abort()
+    return str(element)
 
 
 async def test_another_users_memories_are_never_recalled(memory: afterturn.Memory) -> None:

@@ -240,7 +240,8 @@ class LaneQuery:
     `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
     only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
     id is another conversation (L2). Without `owner` the id alone counts. Records of the conversation that were recorded
-    after `seen_since` are not given: a host that hides its messages still shows them to its model (L9).
+    after `seen_since` are not given: a host that hides its messages still shows them to its model (L9). Nor is a
+    statement all of whose sources are records of its space that the model sees in one of these ways.
     """
 
     scope: Scope

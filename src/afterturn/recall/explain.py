@@ -29,7 +29,7 @@ from afterturn.base.types import (
 )
 from afterturn.recall.asked import Asked, read_question, weigh
 from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher, shelved_of, with_terms
-from afterturn.recall.ranking import FOLLOWS, RECENT
+from afterturn.recall.ranking import FOLLOWS, RECENT, stands_for
 from afterturn.recall.reasons import say
 from afterturn.recall.restated import collapse
 from afterturn.recall.threads import Threads
@@ -156,7 +156,7 @@ class Explainer:
     @cached_property
     def _said_by(self) -> dict[str, str]:
         hits = [
-            Hit(entry, candidate.lane, candidate.score, candidate.lexical, candidate.similarity, ())
+            self._hit(candidate, entry)
             for candidate, entry in self._candidates.values()
             if candidate.score >= self._floor
         ]
@@ -216,9 +216,22 @@ class Explainer:
             return Why.SCOPE
         if entry.ref in self._excluded:
             return Why.EXCLUDED
-        if entry.content_hash in self._visible or self._is_in_sight(entry):
+        if self._is_seen(entry) or self._is_learned_from_seen(entry):
             return Why.VISIBLE
         return Why.RESTATED if self._rests_on(entry) else None
+
+    def _is_seen(self, entry: Entry) -> bool:
+        return entry.content_hash in self._visible or self._is_in_sight(entry)
+
+    def _is_learned_from_seen(self, entry: Entry) -> bool:
+        """Whether the model sees all the messages that a statement was learned from."""
+        if entry.kind is not Kind.STATEMENT or not entry.sources:
+            return False
+        scope = Scope(self._key.tenant, (entry.space,))
+        try:
+            return all(self._is_seen(self._unit.memories.get(scope, source)) for source in entry.sources)
+        except NotFound:
+            return False
 
     def _is_in_sight(self, entry: Entry) -> bool:
         """A host that hides its messages still shows its model what was said since the last compaction."""
@@ -226,10 +239,21 @@ class Explainer:
         return since is not None and self._lane(entry) is Lane.SHORT_TERM and entry.recorded_at > float(since)
 
     def _rests_on(self, entry: Entry) -> str:
-        """The memory that was found in place of a record that it rests on."""
+        """The memory that was found in place of a record that it rests on, and that says as much."""
         if entry.kind is not Kind.RECORD:
             return ""
-        return next((ref for ref, (_, found) in self._candidates.items() if entry.id in found.sources), "")
+        record = self._as_hit(entry)
+        resting = (self._hit(*one) for one in self._candidates.values() if entry.id in one[1].sources)
+        return next((hit.entry.ref for hit in resting if stands_for(hit, record)), "")
+
+    def _hit(self, candidate: Candidate, entry: Entry) -> Hit:
+        scores = (candidate.score, candidate.lexical, candidate.similarity)
+        return Hit(entry, candidate.lane, *scores, self._shared(entry))
+
+    def _as_hit(self, entry: Entry) -> Hit:
+        """As it would have been found, by words alone."""
+        weighed = self._weighed(entry)
+        return Hit(entry, self._lane(entry), weighed.score, weighed.share, None, self._shared(entry))
 
     @property
     def _is_crowded(self) -> bool:

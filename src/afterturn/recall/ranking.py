@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from afterturn.base.terms import terms
 from afterturn.base.types import Hit, Kind, Origin
+from afterturn.recall.light import LIGHT_TERMS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +51,10 @@ _RECENT_HALF = 200
 _EVEN_ALONE = 0.8
 _EVEN_TENFOLD = 0.278
 _CROWD = 500
+# To stand for a record, a statement reaches so much of its words and meaning; small cosines differ by chance.
+_AS_WELL, _AS_CLOSE = 0.8, 0.1
+# What is so much longer says more, and nobody has to read it for that.
+_LONGER_MAX = 8
 
 
 def said_shortly(length: N) -> N:
@@ -114,10 +120,10 @@ def in_order(hits: Iterable[Hit]) -> list[Hit]:
 
 
 def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
-    """A statement stands in for the records it rests on, at the place and with the score of the best of them (L10).
+    """A statement stands in for records that it rests on, at the place and with the score of the best of them (L10),
+    where nothing is lost by that: what a message says beyond it must not go with it.
 
-    Only for those that are trusted no more than it is: naming a record as its source must not silence it. `hits` are
-    best first, and so is what is left of them.
+    Whatever is found on its own account stays, with its own score. `hits` are best first, and so is what is left.
     """
     ordered = list(hits)
     statements: dict[str, list[Hit]] = {}
@@ -132,8 +138,37 @@ def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
     return list(chosen.values())
 
 
-def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
+def stands_for(statement: Hit, record: Hit) -> bool:
+    """Whether a statement that rests on a record answers the question about as well, and says most of what that says.
+
+    Their scores do not tell: being stated, or recent, is worth the same whatever is asked. And only for what is trusted
+    no more than it is: naming a record as its source must not silence it.
+    """
     # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
-    least = min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust)
-    chosen = next((hit for hit in statements if hit.entry.trust >= least), record)
+    if statement.entry.trust < min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust):
+        return False
+    return _answers_as_well(statement, record) and _says_most(statement.entry.text, record.entry.text)
+
+
+def _answers_as_well(statement: Hit, record: Hit) -> bool:
+    """With every word that the record was found by, and nearly as close to the question by words and by meaning."""
+    lacking = frozenset(record.terms).difference(statement.terms, LIGHT_TERMS)
+    if lacking or statement.lexical < _AS_WELL * record.lexical:
+        return False
+    if record.similarity is None:
+        return True
+    similarity = SIMILARITY_ASSUMED if statement.similarity is None else statement.similarity
+    return similarity >= min(_AS_WELL * record.similarity, record.similarity - _AS_CLOSE)
+
+
+def _says_most(statement: str, record: str) -> bool:
+    """A question may name what both do, and ask for the rest of the message."""
+    if len(record) > _LONGER_MAX * len(statement):
+        return False
+    said = frozenset(terms(record)).difference(LIGHT_TERMS)
+    return len(said.difference(terms(statement))) <= len(said) / 2
+
+
+def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
+    chosen = next((hit for hit in statements if stands_for(hit, record)), record)
     return chosen if chosen.score >= record.score else replace(chosen, score=record.score)

@@ -13,7 +13,15 @@ _VALID = (
     "AND (e.valid_to IS NULL OR e.valid_to > ?)"
 )
 
-OWNED = "coalesce(e.owner, s.name) = ?"
+# A statement all of whose sources are records that the model sees. A source in another space is none of these.
+_LEARNED = (
+    "e.kind = 'statement' AND e.has_sources = 1 AND NOT EXISTS (SELECT 1 FROM source AS o "
+    "WHERE o.entry_key = e.key AND NOT EXISTS (SELECT 1 FROM entry AS r WHERE r.space_key = e.space_key "
+    "AND r.id = o.source AND r.kind = 'record' AND ({said})))"
+)
+
+_OWNED = "coalesce({row}.owner, s.name) = ?"
+OWNED = _OWNED.format(row="e")
 """The conversation that an entry belongs to is one of this space's."""
 
 
@@ -69,13 +77,27 @@ class Conditions:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
         if query.excluded_refs:
             self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
-        if query.visible_hashes:
-            self.among("e.content_hash", sorted(query.visible_hashes), negated=True)
-        if query.seen_since is not None and query.conversation is not None:
-            this, values = _conversation(query)
-            unseen = f"e.kind <> 'record' OR e.recorded_at <= ? OR e.conversation IS NULL OR NOT ({this})"
-            self.add(f"({unseen})", query.seen_since, *values)
+        self._unseen(query)
         self.filter(query.filter)
+
+    def _unseen(self, query: LaneQuery) -> None:
+        """Nothing that the model sees, and no statement that was learned from that alone."""
+        said: list[str] = []
+        values: list[Value] = []
+        if query.visible_hashes:
+            visible = sorted(query.visible_hashes)
+            self.among("e.content_hash", visible, negated=True)
+            clause, value = self._session.among("r.content_hash", visible)
+            said, values = [clause], [value]
+        if query.seen_since is not None and query.conversation is not None:
+            this, where = _conversation(query)
+            unseen = f"e.kind <> 'record' OR e.recorded_at <= ? OR e.conversation IS NULL OR NOT ({this})"
+            self.add(f"({unseen})", query.seen_since, *where)
+            this, where = _conversation(query, "r")
+            said.append(f"r.recorded_at > ? AND {this}")
+            values += [query.seen_since, *where]
+        if said:
+            self.add(f"NOT ({_LEARNED.format(said=' OR '.join(said))})", *values)
 
     def _lane(self, lane: Lane, query: LaneQuery) -> None:
         this, values = _conversation(query)
@@ -92,7 +114,7 @@ class Conditions:
                 assert_never(lane)
 
 
-def _conversation(query: LaneQuery) -> tuple[str, list[Value]]:
+def _conversation(query: LaneQuery, row: str = "e") -> tuple[str, list[Value]]:
     if query.owner is None:
-        return "e.conversation = ?", [query.conversation]
-    return f"e.conversation = ? AND {OWNED}", [query.conversation, query.owner]
+        return f"{row}.conversation = ?", [query.conversation]
+    return f"{row}.conversation = ? AND {_OWNED.format(row=row)}", [query.conversation, query.owner]

@@ -13,7 +13,7 @@ from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
 from afterturn.testing.conformance.index import TestChanges, TestSearch, TestVectors
 from afterturn.testing.conformance.jobs import TestJobs
-from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestSeenSince, TestStates
+from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestLearned, TestSeenSince, TestStates
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
 from afterturn.testing.conformance.proposals import TestProposals
@@ -46,6 +46,7 @@ __all__ = [
     "TestKnownAt",
     "TestLanes",
     "TestLastShown",
+    "TestLearned",
     "TestMemories",
     "TestNewest",
     "TestOwners",

@@ -1,12 +1,13 @@
 """Lanes are disjoint, exclusions hold before the cut, and only what holds now is given."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from afterturn.base.ports import Store
 from afterturn.base.terms import content_hash
-from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Verdict
+from afterturn.base.types import Entry, Filter, Lane, LaneQuery, Origin, Verb, Verdict
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -20,6 +21,7 @@ from afterturn.testing.conformance.scene import (
     texts,
     update,
 )
+from afterturn.testing.drafts import operation
 
 
 class TestLanes:
@@ -112,13 +114,9 @@ class TestSeenSince:
     async def test_it_holds_in_every_lane(self, store: Store, lane: Lane | None) -> None:
         """L9: no lane gives it, by word, by key or by time."""
         await self._said(store)
-        query = self._query(lane=lane)
-        keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
-        resolved = await store.read(lambda unit: unit.index.resolve(query, keys))
-        known = await store.read(lambda unit: unit.memories.known_at(query, NOW))
-        given = {*await texts(store, "bees", query), *(match.entry.text for match in resolved)}
-        assert "late bees" not in given | {entry.text for entry in known}
-        assert given == {entry.text for entry in known}
+        given = await _given(store, self._query(lane=lane))
+        assert "late bees" not in given
+        assert given == {*await texts(store, "bees", self._query(lane=lane))}
 
     async def test_other_conversations_are_not_seen(self, store: Store) -> None:
         """L9: what was said elsewhere, or in no conversation, is recalled however new it is."""
@@ -151,6 +149,78 @@ class TestSeenSince:
 
     def _query(self, *, lane: Lane | None = None, owner: str | None = None) -> LaneQuery:
         return LaneQuery(ADA, NOW, lane=lane, conversation="talk", owner=owner, seen_since=50.0)
+
+
+class TestLearned:
+    """What a statement was learned from may be before the model's eyes."""
+
+    @pytest.mark.parametrize("lane", [Lane.LONG_TERM, None])
+    async def test_what_was_learned_from_what_is_seen_is_left_out(self, store: Store, lane: Lane | None) -> None:
+        """L9: memory does not echo the conversation in other words, by word, by key or by time."""
+        said = await record(store, "hello", conversation="talk", at=90.0)
+        await add(store, "learned bees", sources=(said.id,))
+        await add(store, "stated bees")
+        for query in _sights(said, lane):
+            assert await texts(store, "bees", query) == ["stated bees"]
+            assert await _given(store, query) == {"stated bees"}
+
+    async def test_it_holds_before_the_cut(self, store: Store) -> None:
+        """L3: what is left out makes room for the next."""
+        await add(store, "stated bees")
+        said = await record(store, "hello", conversation="talk", at=90.0)
+        for number in range(3):
+            await add(store, f"learned bees {number}", sources=(said.id,))
+        for query in _sights(said):
+            assert await texts(store, "bees", query, limit=1) == ["stated bees"]
+
+    async def test_what_also_rests_on_something_else_is_given(self, store: Store) -> None:
+        """L9: of what the model sees, it is not all."""
+        said = await record(store, "hello", conversation="talk", at=90.0)
+        unseen = await record(store, "goodbye", conversation="other", at=10.0)
+        stated = (await add(store, "stated wasps")).entry
+        for source in (unseen.id, stated.id, "erased"):
+            await add(store, f"bees of {source}", sources=(said.id, source))
+        for query in _sights(said):
+            assert len(await texts(store, "bees", query)) == 3
+
+    async def test_what_is_seen_in_two_ways_is_seen(self, store: Store) -> None:
+        """L9: one message is shown, and another one is known to be."""
+        shown = await record(store, "hello", conversation="talk", at=10.0)
+        hidden = await record(store, "goodbye", conversation="talk", at=90.0)
+        await add(store, "learned bees", sources=(shown.id, hidden.id))
+        visible, since = _sights(shown)
+        assert await texts(store, "bees", replace(visible, seen_since=since.seen_since)) == []
+        assert await texts(store, "bees", visible) == await texts(store, "bees", since) == ["learned bees"]
+
+    async def test_what_rests_on_a_record_of_another_space_is_given(self, store: Store) -> None:
+        """L2, L9: nothing is looked up in a space that the statement is not of."""
+        elsewhere = operation(Verb.RECORD, space="user:bob", at=90.0)
+        said = await record(store, "hello", within=elsewhere, conversation="talk", at=90.0)
+        await add(store, "learned bees", sources=(said.id,))
+        for query in _sights(said):
+            assert await texts(store, "bees", query) == ["learned bees"]
+
+    async def test_another_owner_s_conversation_of_the_same_id_is_not_seen(self, store: Store) -> None:
+        """L2, L9: nor is what was learned from it."""
+        for owner in ("user:bob", SPACE):
+            said = await record(store, "hello", conversation="talk", owner=owner, at=90.0)
+            await add(store, f"bees of {owner}", sources=(said.id,))
+        query = LaneQuery(ADA, NOW, conversation="talk", owner=SPACE, seen_since=50.0)
+        assert await texts(store, "bees", query) == ["bees of user:bob"]
+
+
+async def _given(store: Store, query: LaneQuery) -> set[str]:
+    """All that the query admits, by key and by time alike."""
+    keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
+    resolved = {match.entry.text for match in await store.read(lambda unit: unit.index.resolve(query, keys))}
+    assert resolved == {entry.text for entry in await store.read(lambda unit: unit.memories.known_at(query, NOW))}
+    return resolved
+
+
+def _sights(said: Entry, lane: Lane | None = None) -> tuple[LaneQuery, LaneQuery]:
+    """Of a message that is shown to us, and of one that a host hides."""
+    here = LaneQuery(ADA, NOW, lane=lane, conversation="talk")
+    return replace(here, visible_hashes=frozenset({said.content_hash})), replace(here, seen_since=50.0)
 
 
 class TestStates:
