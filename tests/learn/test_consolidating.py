@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from conversing import opened, say, texts
-from hypothesis import given
-from hypothesis import strategies as st
 
 import afterturn
 from afterturn.base.types import Origin, Status
-from afterturn.learn.consolidate import single_value
 from afterturn.testing.clock import ManualClock
 
 DAY = 86_400.0
@@ -165,30 +161,3 @@ async def test_nothing_is_consolidated_while_a_turn_is_open(tmp_path: Path) -> N
             assert len(await texts(space)) == 2
             messages.append({"role": "assistant", "content": "hi"})
         await turn.wait_recorded()
-
-
-@pytest.mark.parametrize(
-    "one, other, same",
-    [
-        ("The user lives in Oslo.", "the user now lives in Lyon", True),
-        ("The user's birthday is 3 May", "The user's birthday is 4 May", True),
-        ("Call the user Max", "The user is called Maximilian", True),
-        ("The user lives in Oslo", "Bob lives in Oslo", False),
-        ("The user works at Acme", "The user works as a nurse", False),
-        ("The user's cat is Miso", "The user's cat is Fermat", False),
-        ("The user likes tea", "The user likes coffee", False),
-    ],
-)
-def test_what_there_is_one_of_is_known_by_its_form(one: str, other: str, same: bool) -> None:
-    """V10: the same thing of the same person, whatever its value; a cat may be one of several."""
-    first, second = single_value(one), single_value(other)
-
-    assert (first is not None and second is not None and first[0] == second[0]) is same
-
-
-@given(st.text(max_size=300))
-def test_any_text_has_a_value_or_none(text: str) -> None:
-    """G5, V10: nothing raises."""
-    found = single_value(text)
-
-    assert found is None or all(found)

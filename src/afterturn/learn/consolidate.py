@@ -5,13 +5,12 @@ Rather too little than too much: what is left stands as two memories with their 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from afterturn.base.terms import terms
 from afterturn.base.types import SOURCES_MAX, Entry, Origin
+from afterturn.learn.single_value import contradict, single_value
 
 STEPS_MAX = 50
 DAY = 86_400.0
@@ -98,7 +97,7 @@ def _outdated(entries: Sequence[Entry]) -> Iterator[Tidying]:
         values.sort(key=lambda pair: (pair[0].occurred_at, pair[0].id))
         newest, value = values[-1]
         for entry, other in values[:-1]:
-            if other != value:
+            if contradict(other, value):
                 yield Tidying(Why.OUTDATED, entry, newest, asks=entry.trust > newest.trust)
 
 
@@ -108,39 +107,3 @@ def _is_unused(entry: Entry, usage: Usage) -> bool:
         return False
     last = max(entry.recorded_at, usage.shown.get(entry.ref, 0.0))
     return last + usage.fade_days * DAY < usage.now
-
-
-# What a person or a project has one of. Only English is known here: other languages keep both statements.
-_ONLY_ONE = (
-    r"name|first name|last name|surname|nickname|birthday|date of birth|age|email|email address|phone|phone number|"
-    r"address|home address|city|hometown|home town|country|job|job title|employer|company|manager|boss|time ?zone|"
-    r"native language|mother tongue|diet|height|shoe size|wife|husband|spouse|default branch|main branch|"
-    r"favou?rite [a-z]+|preferred [a-z]+"
-)
-_FRAMES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?P<who>the user|[\w]+)['’]s (?P<what>{_ONLY_ONE}) is (?:now )?(?P<value>.+)",
-        rf"(?P<who>the) (?P<what>{_ONLY_ONE}) is (?:now )?(?P<value>.+)",
-        r"(?P<who>the user|[\w]+) (?:now |currently )?(?P<what>lives) in (?P<value>.+)",
-        r"(?P<who>the user|[\w]+) (?:now |currently )?(?P<what>works) (?:at|for) (?P<value>.+)",
-        r"(?P<who>the user|[\w]+) (?:now |currently )?(?P<what>works as) (?:an? )?(?P<value>.+)",
-        r"(?P<who>the user|[\w]+) is (?P<what>called|named) (?P<value>.+)",
-        r"(?P<what>call) (?P<who>the user) (?P<value>.+)",
-    )
-)
-_ALSO = {"named": "called", "call": "called"}
-_STATEMENT_CHARS_MAX = 200
-
-
-def single_value(text: str) -> tuple[str, str] | None:
-    """(what there is one of, its value), both folded, for a statement of a few forms; None for any other."""
-    said = text.strip().rstrip(".!")
-    if len(said) > _STATEMENT_CHARS_MAX or "\n" in said:
-        return None
-    for frame in _FRAMES:
-        if (found := frame.fullmatch(said)) is not None:
-            what = found["what"].lower().replace("favourite", "favorite")
-            value = " ".join(terms(found["value"])) or found["value"].lower()
-            return f"{found['who'].lower()} {_ALSO.get(what, what)}", value
-    return None

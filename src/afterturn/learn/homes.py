@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from afterturn.base.reviews import ReviewRow, Snapped
 from afterturn.base.types import Target
 
-_PERSON = "user:"
+PERSON = "user:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def find_home(review: ReviewRow, target: Target, cited: Sequence[Snapped]) -> Ho
         return None
     if named:
         return _of_speaker(review, named.pop())
-    if target is Target.USER and not review.writes.startswith(_PERSON) and review.space.startswith(_PERSON):
+    if target is Target.USER and not review.writes.startswith(PERSON) and review.space.startswith(PERSON):
         # A shared space is no place for what is personal.
         return Home(review.space)
     return Home(review.writes)
@@ -35,8 +35,8 @@ def find_home(review: ReviewRow, target: Target, cited: Sequence[Snapped]) -> Ho
 
 def _of_speaker(review: ReviewRow, speaker: str) -> Home | None:
     granted = {space.casefold(): space for space in (*review.reads, review.writes, review.space)}
-    own = granted.get(f"{_PERSON}{speaker}".casefold())
+    own = granted.get(f"{PERSON}{speaker}".casefold())
     if own is not None:
         return Home(own, speaker=speaker)
     # Into a space that several share, with somebody's consent; into another person's, never.
-    return None if review.writes.startswith(_PERSON) else Home(review.writes, waits=True, speaker=speaker)
+    return None if review.writes.startswith(PERSON) else Home(review.writes, waits=True, speaker=speaker)

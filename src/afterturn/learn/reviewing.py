@@ -71,7 +71,7 @@ class Reviewing:
         if material is None:
             return _nothing
         staging = self._staging(material)
-        for change in changes_of(material.messages, material.known):
+        for change in changes_of(material.review, material.messages, material.known):
             await staging.stage(change)
         return self._ending(material, staging, None, ReviewState.SAVED, reason="")
 

@@ -1,15 +1,17 @@
-"""What the rules found, as changes: a correction supersedes what it corrects, anything else is new."""
+"""What the rules found, as changes: it supersedes what it corrects or contradicts; anything else is new."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
-from afterturn.base.reviews import Snapped
+from afterturn.base.reviews import ReviewRow, Snapped
 from afterturn.base.terms import terms
 from afterturn.base.types import Entry, Target
 from afterturn.learn.changes import Action, Change
+from afterturn.learn.homes import PERSON, find_home
 from afterturn.learn.rules import Lesson, find_lessons
+from afterturn.learn.single_value import contradict, single_value
 
 # What stands in the system prompt of later conversations, if it is trusted (S1).
 _STANDING = {
@@ -19,33 +21,49 @@ _STANDING = {
     (Target.ENVIRONMENT, "rule"): "convention",
     (Target.ENVIRONMENT, "preference"): "convention",
 }
+# In nearly every statement, so that sharing it says nothing.
+_USER = frozenset(terms("user"))
 
 
-def changes_of(messages: Sequence[Snapped], known: Sequence[Entry]) -> Iterator[Change]:
+@dataclass(frozen=True, slots=True)
+class _Outdated:
+    """Memories that can not be so any more. `said`: another says already what is so."""
+
+    entries: tuple[Entry, ...] = ()
+    said: bool = False
+
+
+def changes_of(review: ReviewRow, messages: Sequence[Snapped], known: Sequence[Entry]) -> Iterator[Change]:
     """In the order in which it was said; what is not fresh is context, and was learned from before."""
     for lesson in _lessons(messages):
         kind = _STANDING.get((lesson.target, lesson.kind), lesson.kind)
-        outdated = _find_outdated(lesson, known)
         cited = _cited(lesson, messages)
-        if outdated is None:
-            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited)
+        outdated = _outdated(lesson, _of_same_home(review, lesson, [messages[at] for at in cited], known))
+        gone = list(outdated.entries)
+        if gone and not outdated.said:
+            yield Change(Action.UPDATE, lesson.text, None, kind, gone.pop(0).id, cited)
         else:
-            yield Change(Action.UPDATE, lesson.text, None, kind, outdated.id, cited)
+            yield Change(Action.ADD, lesson.text, lesson.target, kind, messages=cited)
+        for entry in gone:
+            yield Change(Action.DELETE, entry_id=entry.id, messages=cited)
 
 
-def _lessons(messages: Sequence[Snapped]) -> Iterator[Lesson]:
+def _lessons(messages: Sequence[Snapped]) -> list[Lesson]:
     found = find_lessons([(message.role, message.text) for message in messages])
-    fresh = [at for at, message in enumerate(messages) if message.fresh]
-    again = {
-        lesson.text: fresh[lesson.message]
-        for lesson in find_lessons([(messages[at].role, messages[at].text) for at in fresh])
-    }
-    for lesson in found:
-        if messages[lesson.message].fresh:
-            yield lesson
-        elif lesson.text in again:
-            # Said before and again: it rests on both.
-            yield replace(lesson, message=again[lesson.text])
+    fresh = [lesson for lesson in found if messages[lesson.message].fresh]
+    return [
+        lesson
+        for at, lesson in enumerate(fresh)
+        if not any(_is_outdated(lesson, later, messages) for later in fresh[at + 1 :])
+    ]
+
+
+def _is_outdated(lesson: Lesson, later: Lesson, messages: Sequence[Snapped]) -> bool:
+    """Who changes their mind within one turn has one mind at its end."""
+    if lesson.target is not later.target or messages[lesson.message].speaker != messages[later.message].speaker:
+        return False
+    one, other = single_value(lesson.text), single_value(later.text)
+    return one is not None and other is not None and one[0] == other[0] and contradict(one[1], other[1])
 
 
 def _cited(lesson: Lesson, messages: Sequence[Snapped]) -> tuple[int, ...]:
@@ -56,16 +74,55 @@ def _cited(lesson: Lesson, messages: Sequence[Snapped]) -> tuple[int, ...]:
     return (lesson.message,)
 
 
-def _find_outdated(lesson: Lesson, known: Sequence[Entry]) -> Entry | None:
-    """The one memory that says what is no longer so; None when there is none, or no telling which."""
+def _of_same_home(
+    review: ReviewRow, lesson: Lesson, cited: Sequence[Snapped], known: Sequence[Entry]
+) -> Sequence[Entry]:
+    """What may be changed by whoever said it: nothing of other speakers, agents or projects, and nothing pinned."""
+    home = find_home(review, lesson.target, cited)
+    if home is None or home.waits:
+        return ()
+    of_user = lesson.target is Target.USER
+    agents = {review.agent, None} if of_user else {review.agent}
+    project = None if of_user else review.project
+    return [
+        entry
+        for entry in known
+        if not entry.pinned
+        and (entry.target, entry.space, entry.project) == (lesson.target, home.space, project)
+        and entry.agent in agents
+        and (entry.speaker == home.speaker or entry.space.startswith(PERSON))
+    ]
+
+
+def _outdated(lesson: Lesson, known: Sequence[Entry]) -> _Outdated:
+    replaced = _find_replaced(lesson, known)
+    found = () if replaced is None else (replaced,)
+    own = single_value(lesson.text)
+    if own is None:
+        return _Outdated(found)
+    told = [(entry, value[1]) for entry in known if (value := single_value(entry.text)) and value[0] == own[0]]
+    others = sorted(
+        (entry for entry, value in told if entry is not replaced and contradict(value, own[1])),
+        key=lambda entry: (entry.occurred_at, entry.id),
+        reverse=True,
+    )
+    return _Outdated((*found, *others), any(value == own[1] for _, value in told))
+
+
+def _find_replaced(lesson: Lesson, known: Sequence[Entry]) -> Entry | None:
+    """The one memory that says what is said to be wrong; None when there is none, or no telling which."""
     wrong = frozenset(terms(lesson.replaces))
     if not wrong:
         return None
-    own = frozenset(terms(lesson.text)) - wrong
-    found = [
-        entry
-        for entry in known
-        if entry.target is lesson.target and not entry.pinned and wrong <= frozenset(terms(entry.text))
-    ]
-    related = [entry for entry in found if own & frozenset(terms(entry.text))] or found
+    own = frozenset(terms(lesson.text)) - wrong - _USER
+    found = [entry for entry in known if wrong <= frozenset(terms(entry.text)) and not _is_another(lesson, entry)]
+    related = [entry for entry in found if own & frozenset(terms(entry.text))]
+    if not related and single_value(lesson.text) is None:
+        related = found
     return related[0] if len(related) == 1 else None
+
+
+def _is_another(lesson: Lesson, entry: Entry) -> bool:
+    """It says something else that there is one of, such as where the user's sister lives."""
+    one, other = single_value(lesson.text), single_value(entry.text)
+    return one is not None and other is not None and one[0] != other[0]

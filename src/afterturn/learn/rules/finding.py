@@ -35,7 +35,8 @@ _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.
 
 
 def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
-    """Of very long conversations, the last `MESSAGES_MAX` messages are read."""
+    """Of very long conversations, the last `MESSAGES_MAX` messages are read. What was said twice counts as said last:
+    whoever goes back to what they said first means that."""
     found: dict[str, Lesson] = {}
     first = max(0, len(messages) - MESSAGES_MAX)
     answer = ""
@@ -50,7 +51,8 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
         if not may_teach(text):
             continue
         for lesson in lessons_of(text, answer):
-            found.setdefault(lesson.text.casefold(), replace(lesson, message=at))
+            found.pop(lesson.text.casefold(), None)
+            found[lesson.text.casefold()] = replace(lesson, message=at)
     return list(found.values())
 
 
