@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from afterturn.base.errors import MemoryClosed
+from afterturn.base.reviews import ReviewRow
 from afterturn.lab.sim.loop import SimLoop, VirtualLoop
 from afterturn.lab.sim.manners import Kind
 from afterturn.lab.sim.run import Result, make_template, run_seed
@@ -18,6 +19,8 @@ from afterturn.lab.sim.transcript import Broken, Message, Watch, check_pairs, ch
 from afterturn.lab.sim.worker import SimWorker
 from afterturn.lab.sim.world import Stuck, World
 from afterturn.learn.recorder import Recorder
+from afterturn.learn.reviewing import Reviewing
+from afterturn.stores.sql.tombstones import Tombstones
 from afterturn.turn.recalls import Recalls
 from afterturn.turn.turn import Turn
 
@@ -40,7 +43,8 @@ def run(template: Path, tmp_path: Path) -> Callable[[int], Result]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(1, 1001, SEEDS_EACH))
 def test_no_order_of_events_breaks_a_promise(run: Callable[[int], Result], first: int) -> None:
-    """R3, R5, R7, H1, H3, H5, C1, C2, C4, C5: hosts of all kinds, killed processes, stores and models in trouble."""
+    """R3, R5, R7, H1, H3, H5, C1, C2, C4, C5, V4, V5, M2: hosts of all kinds, killed processes, stores and models in
+    trouble, reviews, and somebody who forgets."""
     broken = {seed: found for seed in range(first, first + SEEDS_EACH) if (found := run(seed).broken)}
     assert broken == {}, f"python -m afterturn.lab.sim --seed {min(broken, default=0)} --trace"
 
@@ -63,13 +67,15 @@ def test_another_process_replays_a_seed(run: Callable[[int], Result]) -> None:
 
 
 def test_a_run_is_full_of_events(run: Callable[[int], Result]) -> None:
-    """§13: what is to be shown does happen: each kind of host, each end of a recall, deaths, troubles, recoveries."""
+    """§13: what is to be shown does happen: each kind of host, each end of a recall, deaths, troubles, recoveries,
+    reviews and forgets."""
     told = "\n".join(line for seed in range(1, 81) for line in run(seed).log)
     wanted = [
         *("growing", "merging", "rebuilding", "hidden", "writing"),
         *("delivered", "empty", "degraded", "superseded", "cancelled", "undelivered"),
         *("is killed", "hangs for", "recall_carried", "speculation_ended", "compacted", "conversation_reset"),
         *("blocks_put_back", "recording_waits", "recording_recovered", "resumes", "cause=cue", "cause=interjection"),
+        *("kind=rules state=saved", "kind=interval state=saved", "forgot talk-", "took back"),
     ]
     assert [word for word in wanted if word not in told] == []
 
@@ -86,9 +92,27 @@ async def _dawdle(self: Turn, *values: object) -> None:
     await asyncio.sleep(0.3)
 
 
+_tell_once = Reviewing._tell
+
+
+def _tell_twice(self: Reviewing, review: ReviewRow) -> None:
+    _tell_once(self, review)
+    _tell_once(self, review)
+
+
+def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     "place, name, fault, rule",
-    [(Recorder, "_record", _refuse, "C4"), (Recalls, "_finish", _tell_nothing, "R5"), (Turn, "_wait", _dawdle, "R7")],
+    [
+        (Recorder, "_record", _refuse, "C4"),
+        (Recalls, "_finish", _tell_nothing, "R5"),
+        (Turn, "_wait", _dawdle, "R7"),
+        (Reviewing, "_tell", _tell_twice, "V4"),
+        (Tombstones, "cover", _forget_nothing, "M2"),
+    ],
 )
 def test_a_broken_promise_is_noticed(
     run: Callable[[int], Result],
@@ -98,9 +122,10 @@ def test_a_broken_promise_is_noticed(
     fault: Callable[..., object],
     rule: str,
 ) -> None:
-    """C4, R5, R7: a recorder that drops turns, a recall without an outcome, a hand-over that waits too long."""
+    """C4, R5, R7, V4, M2: a recorder that drops turns, a recall without an outcome, a hand-over that waits too long,
+    a review that ends twice, a turn that outlives a forget."""
     monkeypatch.setattr(place, name, fault)
-    assert any(what.startswith(rule) for seed in range(1, 21) for what in run(seed).broken)
+    assert any(what.startswith(rule) for seed in range(1, 41) for what in run(seed).broken)
 
 
 def _said(role: str, content: str | None, **more: object) -> Message:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from afterturn.base.types import Entry, Event, Filter, Kind
+from afterturn.base.types import Entry, Event, Filter, Kind, Origin, Status
 from afterturn.context.block import find_blocks
+from afterturn.lab.sim.keeper import Forget
 from afterturn.lab.sim.process import Process
 from afterturn.lab.sim.transcript import Told, Transcript
+from afterturn.lab.sim.words import MARK
+from afterturn.lab.sim.world import START
 from afterturn.memory import Memory
 
 
@@ -61,15 +65,48 @@ def _flights(events: Iterable[Event]) -> list[str]:
     return broken
 
 
-async def check_records(memory: Memory, transcript: Transcript) -> list[str]:
-    """C1, C2, C3: a promised turn is there once and in full, one that was given up is not."""
+class Reach:
+    """What forgets have to do with turns, by when memory had read how each of them began."""
+
+    def __init__(self, forgets: Sequence[Forget], processes: Sequence[Process]) -> None:
+        started = [event for process in processes for event in _named(process, "turn_started")]
+        self._forgets = forgets
+        self._read_at = {event.turn: event.at - START for event in started}
+
+    def has_erased(self, transcript: Transcript, told: Told) -> bool:
+        """It was read, and its conversation forgotten after that."""
+        at = self._read_at.get(told.id, math.inf)
+        return any(forget.done and at < forget.began for forget in self._forgets_of(transcript))
+
+    def may_have_erased(self, transcript: Transcript, told: Told) -> bool:
+        """Nothing is expected of such a turn. One that was left before it was read is taken for one of before."""
+        if any(told.id == forget.turn for forget in self._forgets):
+            return True
+        is_read = self._read_at.get(told.id, math.inf) <= told.left
+        return any(told.began <= forget.ended or not is_read for forget in self._forgets_of(transcript))
+
+    def _forgets_of(self, transcript: Transcript) -> list[Forget]:
+        return [forget for forget in self._forgets if forget.conversation == transcript.id]
+
+
+async def check_records(memory: Memory, transcript: Transcript, reach: Reach) -> list[str]:
+    """C1, C2, C3: a promised turn is there once and in full, one that was given up is not.
+
+    M2: nor is one that was under way when its conversation was forgotten.
+    """
     space = memory.space(transcript.owner)
     chosen = Filter(kind=Kind.RECORD, conversation=transcript.id)
     entries: list[Entry] = await space.list(limit=1000, filter=chosen)
     stored: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         stored[entry.turn or ""].append(entry)
-    broken = [what for told in transcript.turns for what in _turn(told, stored.pop(told.id, []))]
+    broken = []
+    for told in transcript.turns:
+        found = stored.pop(told.id, [])
+        if found and reach.has_erased(transcript, told):
+            broken.append(f"M2: {told.id} was under way when it was forgotten, and is recorded")
+        elif not reach.may_have_erased(transcript, told):
+            broken += _turn(told, found)
     return broken + [f"C1: records of {turn!r}, which nobody told of" for turn in stored]
 
 
@@ -85,3 +122,26 @@ def _turn(told: Told, entries: list[Entry]) -> list[str]:
         return []
     rule = "C5" if any(find_blocks(text) for text in texts) else "C1"
     return [f"{rule}: {told.id} is recorded as {texts}, told was {told.said}"]
+
+
+def check_reviews(processes: Sequence[Process]) -> list[str]:
+    """V4: a review ends once at the most, in whichever process."""
+    ended = Counter(str(event.data["review"]) for process in processes for event in _named(process, "review_ended"))
+    return [f"V4: the review {review} has {count} ends" for review, count in sorted(ended.items()) if count > 1]
+
+
+async def check_learned(memory: Memory, owner: str, forgets: Sequence[Forget]) -> list[str]:
+    """M2: what was forgotten is not back, in whatever words. V5: what was learned rests on what is there."""
+    entries = await memory.space(owner).list(limit=1000, filter=Filter(statuses=tuple(Status)))
+    held = {entry.id for entry in entries}
+    done = [forget for forget in forgets if forget.done]
+    broken = [f"M2: {name} was forgotten, and is back" for forget in done for name in forget.ids if name in held]
+    marks = {mark for forget in done for mark in forget.marks}
+    for entry in entries:
+        told = marks.intersection(MARK.findall(entry.text))
+        broken += [f"M2: {mark} was forgotten, and {entry.ref} tells it" for mark in sorted(told)]
+        if entry.kind is Kind.STATEMENT and entry.origin is Origin.BACKGROUND_REVIEW:
+            missing = sorted(set(entry.sources) - held)
+            if missing or not entry.sources:
+                broken.append(f"V5: {entry.ref} rests on {missing or 'nothing'}, which is not there")
+    return broken

@@ -146,13 +146,13 @@ class Client:
 
     def _tell(self, turn_id: str, text: str) -> Told:
         self._note(f"begins {turn_id}: {text}")
-        told = Told(turn_id, self._process.name, [text])
+        told = Told(turn_id, self._process.name, self._world.monotonic(), [text])
         self._transcript.turns.append(told)
         return told
 
     def _left(self, told: Told) -> None:
         told.promised = not told.refused and self._process.is_open
-        told.end = self._transcript.own
+        told.end, told.left = self._transcript.own, self._world.monotonic()
 
     async def _after(self, turn: Turn, told: Told) -> None:
         if self._happens(0.3):

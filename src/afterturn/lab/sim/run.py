@@ -16,9 +16,10 @@ from typing import TypeAlias
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError
-from afterturn.lab.sim.checks import check_process, check_recalls, check_records
+from afterturn.lab.sim.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
 from afterturn.lab.sim.client import Client
 from afterturn.lab.sim.faults import KINDS, Faults
+from afterturn.lab.sim.keeper import Keeper
 from afterturn.lab.sim.manners import Manners, draw
 from afterturn.lab.sim.model import SimModel
 from afterturn.lab.sim.process import Process, SimIds, Surroundings, healed
@@ -27,7 +28,8 @@ from afterturn.lab.sim.words import OWNERS, memories
 from afterturn.lab.sim.world import Stuck, World
 from afterturn.testing.hashing import HashingEmbedder
 
-Host: TypeAlias = tuple[Transcript, asyncio.Task[None]]
+# With its conversation, or none: whoever looks after the store has none.
+Host: TypeAlias = tuple[Transcript | None, asyncio.Task[None]]
 
 GRACES = (0.0, 0.05, 0.05, 0.2)
 _DRAIN_WITHIN = 600.0
@@ -81,6 +83,7 @@ class Scenario:
         embedder = HashingEmbedder() if random.random() < 0.25 else None
         self._around = Surroundings(world, path, self._config(model), SimIds(), faults, embedder, model)
         self._talks = [self._new_talk(number) for number in range(random.randint(1, 3))]
+        self._keeper = Keeper(world, [transcript for transcript, _ in self._talks])
         self._processes: list[Process] = []
 
     def _config(self, model: SimModel | None) -> Config:
@@ -90,6 +93,7 @@ class Scenario:
             embedder="none",
             recall_entries_max=3,
             refined=model is not None,
+            review_interval=2 if model is not None and self._world.random.random() < 0.5 else 0,
         )
 
     def _new_talk(self, number: int) -> tuple[Transcript, Manners]:
@@ -104,7 +108,7 @@ class Scenario:
         for number in range(1, self._world.random.randint(1, 3) + 1):
             self._live(f"p{number}")
         self._look(Process(healed(self._around), "last"))
-        self.broken += check_recalls(self._processes)
+        self.broken += check_recalls(self._processes) + check_reviews(self._processes)
 
     def bury(self) -> None:
         for process in self._processes:
@@ -143,6 +147,9 @@ class Scenario:
             loop = process.new_loop(transcript.id) if manners.stalls else process.main
             client = Client(self._world, process, loop, transcript, manners)
             hosts[process].append((transcript, loop.begin(client.run(random.randint(1, 3)))))
+        if random.random() < 0.3:
+            process = random.choice(processes)
+            hosts[process].append((None, process.main.begin(self._keeper.run(process))))
         return hosts
 
     def _end(self, process: Process, hosts: list[Host]) -> None:
@@ -153,7 +160,8 @@ class Scenario:
         if ending == "kill":
             process.kill()
             for transcript, _ in hosts:
-                transcript.recover(process.name)
+                if transcript is not None:
+                    transcript.recover(process.name)
             return
         process.close()
         self._world.run(lambda: all(task.done() for _, task in hosts))
@@ -171,8 +179,11 @@ class Scenario:
             self.broken.append("C8: the last process could not drain its jobs")
         findings = process.wait(memory.check())
         self.broken += [f"check: {finding}" for finding in findings if finding.level == "error"]
+        reach = Reach(self._keeper.forgets, self._processes)
         for transcript, _ in self._talks:
-            self.broken += process.wait(check_records(memory, transcript))
+            self.broken += process.wait(check_records(memory, transcript, reach))
+        for owner in OWNERS:
+            self.broken += process.wait(check_learned(memory, owner, self._keeper.forgets))
         process.close()
         self.broken += check_process(process)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from afterturn.lab.sim.loop import VirtualLoop
 from afterturn.lab.sim.manners import Kind, Manners
 from afterturn.lab.sim.process import Process
-from afterturn.lab.sim.transcript import SUMMARY, Broken, Message, Told, Transcript, Watch, is_block
+from afterturn.lab.sim.transcript import SUMMARY, Broken, Message, Told, Transcript, Watch, check_references, is_block
 from afterturn.lab.sim.words import answer, question, result
 from afterturn.lab.sim.world import World
 from afterturn.turn.turn import Turn
@@ -132,6 +132,8 @@ class Talk:
         if added is not None:
             self._note(f"got a block in {turn.id}")
         watch.check(added)
+        if self._manners.is_shown and not self._transcript.is_forgotten:
+            check_references(self.shown)
 
     def _compact(self) -> None:
         """In the middle of a turn: what was said before it goes, and the host may say so."""
@@ -155,7 +157,7 @@ class Talk:
         began = self._world.monotonic()
         text = turn.block_now() if self._happens(0.3) else await turn.block()
         self._check_grace(began)
-        if not text.startswith(self._text) and not self._is_over(turn):
+        if not text.startswith(self._text) and not self._transcript.has_erased and not self._is_over(turn):
             raise Broken(f"H8: the block of {turn.id} has changed")
         self._text = text
 

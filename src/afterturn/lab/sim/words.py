@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 TOPICS = {
@@ -13,6 +14,8 @@ TOPICS = {
 }
 MEMORIES_EACH = 4
 OWNERS = ("user:ada", "user:bob")
+# Words that a user says once, in one message: wherever one of them is found, it came from there.
+MARK = re.compile(r"mark\d{9}")
 
 
 def memories(owner: str) -> list[str]:
@@ -28,6 +31,10 @@ def memories(owner: str) -> list[str]:
 def question(random: Random) -> str:
     if random.random() < 0.1:
         return random.choice(["ok", "thanks", "…", "👍"])
+    if random.random() < 0.2:
+        return (
+            f"{random.choice(['Remember that I like', 'I prefer', 'I have seen'])} mark{random.randrange(10**9):09d}."
+        )
     topic = random.choice(sorted(TOPICS))
     return f"{random.choice(['What of', 'Tell me of', 'And'])} {topic} {random.choice(TOPICS[topic].split())}?"
 
