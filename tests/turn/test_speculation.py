@@ -73,6 +73,29 @@ async def test_it_never_shows_again_what_is_visible(stage: Stage, history: str) 
     assert shown == ["ABC", "DEF", "GH"]
 
 
+async def test_it_never_shows_what_was_learned_from_visible_messages(stage: Stage) -> None:
+    """R9, L9: which messages there are is known only when they come; then the query is made with its exclusions."""
+    async with stage.open() as memory:
+        conversation, asked = memory.conversation("c", user="ada"), "Which bicycle do I have, a Pashley?"
+        messages = [user("Remember that my bicycle is a green Pashley")]
+        async with conversation.turn(messages) as turn:
+            messages.append(assistant("Noted."))
+        assert await turn.wait_recorded()
+        assert await memory.drain()
+        shown = []
+        for seen in (messages, []):
+            conversation.expect(asked)
+            await caught_up(memory)
+            now = [*seen, user(asked)]
+            async with conversation.turn(now) as turn:
+                shown.append(str(await turn.inject(now)))
+                turn.abort()
+            await caught_up(memory)
+    assert ["Pashley" in one for one in shown] == [False, True]
+    assert stage.count("speculation_ended", outcome="discarded", reason="stale") == 1
+    assert stage.count("speculation_ended", outcome="used") == 1
+
+
 async def test_a_broken_one_costs_nothing(stage: Stage) -> None:
     """R9, L8: it is discarded, and the turn asks for itself."""
     async with stage.open(**THREE) as memory:

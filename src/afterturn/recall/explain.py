@@ -28,6 +28,7 @@ from afterturn.base.types import (
     reference,
 )
 from afterturn.recall.asked import Asked, read_question, weigh
+from afterturn.recall.learned import is_learned_from_seen
 from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.ranking import FOLLOWS, RECENT, stands_for
 from afterturn.recall.reasons import say
@@ -216,22 +217,12 @@ class Explainer:
             return Why.SCOPE
         if entry.ref in self._excluded:
             return Why.EXCLUDED
-        if self._is_seen(entry) or self._is_learned_from_seen(entry):
+        if self._is_seen(entry) or is_learned_from_seen(self._unit, self._key.tenant, entry, self._is_seen):
             return Why.VISIBLE
         return Why.RESTATED if self._rests_on(entry) else None
 
     def _is_seen(self, entry: Entry) -> bool:
         return entry.content_hash in self._visible or self._is_in_sight(entry)
-
-    def _is_learned_from_seen(self, entry: Entry) -> bool:
-        """Whether the model sees all the messages that a statement was learned from."""
-        if entry.kind is not Kind.STATEMENT or not entry.sources:
-            return False
-        scope = Scope(self._key.tenant, (entry.space,))
-        try:
-            return all(self._is_seen(self._unit.memories.get(scope, source)) for source in entry.sources)
-        except NotFound:
-            return False
 
     def _is_in_sight(self, entry: Entry) -> bool:
         """A host that hides its messages still shows its model what was said since the last compaction."""

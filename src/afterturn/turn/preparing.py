@@ -24,6 +24,7 @@ from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scann
 from afterturn.recall.asked import is_askable
 from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall, worth_telling
+from afterturn.recall.learned import is_learned_from_seen
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
 from afterturn.turn.place import Place
@@ -162,6 +163,13 @@ def all_hold(unit: Unit, place: Place, hits: Iterable[Hit], now: float) -> bool:
     scope = Scope(place.tenant, place.reads)
     entries = (_find_version(unit, scope, hit.entry.ref) for hit in hits)
     return all(entry is not None and entry.holds(now) for entry in entries)
+
+
+def any_learned_from_visible(unit: Unit, question: Question, hits: Iterable[Hit]) -> bool:
+    """Whether the messages tell all that one of these was learned from (L9)."""
+    visible = question.ledger.message_hashes
+    tenant = question.place.tenant
+    return any(is_learned_from_seen(unit, tenant, hit.entry, lambda said: said.content_hash in visible) for hit in hits)
 
 
 def question_for(text: str, place: Place, ledger: Ledger, config: Config) -> Question | None:

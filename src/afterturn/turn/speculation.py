@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from afterturn.base.errors import AfterturnError
-from afterturn.base.ports import Ids
+from afterturn.base.ports import Ids, Unit
 from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.terms import terms
@@ -16,7 +16,7 @@ from afterturn.base.types import Hit, Scalar
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place
 from afterturn.turn.prefetch import Prefetch
-from afterturn.turn.preparing import Prepared, Question, all_hold, question_for
+from afterturn.turn.preparing import Prepared, Question, all_hold, any_learned_from_visible, question_for
 from afterturn.turn.recaller import Recaller
 
 logger = logging.getLogger("afterturn")
@@ -116,13 +116,17 @@ class Speculations:
         return prepared
 
     async def _holds(self, question: Question, prepared: Prepared) -> bool:
-        """Whether nothing of it was changed or forgotten since, by anybody (L7, M2)."""
+        """Whether nothing of it was changed or forgotten since, by anybody (L7, M2), or came from what is said here."""
         now = self.recaller.clock.now()
+
+        def work(unit: Unit) -> bool:
+            if not all_hold(unit, question.place, prepared.found.hits, now):
+                return False
+            return not any_learned_from_visible(unit, question, prepared.hits)
+
         try:
             async with asyncio.timeout(self.recaller.config.recall_timeout):
-                return await self.recaller.store.read(
-                    lambda unit: all_hold(unit, question.place, prepared.found.hits, now)
-                )
+                return await self.recaller.store.read(work)
         except (AfterturnError, TimeoutError):
             return False  # the store will not be asked in vain either: the recall that follows says what is wrong
 
