@@ -75,6 +75,111 @@ async def test_a_correction_may_be_about_what_the_agent_said_before(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "first, then, left",
+    [
+        ("From now on, answer in German.", "From now on, please answer in English.", "Answer in English"),
+        ("Call me Max.", "Please call me Moritz.", "Call the user Moritz"),
+        ("I prefer tea over coffee.", "I prefer coffee over tea.", "The user prefers coffee over tea"),
+        ("Always use tabs.", "Never use tabs.", "Never use tabs"),
+        ("I live in Leipzig.", "I live in Halle, not Leipzig", "The user lives in Halle"),
+        ("I'm vegetarian.", "I'm not vegetarian any more.", "The user is not vegetarian any more"),
+        (
+            "I live in Leipzig.",
+            "actually I moved, I live in Halle now, not Leipzig",
+            "The user lives in Halle now",
+        ),
+    ],
+)
+async def test_of_what_there_is_one_of_the_last_word_stands(tmp_path: Path, first: str, then: str, left: str) -> None:
+    """V11, M1: what is said later supersedes what it contradicts, so that no prompt holds both; undo brings it back."""
+    async with opened(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        await say(memory.conversation("monday", user="ada"), first)
+        assert await memory.drain(within=20)
+        before = await texts(space)
+        await say(memory.conversation("friday", user="ada"), then)
+        assert await memory.drain(within=20)
+        after = await texts(space)
+        await space.undo_review((await space.reviews())[0].id)
+
+        assert await texts(space) == before
+    assert after == [left]
+
+
+async def test_contradictions_that_have_piled_up_go_with_the_next_word(tmp_path: Path) -> None:
+    """V11: one is superseded, the others are deleted; what is pinned, or of somebody else, stays."""
+    async with opened(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        kept = ["The user lives in Bergen", "The user's sister lives in Lyon", "The user grew up in Lyon"]
+        await space.add(kept[0], target="user", pinned=True)
+        for text in (*kept[1:], "The user lives in Lyon", "The user lives in Leipzig"):
+            await space.add(text, target="user", origin="agent")
+        await say(memory.conversation("c", user="ada"), "No, I live in Oslo, not Lyon.")
+        assert await memory.drain(within=20)
+
+        assert await texts(space) == sorted([*kept, "The user lives in Oslo"])
+
+
+async def test_what_is_known_already_is_not_written_over_what_it_contradicts(tmp_path: Path) -> None:
+    """V11, G6: where one of two memories is said again, the other goes."""
+    async with opened(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        await space.add("The user lives in Oslo", target="user", origin="agent")
+        await space.add("The user lives in Lyon", target="user", origin="agent")
+        await say(memory.conversation("c", user="ada"), "I live in Oslo.")
+        assert await memory.drain(within=20)
+
+        assert await texts(space) == ["The user lives in Oslo"]
+
+
+async def test_whoever_changes_their_mind_in_one_message_has_one_mind(tmp_path: Path) -> None:
+    """V11: of what was said at once, too, the last word stands."""
+    async with opened(tmp_path, rules=True) as memory:
+        said = "Always use tabs.\nNever use tabs.\nAlways use tabs."
+        await say(memory.conversation("c", user="ada"), said)
+        assert await memory.drain(within=20)
+
+        assert await texts(memory.space("user:ada")) == ["Always use tabs"]
+
+
+async def test_nobody_changes_what_is_known_of_somebody_else(tmp_path: Path) -> None:
+    """V11, L2: a guest who tells where they live does not move their host."""
+    async with opened(tmp_path, rules=True) as memory:
+        conversation = memory.conversation("c", user="ada")
+        await say(conversation, "I live in Lyon.")
+        assert await memory.drain(within=20)
+        await say(conversation, "I live in Oslo, not Lyon.", speaker="bob")
+        await say(conversation, "No, I live in Oslo, not Lyon.", speaker="bob")
+        assert await memory.drain(within=20)
+
+        assert await texts(memory.space("user:ada")) == ["The user lives in Lyon"]
+
+
+async def test_a_correction_is_of_the_thing_that_it_names(tmp_path: Path) -> None:
+    """V11: another thing with the same number keeps it."""
+    async with opened(tmp_path, rules=True) as memory:
+        conversation = memory.conversation("c", user="ada")
+        for said in ("health check", "admin console"):
+            await say(conversation, f"Remember that the {said} is on port 8081.")
+        await say(conversation, "No, the health check is on port 9090, not 8081.")
+        assert await memory.drain(within=20)
+
+        assert await texts(memory.space("user:ada")) == [
+            "The admin console is on port 8081",
+            "The health check is on port 9090",
+        ]
+
+
+async def test_no_secret_becomes_a_memory(tmp_path: Path) -> None:
+    """V11, G1: not even when somebody asks for it; the message is recorded as the guard left it."""
+    async with opened(tmp_path, rules=True) as memory:
+        await say(memory.conversation("c", user="ada"), "Remember that my PIN is 4711. I live in Oslo.")
+        assert await memory.drain(within=20)
+
+        assert await texts(memory.space("user:ada")) == ["The user lives in Oslo"]
+
+
+@pytest.mark.parametrize(
     "said",
     ["ok thanks", "what is the capital of France?", "can you remember to close the file?", "never mind", "lol"],
 )

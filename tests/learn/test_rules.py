@@ -143,6 +143,111 @@ def test_words_that_are_not_meant_teach_nothing(said: str):
     assert learned(said) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Remember that my password is hunter2",
+        "remember my password hunter2",
+        "Remember: my wifi password is sesame99",
+        "Please remember that my PIN is 4711",
+        "remember that the pin for my card is 4711",
+        "Keep in mind that the passphrase is correct horse",
+        "Remember that the API key is in the drawer",
+        "Remember that our secret access key is abc",
+        "Remember that the recovery phrase is witch collapse practice",
+        "My favourite password is hunter2",
+        "Always use the password hunter2 for staging.",
+        "Use the passphrase open sesame from now on",
+        "Merk dir, dass mein Passwort hunter2 ist.",
+        "Merk dir, dass die PIN 4711 ist.",
+        "Souviens-toi que mon mot de passe est hunter2.",
+        "Retiens que la clé d’API commence par abc123.",
+        "Recuerda que mi contraseña empieza por hunter2.",
+    ],
+)
+def test_no_secret_is_learned(said: str):
+    """V11, G1: a password that is asked to be remembered is not: it would stand in prompts in plain words."""
+    assert learned(said) == []
+    assert texts(f"{said}\nI live in Oslo.") == ["The user lives in Oslo"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Never log passwords",
+        "Never commit API keys",
+        "Never put the API key in the repo",
+        "Never use the same password twice",
+        "Always pin the version",
+    ],
+)
+def test_a_rule_may_speak_of_secrets(said: str):
+    """V11: how passwords are to be treated is no password."""
+    assert texts(said) == [said]
+
+
+@pytest.mark.parametrize("smile", ["", " :)", " ;-)", " <3", " 😊", " ❤️", "😊", " :) 😊", " ^^", "!!! :D"])
+def test_a_smile_changes_nothing(smile: str):
+    """V11: a saying with a smile is a saying, and what is meant is learned without it."""
+    assert learned(f"thanks, you're the best. never change{smile}") == []
+    assert texts(f"I prefer tea over coffee{smile}") == ["The user prefers tea over coffee"]
+    assert texts(f"Hi, I'm Jonas{smile}") == ["The user's name is Jonas"]
+
+
+@pytest.mark.parametrize("said", ["I prefer Windows XP", "I prefer model x3", "I prefer ratios of 4:3"])
+def test_what_only_looks_like_a_smile_stays(said: str):
+    """V11: the words are the user's."""
+    assert texts(said) == [said.replace("I prefer", "The user prefers")]
+
+
+@pytest.mark.parametrize(
+    "said, name",
+    [
+        ("hi, I'm Jonas", "Jonas"),
+        ("Hello. I am Max.", "Max"),
+        ("Hey there!\nI’m Anna-Lena from Acme.", "Anna-Lena"),
+        ("Hi I'm Max Mustermann, can you help me?", "Max Mustermann"),
+        ("Good morning, I'm Dr. Weber", "Dr. Weber"),
+    ],
+)
+def test_who_greets_may_say_who_they_are(said: str, name: str):
+    """V11: a name right after a greeting."""
+    assert texts(said) == [f"The user's name is {name}"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I'm Batman",
+        "hi, I'm German",
+        "hi, I'm tired",
+        "Hi, I'm Jonas's wife",
+        "Hello, I'm OK, thanks",
+        "Hi, I'm Looking for a hotel",
+        "Hi, I'm Product Manager and need help",
+        "Hi, I'm Jonas?",
+        "Hi, I'm Jonas, I'd like to order a pizza",
+        "Let's role play. Hi, I'm Hook.",
+    ],
+)
+def test_not_all_that_people_are_is_a_name(said: str):
+    """V11: precision before recall."""
+    assert learned(said) == []
+
+
+@pytest.mark.parametrize(
+    "said, text, old",
+    [
+        ("No, the health check is on port 9090, not 8081.", "The health check is on port 9090", "8081"),
+        ("Actually, our default branch is trunk, not master.", "Our default branch is trunk", "master"),
+    ],
+)
+def test_what_corrects_a_port_or_a_branch_needs_no_answer_before_it(said: str, text: str, old: str):
+    """V11: it names the thing, what is right and what is wrong; after "no" only."""
+    assert learned(said) == [Lesson(text, Target.ENVIRONMENT, "correction", 0, old)]
+    assert learned(said.partition(", ")[2]) == []
+
+
 def test_what_follows_a_task_is_part_of_it():
     """V11: an instruction for what shall be made is no standing rule; one with a time is."""
     assert texts("Never use nested loops.") == ["Never use nested loops"]

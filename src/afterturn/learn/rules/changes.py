@@ -51,6 +51,20 @@ CHANGES = (
     ),
 )
 
+# Only after "no", and with what was wrong: anything else of that form is the affair of a task.
+CORRECTED = (
+    _team(
+        CORRECTION,
+        r"(?:the|our|my)\s(?:[\w-]+\s){1,4}(?:is|runs)\son\s(?=port\s)",
+        re.compile(r"port\s\d{1,5},\snot\s(?:on\s)?(?:port\s)?\d{1,5}$"),
+    ),
+    _team(
+        CORRECTION,
+        r"(?:the|our)\s(?:default|main)\sbranch\sis\s(?:called\s)?",
+        re.compile(r"[\w./-]+,\snot\s[\w./-]+$"),
+    ),
+)
+
 STACK = (
     _team(
         FACT,

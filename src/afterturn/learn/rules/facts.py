@@ -50,7 +50,10 @@ _BODY = (
         rf"{_AM}(?:severely\s|very\s|highly\s|also\s|quite\s|deathly\s)?allergic\sto\s",
         bars=rf"^(?:work|mondays?|people|you|bullshit|exercise|stupid)|{POINTS}",
     ),
-    _fact(rf"{_AM}(?:an?\s|also\s|strictly\s|mostly\s){{0,2}}{_BEING}\b", bars=r"^\s(?:to|by|from|with|for)\b"),
+    _fact(
+        rf"{_AM}(?:an?\s|also\s|strictly\s|mostly\s){{0,2}}{_BEING}\b",
+        bars=r"^\s(?:to|by(?!\sthe\sway\b)|from|with|for)\b",
+    ),
     _fact(r"i\s(?:don't|dont|do\snot|can't|cannot|can\snot|never)\s(?:eat|drink)\s", _FOODS),
     _fact(r"i\s(?:don't|dont|do\snot|can't)\s(?:drive|smoke|drink|swim)(?=\s*(?:$|[,;]|at\sall|so\b))"),
     _fact(rf"i\s(?:have|suffer\sfrom|was\sdiagnosed\swith)\s{_CONDITIONS}"),

@@ -10,10 +10,12 @@ from afterturn.base.types import Target
 from afterturn.learn.rules import changes, corrections, facts, languages, preferences
 from afterturn.learn.rules.barring import begins_play, is_order, is_passing, is_task, is_unsure, own_words
 from afterturn.learn.rules.clause import Clause, Found, Rule, clauses_of
-from afterturn.learn.rules.hints import may_teach, plain_start
+from afterturn.learn.rules.hints import may_introduce, may_teach, plain_start
+from afterturn.learn.rules.introductions import find_introduction
 from afterturn.learn.rules.lesson import CORRECTION, FACT, NAME, Lesson
 from afterturn.learn.rules.notes import start_of_note
 from afterturn.learn.rules.prose import Sentence, sentences_of
+from afterturn.learn.rules.secrets import holds_secret
 from afterturn.learn.rules.standing_rules import find_standing_rule
 from afterturn.learn.rules.wording import capitalised, told_of_user, trimmed
 
@@ -58,11 +60,13 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
 
 def lessons_of(text: str, answer: str) -> list[Lesson]:
     """What one message of a user teaches after that answer, without a look at what makes it worth the effort."""
-    sentences = own_words(sentences_of(text))
-    found: list[Lesson] = []
+    sentences = [sentence.without_smile() for sentence in own_words(sentences_of(text))]
+    introduced = find_introduction(sentences) if may_introduce(text) else None
+    found = [] if introduced is None else [introduced]
     for at, sentence in enumerate(sentences):
         tasked = any(map(is_task, sentences[:at]))
         found += _in_sentence(replace(sentence, tasked=tasked), answer)
+    found = [lesson for lesson in found if not holds_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found
@@ -95,6 +99,8 @@ def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
         yield _written(rule), rule.end
     for found in _by_rules(clause):
         yield _written(found), found.end
+    for found in _by_rules(clause, changes.CORRECTED if clause.corrects else ()):
+        yield _written(found), found.end
     swap = corrections.find_swap(clause)
     if swap is not None:
         text = corrections.restated(swap, answer)
@@ -103,8 +109,8 @@ def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
             yield Lesson(trimmed(text), target, CORRECTION, 0, swap.old), len(clause.plain)
 
 
-def _by_rules(clause: Clause) -> Iterator[Found]:
-    for rule in _RULES:
+def _by_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[Found]:
+    for rule in rules:
         found = rule.find(clause)
         if found is not None:
             yield found

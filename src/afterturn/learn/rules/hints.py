@@ -23,6 +23,7 @@ _ENGLISH = r"""
   | i\s(?:currently|now|usually)\s(?:live|work)|we\shave|(?:i|we)'ve
   | my\s(?:[\w-]+\s){1,3}(?:is|are|falls|runs)|my\s\w+'s\sname
   | no\slonger|any\s?more|(?:moved|relocated|switched|migrated)\s(?:\S+\s){0,3}to|stopped|quit|gave\sup|changed\smy
+  | (?:don'?t|not)\suse\s(?:so\smany\s|any\s)?em
   | new\sjob|we\s(?:\w+\s)?use|our\s(?:\w+\s){1,3}(?:uses|targets|runs|is|lives|requires)
   | (?:it's|its|it\sis|that's|is)\snot|isn't|ain't|not\s[^\n,]{1,190},
 """
@@ -34,12 +35,19 @@ _OTHERS = r"""
   | soy|vivo|trabajo|me\s(?:he\s)?mud\w+|llám[ae]me|llamarme|me\sllamo|mi\snombre|prefiero|recuerda|acuérdate|olvides
   | en\scuenta|nunca|partir\sde\sahora
 """
-_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH}|{_OTHERS})|,\snot\s", re.VERBOSE)
+_INTRODUCES = r"(?<!\w)(?:hi|hello|hey|good\s(?:morning|afternoon|evening))(?:\s(?:there|again))?\W{1,8}i(?:'m|\sam)\s"
+_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH}|{_OTHERS})|,\snot\s|{_INTRODUCES}", re.VERBOSE)
+_INTRODUCTION = re.compile(_INTRODUCES)
 
 
 def may_teach(text: str) -> bool:
     """False when no rule finds anything in it. One pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
     return bool(_HINTS.search(plain_start(text).lower()))
+
+
+def may_introduce(text: str) -> bool:
+    """Whether somebody may say who they are, right after a greeting."""
+    return bool(_INTRODUCTION.search(plain_start(text).lower()))
 
 
 def plain_start(text: str) -> str:

@@ -28,7 +28,7 @@ _NO_NAME = pattern(
     r"""^(?:an?|the|when(?:ever)?|if|back|on|at|in|later|to|today|tomorrow|as|again|maybe|crazy|old|whatever|by|after|
     before|any\s?time|asap|now|from|for|up|out|once|please|pls|not|misspelled|wrong|what|too|also|missing|hard|
     difficult|
-    listed|under|going|still|being|is|it|that|this|my|your|names|stupid|bond|ishmael|correct|right|spelled|
+    listed|under|going|still|being|is|it|that|this|my|your|names|stupid|bond|ishmael|mud|legion|correct|right|spelled|
     tonight|soon|
     first|ever|never|about|with|there|here|directly|daily|every)\b"""
 )

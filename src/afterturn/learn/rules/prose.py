@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.learn.rules.hints import MESSAGE_CHARACTERS_MAX
 
@@ -59,6 +59,12 @@ _QUOTED = re.compile(
 )
 _END = re.compile(r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)[.!?…。？！]+(?=\s|$)")
 
+_SMILE = re.compile(
+    r"""(?:\s*(?:(?<!\S)(?:[:;=]['^]?[-o]?[()\[\]dp3/\\|*]|<3+|\^_*\^|\([:;=])
+    |[\u2600-\u27bf\u2b50\ufe0f\u200d\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]))+$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
@@ -69,6 +75,13 @@ class Sentence:
     plain: str
     ending: str
     tasked: bool = False
+
+    def without_smile(self) -> Sentence:
+        """What is meant is the same: "never change :)" is the saying that it is without it."""
+        smile = _SMILE.search(self.plain)
+        if smile is None or smile.start() == 0:
+            return self
+        return replace(self, said=self.said[: smile.start()], plain=self.plain[: smile.start()])
 
     @property
     def asks(self) -> bool:

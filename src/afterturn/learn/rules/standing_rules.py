@@ -17,6 +17,10 @@ _NOT = rf"(?:{_EVER}\s|don'?t\s|do\snot\s|only\s)?"
 _WHERE = r"in\s(?:this|our|the)\s(?:repo|repository|project|codebase|team)"
 _WE = r"""(?:we\s(?:always\s|never\s)?(?:use|write|deploy|run|name|keep|put|call)\s|no\s\w+
     |i\swant\s(?!to\b)|i'd\slike\s(?!to\b))"""
+_COURTESY = r"(?:please|pls|thanks|thank\syou|thx)"
+# How it talks, whatever the task.
+_MANNER = r"""(?:don'?t|do\snot)\suse\s(?:so\smany\s|any\s)?(?:emojis?|em[\s-]dashes)
+    (?=$|,?\s(?:please|pls|thanks|with\sme|when\syou\s\w+|in\s(?:your|any)\s(?:answers?|repl(?:y|ies)|responses?|messages?)))"""
 _STOP = r"stop\s(?:apologi[sz]ing|lecturing|flattering|repeating\syourself|using\semojis?|calling\sme)\b"
 
 _EVER_HEAD = pattern(rf"(?:(?:also|you\smust|{_WHERE}),?\s)*{_EVER}\s(?:please\s)?|remember\sto\s(?:always|never)\s")
@@ -31,11 +35,11 @@ _TIMED_HEADS = (
 _DO = pattern(VERB)
 _BE = pattern(rf"be\s|{_STOP}")
 _TELLS_HOW = pattern(_WE)
-_ENDS_TIMED = pattern(rf"\s{_FROM_NOW}$")
-_STOPPING = pattern(_STOP)
+_ENDS_TIMED = pattern(rf"\s{_FROM_NOW}(?:,?\s{_COURTESY})*$")
+_STOPPING = pattern(rf"{_STOP}|{_MANNER}")
 _DO_NOT = pattern(r"(?:don'?t\s|do\snot\s)?")
 _LEADS = pattern(rf"(?:(?:also|you\smust|remember\sto|{_FROM_NOW}|{_LATER}|{_ASKED})(?:[,:]\s*|\s))+")
-_TAIL = pattern(rf",?\s(?:please|pls|thanks|{_FROM_NOW})$|,\s(?=(?:i|i'm|thanks|thank)\b)")
+_TAIL = pattern(rf"(?:,?\s(?:{_COURTESY}|{_FROM_NOW}))+$|,\s(?=(?:i|i'm|thanks|thank)\b)")
 _BEFORE_VERB = pattern(
     rf"(?:{_EVER}\s|don'?t\s|do\snot\s|only\s|please\s|{_WHERE},?\s|(?:whenever|every\stime|"
     rf"each\stime)[^,]{{3,90}},\s)*"
@@ -43,6 +47,7 @@ _BEFORE_VERB = pattern(
 _NOT_STANDING = pattern(
     r"""\b(?:this|that|these|those|it|here)\b(?!\s(?:repo|repository|project|codebase|team|company|house)\b)
     |\b(?:step|line)\s\d|\bnames$|^(?:always|never)\s\w+$
+    |^never\s(?:ever\s)?change(?:$|[,;]|\s(?:you|for\s\w+$|on\sme))
     |\byour\s(?!answer|repl|respon|message|code|change|work|commit|step|claim|source|reason|output|tone|feedback|plan|
         suggest|summar|explan|tool|own)"""
 )

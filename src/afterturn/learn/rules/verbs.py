@@ -34,7 +34,7 @@ _OF_USER = re.compile(
 _OF_TALK = re.compile(
     r"""\b(?:emojis?|your\s(?:answers?|repl(?:y|ies)|responses?|messages?|tone)|(?:every|each|any|a)\s(?:answer|reply|
     response)|replies|answers|responses|talk\sto\sme|when(?:ever)?\si\sask|my\s(?:first\s|last\s|full\s)?name|
-    with\sme|jargon|bullet\spoints|small\stalk)\b""",
+    with\sme|jargon|bullet\spoints|small\stalk|(?:british|american)\s(?:spelling|english))\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 
