@@ -8,7 +8,7 @@ _SENTENCES = {
     Why.SHOWN: "it was handed over",
     Why.FLOOR: "it matches less than the {floor:.2f} that recall_score_min asks for, or much less than the best",
     Why.BUDGET: "the block had no room left for it ({entries} entries, {size} bytes, {tokens} tokens at most)",
-    Why.VISIBLE: "the model sees it in the conversation already",
+    Why.VISIBLE: "the model sees it, or all that it was learned from, in the conversation already",
     Why.STALE: "it changed or came into sight before what was carried could be handed over",
     Why.EXCLUDED: "an earlier block shows it already, or was about to",
     Why.DELETED: "it was deleted",
