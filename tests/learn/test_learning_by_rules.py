@@ -132,6 +132,21 @@ async def test_what_is_known_already_is_not_written_over_what_it_contradicts(tmp
         assert await texts(space) == ["The user lives in Oslo"]
 
 
+async def test_with_approval_a_contradiction_waits_too(tmp_path: Path) -> None:
+    """V8, V11: until somebody approves it, what was known before holds; then only what was said last."""
+    async with opened(tmp_path, rules=True, approval="background") as memory:
+        space = memory.space("user:ada")
+        await space.add("The user lives in Leipzig", target="user")
+        await say(memory.conversation("c", user="ada"), "I live in Halle now.")
+        assert await memory.drain(within=20)
+        (waiting,) = await space.proposals()
+        before = await texts(space)
+        await space.approve(waiting.id)
+
+        assert await texts(space) == ["The user lives in Halle now"]
+    assert before == ["The user lives in Leipzig"]
+
+
 async def test_whoever_changes_their_mind_in_one_message_has_one_mind(tmp_path: Path) -> None:
     """V11: of what was said at once, too, the last word stands."""
     async with opened(tmp_path, rules=True) as memory:
