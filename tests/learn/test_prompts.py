@@ -6,6 +6,7 @@ import pytest
 
 from afterturn.base.reviews import Snapped
 from afterturn.base.types import Origin
+from afterturn.guard.passwords import tells_secret
 from afterturn.learn import prompts
 from afterturn.testing.entries import entry
 
@@ -84,4 +85,4 @@ def test_pieces_of_the_prompt_are_known_as_ours() -> None:
 )
 def test_what_lets_somebody_in_is_known_by_how_it_is_told(text: str, told: bool) -> None:
     """V6, G1: no review saves a password, whatever it looks like."""
-    assert prompts.tells_secret(text) is told
+    assert tells_secret(text) is told

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conversing import Ears, opened, say, statements, texts
+from conversing import CONFIG, Ears, opened, say, statements, texts
 
+import afterturn
 from afterturn.base.errors import Conflict, ModelRefused, ModelUnavailable
 from afterturn.base.reviews import ReviewKind, ReviewState
 from afterturn.base.types import Origin, Status
+from afterturn.testing.clock import ManualClock
 from afterturn.testing.model import Held, ScriptedModel, call_tools
 
 NOTHING = "Nothing to save."
@@ -471,23 +473,29 @@ async def test_an_unreachable_model_is_tried_again_later(tmp_path: Path) -> None
     assert len(model.calls) == 1
 
 
-async def test_what_models_cost_is_counted_and_limited(tmp_path: Path) -> None:
-    """V12: over `tokens_per_day_max` reviews pause and say so, and recall goes on."""
-    ears = Ears()
-    model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, ears, review_interval=1, tokens_per_day_max=1500) as memory:
+async def test_over_the_days_limit_reviews_wait_for_tomorrow(tmp_path: Path) -> None:
+    """V12: over `tokens_per_day_max` reviews pause and say so, nothing is lost, and recall goes on."""
+    ears, clock = Ears(), ManualClock()
+    model = ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
+    parts = afterturn.Parts(clock=clock, model=model)
+    config = {**CONFIG, "review_interval": 1, "tokens_per_day_max": 1500}
+    async with afterturn.open(tmp_path / "memory.db", config, parts=parts, on_event=ears.append) as memory:
         conversation = memory.conversation("c", user="ada")
         space = memory.space("user:ada")
         await say(conversation, "I prefer oolong tea")
-        await memory.drain(within=20)
+        assert await memory.drain(within=20)
         await say(conversation, "and I prefer it hot")
-        await memory.drain(within=20)
-        newest = (await space.reviews())[0]
-        found = await space.recall("oolong tea")
+        assert await memory.drain(within=20)
+        paused, found = (await space.reviews())[0], await space.recall("oolong tea")
+        clock.advance(86_400.0)
+        assert await memory.drain(within=20)
+        resumed = (await space.reviews())[0]
 
-    assert newest.state is ReviewState.PAUSED
+    assert paused.state is ReviewState.WAITING
     assert ears.named("model_paused")
     assert found.hits
+    assert (resumed.id, resumed.state) == (paused.id, ReviewState.NOTHING)
+    assert "I prefer it hot" in model.calls[-1].text
 
 
 async def test_a_speakers_words_are_learned_into_that_speakers_space_only(tmp_path: Path) -> None:

@@ -139,7 +139,11 @@ class ModelRefused(ModelError):
 
 
 class ModelPaused(ModelError):
-    pass
+    """`resumes_at` is a time in Unix seconds."""
+
+    def __init__(self, message: str, *, reason: str, resumes_at: float) -> None:
+        super().__init__(message, reason=reason)
+        self.resumes_at = resumes_at
 
 
 class ModelAnswerInvalid(ModelError):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from afterturn.base.errors import AfterturnError
+from afterturn.base.errors import AfterturnError, ModelPaused
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Store, Unit
 from afterturn.base.slot import is_set
@@ -23,12 +23,21 @@ POLL = 2.0
 GATHER = 0.2
 GATHER_MAX = 0.4
 ATTEMPTS_MAX = 5
+# A job that ends the process of whoever runs it is claimed again after each lease, but not for ever.
+CLAIMS_MAX = 20
 BACKOFF = 2.0
 CLAIM_MAX = 4
+# What is due later than this, such as a review that waits for tomorrow's tokens, is not waited for.
+SOON = 120.0
+JOBS_LOOKED_AT = 10_000
 
 # What it gives is called once the writes are durable: to tell of them.
 Commit: TypeAlias = Callable[[Unit], "Callable[[], None] | None"]
 Handler: TypeAlias = Callable[[Job], Awaitable[Commit]]
+
+
+class TooManyClaims(AfterturnError):
+    """Whoever claims it dies, or it has waited for too many days."""
 
 
 class LeaseLost(AfterturnError):
@@ -113,10 +122,16 @@ class JobRunner:
             self._is_holding = False
 
     async def idle(self, tenant: str) -> bool:
-        """Whether nothing is left to do for this tenant that this process could do. Dead jobs do not count."""
-        kinds = list(self._handlers)
+        """Whether nothing is left to do for this tenant that this process could do soon. Dead jobs do not count."""
+        kinds, soon = list(self._handlers), self._work.clock.now() + SOON
         counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant, kinds))
-        return counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0
+        if counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0:
+            return True
+        jobs = await self._work.store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_LOOKED_AT))
+        return not any(
+            job.kind in kinds and (job.state is JobState.LEASED or (job.state is JobState.READY and job.run_at <= soon))
+            for job in jobs
+        )
 
     async def _claim(self, kinds: list[str]) -> list[Job]:
         now, owner = self._work.clock.now(), self._work.owner
@@ -133,6 +148,8 @@ class JobRunner:
 
     async def _run_one(self, job: Job) -> bool:
         try:
+            if job.attempts > CLAIMS_MAX:
+                raise TooManyClaims(f"It was begun {job.attempts} times and never ended.")
             commit = await self._handlers[job.kind](job)
             told = await self._work.store.write(lambda unit: self._finish(unit, job, commit))
         except LeaseLost:
@@ -151,8 +168,9 @@ class JobRunner:
 
     async def _fail(self, job: Job, error: Exception) -> None:
         logger.warning("job %s (%s) failed", job.id, job.kind, exc_info=error)
-        dead = job.attempts >= ATTEMPTS_MAX
-        retry_at = None if dead else self._work.clock.now() + BACKOFF**job.attempts
+        paused = error.resumes_at if isinstance(error, ModelPaused) else None
+        dead = job.attempts >= ATTEMPTS_MAX and paused is None
+        retry_at = None if dead else paused or self._work.clock.now() + BACKOFF**job.attempts
         # Another's message may quote what it was given, which is somebody's memory; ours do not.
         reason = f"{type(error).__name__}: {error}"[:500] if isinstance(error, AfterturnError) else type(error).__name__
         await self._work.store.write(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, ModelPaused
+from afterturn.base.errors import AfterturnError, ModelAnswerInvalid, ModelPaused, ModelUnavailable
 from afterturn.base.events import Events
 from afterturn.base.loading import load
 from afterturn.base.ports import ChatModel, Clock, Store
@@ -22,6 +22,7 @@ logger = logging.getLogger("afterturn")
 
 # What a store that hangs may hold up a call of a model, which takes seconds anyway.
 STORE_WITHIN = 2.0
+DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Meter:
                 f"Models have used {used} tokens for {space} today, and tokens_per_day_max is {limit}. They go on "
                 "tomorrow; or raise it.",
                 reason="paused",
+                resumes_at=(self.clock.now() // DAY + 1) * DAY,
             )
 
     async def add(self, tenant: str, spent: Spent) -> None:
@@ -94,11 +96,31 @@ class MeteredModel:
         asked = estimate([*messages, *tools])
         self.calls += 1
         await self._add(1, asked, 0, asked)
-        answer = await self._model.complete(messages, tools, schema=schema)
+        answer = await self._answer(messages, tools, schema)
         told = _told(answer.get("usage"))
         tokens_in, tokens_out = told or (asked, estimate([answer]))
         await self._add(0, tokens_in - asked, tokens_out, tokens_out if told is None else -asked)
         return {name: value for name, value in answer.items() if name != "usage"}
+
+    async def _answer(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        schema: Mapping[str, Any] | None,
+    ) -> Mapping[str, Any]:
+        """A host's model may raise what would end memory's loop, or cancel itself: then it gave no answer."""
+        try:
+            answer = await self._model.complete(messages, tools, schema=schema)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _no_answer(error) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _no_answer(error) from error
+        if not isinstance(answer, Mapping):
+            raise ModelAnswerInvalid(f"The model gave a {type(answer).__name__}, no message.", reason="no_message")
+        return answer
 
     async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
         load("afterturn.base.reviews")
@@ -107,6 +129,10 @@ class MeteredModel:
         self.tokens += tokens_in + tokens_out
         spent = Spent(self._space, self._meter.day(), self._purpose, calls, tokens_in, tokens_out, estimated)
         await self._meter.add(self._tenant, spent)
+
+
+def _no_answer(error: BaseException) -> ModelUnavailable:
+    return ModelUnavailable(f"The model raised {type(error).__name__}. Mend the model.", reason="raised")
 
 
 def _told(usage: object) -> tuple[int, int] | None:

@@ -329,6 +329,9 @@ class Jobs(Protocol):
     def release(self, *, owner: str) -> int:
         """Makes what this owner holds ready again, as if it had not been claimed; how many."""
 
+    def find(self, tenant: str, job_id: str) -> Job | None:
+        """None when there is none, or not any more."""
+
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
     def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
@@ -379,7 +382,8 @@ class Conversations(Protocol):
         """The same, but those out of sight come without text and references: a long conversation has had many."""
 
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
-        """When a block with this version was last injected, in whatever conversation; absent where none was."""
+        """When a block with this version was last injected, or a standing block with it made, in whatever conversation;
+        absent where none was."""
 
     def state(self, key: ConversationKey) -> ConversationState:
         """As if it were new where there is no such conversation."""

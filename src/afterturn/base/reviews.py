@@ -31,7 +31,6 @@ class ReviewState(StrEnum):
     TIMED_OUT = "timed_out"
     FAILED = "failed"
     FORGOTTEN = "forgotten"
-    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,6 @@ class ReviewRow:
     refusals: tuple[str, ...] = ()
     calls: int = 0
     tokens: int = 0
-    model: str = ""
     reason: str = ""
     spaces: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -90,7 +88,6 @@ class Purpose(StrEnum):
     RECALL = "recall"
     REVIEW = "review"
     EXTRACTION = "extraction"
-    CONSOLIDATION = "consolidation"
     COMPACTION = "compaction"
 
 
@@ -118,8 +115,8 @@ class Spent:
 class ReviewedChange:
     """One operation of a review: the version that it found, and the one that it left; None where there was none.
 
-    `state` is what became of it since: `stands`, `waits` for approval, was `approved`, `rejected`, `undone`, or `changed`
-    by somebody else; `planned` where nothing is done yet.
+    `state` is what became of it: it `stands`, `waits` for approval, was `approved`, `rejected` or `undone`, or was
+    `changed` by somebody else; `planned` where nothing is done yet.
     """
 
     verb: Verb

@@ -8,7 +8,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from afterturn.base.errors import ModelAnswerInvalid, ModelError, ModelPaused, ModelRefused, NotFound
+from afterturn.base.errors import (
+    DeadlineExceeded,
+    MemoryClosed,
+    ModelAnswerInvalid,
+    ModelError,
+    ModelPaused,
+    ModelRefused,
+    NotFound,
+    StoreError,
+)
 from afterturn.base.jobs import ATTEMPTS_MAX, Commit
 from afterturn.base.meter import MeteredModel
 from afterturn.base.ports import Unit
@@ -43,7 +52,7 @@ class Reviewing:
         self._parts = parts
 
     async def review(self, job: Job) -> Commit:
-        """By a model. ModelError when it should be tried again."""
+        """By a model. Raises what makes it worth another try: ModelError, StoreError."""
         material = await self._material(job)
         if material is None:
             return _nothing
@@ -56,13 +65,14 @@ class Reviewing:
         try:
             async with asyncio.timeout(self._parts.config.review_timeout):
                 why = await Reviewer(model, staging, material.known, self._parts.config.review_entries_max).run()
-        except Exception as error:
-            state = _state_after(error)
-            if state is ReviewState.FAILED and _is_worth_a_retry(error) and job.attempts < ATTEMPTS_MAX:
+        except ModelPaused:
+            raise
+        except Exception as error:  # the boundary of one review: whatever a host's model raises, the next one is run
+            if _is_worth_a_retry(error) and job.attempts < ATTEMPTS_MAX:
                 raise
-            logger.warning("review %s of %s: %s", material.review.id, material.review.space, type(error).__name__)
-            staging = self._staging(material)
-            return self._ending(material, staging, model, state, reason=_reason(error))
+            state = ReviewState.TIMED_OUT if isinstance(error, TimeoutError) else ReviewState.FAILED
+            logger.warning("review %s came to nothing", material.review.id, exc_info=error)
+            return self._ending(material, self._staging(material), model, state, reason=_reason(error))
         return self._ending(material, staging, model, ReviewState.SAVED, reason=why)
 
     async def apply_rules(self, job: Job) -> Commit:
@@ -84,7 +94,8 @@ class Reviewing:
             if review is None:
                 return None
             messages = unit.reviews.messages(job.tenant, review_id)
-            return _Material(review, messages, find_known(unit, review, messages, now=self._parts.clock.now()))
+            now, scanning = self._parts.clock.now(), self._parts.config.scanning
+            return _Material(review, messages, find_known(unit, review, messages, now=now, scanning=scanning))
 
         return await self._parts.store.read(work)
 
@@ -123,15 +134,20 @@ class Reviewing:
     ) -> Callable[[], None] | None:
         if _find_waiting(unit, ended.tenant, ended.id) is None:
             return None
+        messages = unit.reviews.messages(ended.tenant, ended.id)
+        left = unread(messages, material.messages)
         if _is_forgotten(unit, ended, material.messages):
             ended = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten")
+        elif any(message not in messages for message in material.messages):
+            # The model has read what is gone now, and may have put it into other words: the rest is read anew.
+            ended, left = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten"), messages
         outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else Outcome()
-        left = unread(unit.reviews.messages(ended.tenant, ended.id), material.messages)
         ended = _with(ended, outcome)
         unit.reviews.end(ended)
         if left:
-            again = replace(material.review, id=follow_up, created_at=ended.ended_at or ended.created_at)
-            schedule(unit, again, left)
+            forgets = unit.operations.forgets(ended.tenant, ended.space)
+            at = ended.ended_at or ended.created_at
+            schedule(unit, replace(material.review, id=follow_up, created_at=at, forgets=forgets), left)
         return lambda: self._tell(ended)
 
     def _tell(self, review: ReviewRow) -> None:
@@ -193,13 +209,9 @@ def _with(ended: ReviewRow, outcome: Outcome) -> ReviewRow:
     )
 
 
-def _state_after(error: Exception) -> ReviewState:
-    if isinstance(error, TimeoutError):
-        return ReviewState.TIMED_OUT
-    return ReviewState.PAUSED if isinstance(error, ModelPaused) else ReviewState.FAILED
-
-
 def _is_worth_a_retry(error: Exception) -> bool:
+    if isinstance(error, StoreError | DeadlineExceeded | MemoryClosed):
+        return True
     return isinstance(error, ModelError) and not isinstance(error, ModelRefused | ModelAnswerInvalid)
 
 

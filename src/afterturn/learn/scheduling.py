@@ -14,11 +14,6 @@ from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Job, JobKind
 from afterturn.learn.snapshot import CONTEXT_MAX, joined, of_records
 
-_JOBS = {
-    ReviewKind.RULES: JobKind.RULES,
-    ReviewKind.CONSOLIDATION: JobKind.CONSOLIDATE,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -118,7 +113,7 @@ def schedule(unit: Unit, review: ReviewRow, messages: Sequence[Snapped]) -> Sche
 def job_of(review: ReviewRow) -> Job:
     """Its payload names the conversation, so that forgetting that one takes the job along."""
     payload = json.dumps({"review": review.id, "conversation": review.conversation})
-    kind = _JOBS.get(review.kind, JobKind.REVIEW)
+    kind = JobKind.RULES if review.kind is ReviewKind.RULES else JobKind.REVIEW
     return Job(f"review-{review.id}", kind, review.tenant, review.space, payload, review.created_at)
 
 

@@ -70,9 +70,12 @@ def joined(earlier: Sequence[Snapped], later: Sequence[Snapped]) -> list[Snapped
 
 
 def unread(messages: Sequence[Snapped], read: Sequence[Snapped]) -> list[Snapped]:
-    """Those of `messages` that are not among `read`, with a few of those as context; empty when none is."""
-    fresh = [message for message in _beyond(messages, read) if message.fresh]
-    return [*(replace(message, fresh=False) for message in read[-CONTEXT_MAX:]), *fresh] if fresh else []
+    """Those of `messages` that are not among `read`, with a few that are as context; empty when there are none."""
+    left = _beyond(messages, read)
+    fresh = [message for message in left if message.fresh]
+    # Not from `read`: what was forgotten meanwhile is in that one still.
+    seen = [replace(message, fresh=False) for message in messages if message not in left]
+    return [*seen[-CONTEXT_MAX:], *fresh] if fresh else []
 
 
 def _beyond(messages: Sequence[Snapped], known: Sequence[Snapped]) -> list[Snapped]:

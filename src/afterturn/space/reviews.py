@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from afterturn.base.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
@@ -38,11 +39,14 @@ async def list_reviews(
 
 async def get_review(parts: SpaceParts, space: str, review_id: str) -> Review:
     check_id(review_id)
-    return await parts.store.read(lambda unit: _review(unit, _row(unit, parts.tenant, space, review_id)))
+    return await parts.store.read(lambda unit: _review(unit, _row(unit, parts.tenant, space, review_id), space))
 
 
 async def undo_review(parts: SpaceParts, space: str, review_id: str) -> list[Undone]:
-    """Takes back all that it did, in every space, or nothing; what was decided about it in the inbox goes with it."""
+    """Takes back all that it did, or nothing; what was decided about it in the inbox goes with it.
+
+    In every space, if the conversation is this one's; else what it did here.
+    """
     check_id(review_id)
     at = parts.clock.now()
 
@@ -51,13 +55,13 @@ async def undo_review(parts: SpaceParts, space: str, review_id: str) -> list[Und
         return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
 
     def work(unit: Unit) -> list[Undone]:
-        review = _review(unit, _row(unit, parts.tenant, space, review_id))
+        review = _review(unit, _row(unit, parts.tenant, space, review_id), space)
         if not review.changes:
             raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
         if all(change.state == "undone" for change in review.changes):
             raise Conflict(f"Review {review_id} was undone already.")
         undone = []
-        for one in review.row.spaces:
+        for one in dict.fromkeys(change.space for change in review.changes):
             decisions = _decisions(unit, Scope(parts.tenant, (one,)), review_id)
             undone += [undo(unit, one, target) for target in (*decisions, review_id)]
         return undone
@@ -125,6 +129,7 @@ async def _check_tried(parts: SpaceParts, row: ReviewRow) -> None:
 
 
 def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
+    row = replace(row, forgets=unit.operations.forgets(row.tenant, row.space))
     key = ConversationKey(row.tenant, row.space, row.conversation)
     if not unit.records.of_conversation(Scope(row.tenant, (row.writes,)), row.conversation, limit=1):
         raise NotFound(
@@ -148,8 +153,13 @@ def _row(unit: Unit, tenant: str, space: str, review_id: str) -> ReviewRow:
 def _decisions(unit: Unit, scope: Scope, review_id: str) -> list[str]:
     """What a person has decided about its proposals since, the latest first."""
     waited = [step for step in unit.operations.steps(scope, group=review_id) if step.after in WAITING]
-    decided = [last for step in waited if (last := _last(unit, scope, step)).operation.verb in _DECISIONS]
+    decided = [last for step in waited if _is_decision(last := _last(unit, scope, step), review_id)]
     return [step.operation.id for step in sorted(decided, key=lambda step: step.operation.id, reverse=True)]
+
+
+def _is_decision(step: Step, review_id: str) -> bool:
+    """A proposed deletion is a delete too, but the review's own."""
+    return step.operation.verb in _DECISIONS and step.operation.group != review_id
 
 
 def _last(unit: Unit, scope: Scope, step: Step) -> Step:
@@ -158,10 +168,12 @@ def _last(unit: Unit, scope: Scope, step: Step) -> Step:
     return [one for one in taken if one.version == step.version][-1]
 
 
-def _review(unit: Unit, row: ReviewRow) -> Review:
-    if not row.spaces:
+def _review(unit: Unit, row: ReviewRow, space: str) -> Review:
+    """As the space that owns the conversation sees it; another that it wrote to sees what was written there."""
+    spaces = row.spaces if space == row.space else (space,)
+    if not spaces:
         return Review(row)
-    scope = Scope(row.tenant, row.spaces)
+    scope = Scope(row.tenant, spaces)
     steps = unit.operations.steps(scope, group=row.id)
     changes = [_change(unit, list(taken)) for _, taken in groupby(steps, key=lambda step: step.operation.id)]
     return Review(row, tuple(changes))
@@ -200,5 +212,5 @@ def _state(moved: Sequence[tuple[Step, Status, Step]]) -> str:
         return "waits" if any(now in WAITING for _, now, _ in moved) else "stands"
     if all(now is (step.before or Status.UNDONE) for step, now, _ in moved):
         return "undone"
-    decided = {last.operation.verb for step, _, last in moved if step.after in WAITING}
+    decided = {last.operation.verb for step, _, last in moved if step.after in WAITING and last != step}
     return _DECISIONS[decided.pop()] if len(decided) == 1 and decided <= _DECISIONS.keys() else "changed"

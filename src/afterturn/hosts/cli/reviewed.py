@@ -36,11 +36,11 @@ _CAME_TO = {
     ReviewState.TIMED_OUT: "given up: it took longer than review_timeout; nothing was saved",
     ReviewState.FAILED: "failed; nothing was saved",
     ReviewState.FORGOTTEN: "what it read was forgotten; nothing was saved",
-    ReviewState.PAUSED: "paused: the day's tokens are used up; nothing was saved",
 }
 _REFUSALS = {
     "limit": "more changes than review_entries_max",
     "evidence": "did not say which messages it rests on",
+    "seen": "rests only on what was reviewed before",
     "unknown_memory": "names a memory that is not there",
     "pinned": "would change a pinned memory",
     "twice": "changes the same memory twice",

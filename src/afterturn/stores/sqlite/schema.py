@@ -294,7 +294,6 @@ _REVIEWS = (
         refusals TEXT NOT NULL,
         calls INTEGER NOT NULL,
         tokens INTEGER NOT NULL,
-        model TEXT NOT NULL,
         reason TEXT NOT NULL,
         spaces TEXT NOT NULL,
         notes TEXT NOT NULL,

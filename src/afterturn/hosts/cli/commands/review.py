@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from afterturn.base.reviews import Review
 
 _HERE = "afterturn.hosts.cli.commands.review"
-_IN_VAIN = (ReviewState.FAILED, ReviewState.TIMED_OUT, ReviewState.PAUSED)
+_IN_VAIN = (ReviewState.FAILED, ReviewState.TIMED_OUT)
 EXIT_IN_VAIN = 1
 
 
