@@ -226,6 +226,7 @@ def test_who_greets_may_say_who_they_are(said: str, name: str):
         "Hi, I'm Looking for a hotel",
         "Hi, I'm Product Manager and need help",
         "Hi, I'm Jonas?",
+        "Hello, I'm Pregnant",
         "Hi, I'm Jonas, I'd like to order a pizza",
         "Let's role play. Hi, I'm Hook.",
     ],
@@ -246,6 +247,25 @@ def test_what_corrects_a_port_or_a_branch_needs_no_answer_before_it(said: str, t
     """V11: it names the thing, what is right and what is wrong; after "no" only."""
     assert learned(said) == [Lesson(text, Target.ENVIRONMENT, "correction", 0, old)]
     assert learned(said.partition(", ")[2]) == []
+
+
+def test_a_branch_that_is_in_a_bad_way_is_not_renamed():
+    """V11: what a thing is like at the moment is no correction of what it is."""
+    assert learned("No, the default branch is broken, not slow.") == []
+
+
+@pytest.mark.parametrize(
+    "said, text",
+    [
+        ("don't use emojis please", "Don't use emojis"),
+        ("Please don't use em dashes in your answers.", "Don't use em dashes in your answers"),
+        ("Use British spelling from now on, please", "Use British spelling"),
+    ],
+)
+def test_how_somebody_wants_to_be_talked_to_is_theirs(said: str, text: str):
+    """V11: manners hold for every task; "don't use recursion" is for one."""
+    assert learned(said) == [Lesson(text, Target.USER, "preference", 0)]
+    assert learned("don't use recursion please") == []
 
 
 def test_what_follows_a_task_is_part_of_it():

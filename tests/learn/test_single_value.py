@@ -72,6 +72,8 @@ def test_what_there_is_one_of_is_known_by_its_form(one: str, other: str) -> None
         ("CI works as expected", "CI works as documented"),
         ("The user's boss is Karl", "The user's boss is annoying"),
         ("The user's name is Ann", "The user's name is hard to spell"),
+        ("The user's name is Max", "The user's name is Max Power"),
+        ("The user lives in Halle", "The user lives in Halle, Germany"),
         ("The user's birthday is 3 May", "The user's birthday is coming up"),
         ("The user's email is a@example.com", "The user's email is down"),
         ("The user's cat is Miso", "The user's cat is Fermat"),

@@ -85,10 +85,14 @@ def single_value(text: str) -> Value | None:
 
 
 def contradict(one: str, other: str) -> bool:
-    """Whether two values of what there is one of can not both be so. Who no longer works at A may work at B."""
-    if one.startswith(_NOT) == other.startswith(_NOT):
-        return one != other and not one.startswith(_NOT)
-    return one.removeprefix(_NOT) == other.removeprefix(_NOT)
+    """Whether two values of what there is one of can not both be so.
+
+    Who no longer works at A may work at B, and who is called Max Power is called Max.
+    """
+    if one.startswith(_NOT) != other.startswith(_NOT):
+        return one.removeprefix(_NOT) == other.removeprefix(_NOT)
+    said, also = set(one.split()), set(other.split())
+    return not (one.startswith(_NOT) or said <= also or also <= said)
 
 
 def _one_of(found: re.Match[str]) -> Value | None:

@@ -62,6 +62,7 @@ CORRECTED = (
         CORRECTION,
         r"(?:the|our)\s(?:default|main)\sbranch\sis\s(?:called\s)?",
         re.compile(r"[\w./-]+,\snot\s[\w./-]+$"),
+        r"^(?:broken|slow|fast|down|red|green|fine|ok|clean|dirty|stable|\w+ed|\w+ing)\b",
     ),
 )
 

@@ -17,6 +17,7 @@ from afterturn.learn.rules.notes import start_of_note
 from afterturn.learn.rules.prose import Sentence, sentences_of
 from afterturn.learn.rules.secrets import holds_secret
 from afterturn.learn.rules.standing_rules import find_standing_rule
+from afterturn.learn.rules.unpasted import unpasted
 from afterturn.learn.rules.wording import capitalised, told_of_user, trimmed
 
 USER = "user"
@@ -50,9 +51,8 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
             continue
         if begins_play(plain_start(text)):
             break
-        if not may_teach(text):
-            continue
-        for lesson in lessons_of(text, answer):
+        said = unpasted(text) if may_teach(text) else ""
+        for lesson in lessons_of(said, answer) if said else ():
             found.pop(lesson.text.casefold(), None)
             found[lesson.text.casefold()] = replace(lesson, message=at)
     return list(found.values())

@@ -20,7 +20,8 @@ _IS_NAMED = pattern(
 _NO_NAME = pattern(
     r"""\b(?:[\w'-]+ing|done|sorry|back|new|not|so|very|just|really|glad|happy|here|there|still|also|now|only|ready|fine|
     good|great|okay|stuck|lost|tired|bored|excited|confused|interested|curious|afraid|sure|sick|late|early|busy|free|
-    in|on|at|from|with|a|an|the|your|my|writing|batman|groot|spartacus|
+    in|on|at|from|with|a|an|the|your|my|writing|batman|groot|spartacus|iron|siri|alexa|claude|chatgpt|human|
+    pregnant|married|single|republican|democrat|liberal|conservative|(?:mon|tues|wednes|thurs|fri|satur|sun)day|
     team|type|head|lead|senior|junior|software|product|project|data|student|director|chief|doctor|nurse|vice|president|
     professor|manager|engineer|developer|designer|owner|founder|
     aries|taurus|gemini|virgo|libra|scorpio|sagittarius|capricorn|aquarius|pisces|
