@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from afterturn.base.drafts import successor
 from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.base.names import check_name
 from afterturn.base.ports import Unit
@@ -25,7 +26,7 @@ from afterturn.base.types import (
 )
 from afterturn.guard.writing import Writing
 from afterturn.space.editing import Edit, Edits, Left, compare
-from afterturn.space.fields import successor, target_of
+from afterturn.space.fields import target_of
 from afterturn.space.markdown import Section, Sheet, parse, render
 from afterturn.space.parts import SpaceParts
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_metadata
-from afterturn.base.types import Draft, Entry, Metadata, Origin, Target
+from afterturn.base.types import Draft, Metadata, Origin, Target
 from afterturn.guard.fields import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -53,28 +53,6 @@ def draft_of(text: str, fields: DraftFields) -> Draft:
         valid_to=moment(fields.get("valid_to")),
         expires_at=moment(fields.get("expires_at")),
         sources=_sources(fields.get("sources", ())),
-    )
-
-
-def successor(current: Entry, text: str) -> Draft:
-    """New words for the same fact: everything else stays but when it was said."""
-    return Draft(
-        text=text,
-        origin=current.origin,
-        target=current.target,
-        agent=current.agent,
-        project=current.project,
-        conversation=current.conversation,
-        owner=current.owner,
-        turn=current.turn,
-        speaker=current.speaker,
-        valid_from=current.valid_from,
-        valid_to=current.valid_to,
-        expires_at=current.expires_at,
-        pinned=current.pinned,
-        metadata=current.metadata,
-        sources=current.sources,
-        id=current.id,
     )
 
 

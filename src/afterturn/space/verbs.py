@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 
+from afterturn.base.drafts import successor
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
 from afterturn.base.loading import load
@@ -38,7 +39,7 @@ from afterturn.guard.gate import check_text
 from afterturn.guard.secrets import redact_within, unnamed
 from afterturn.guard.writing import Writing, embed_later
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.fields import DraftFields, draft_of, moment, origin_of, successor
+from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
     LIMIT_MAX,
