@@ -114,7 +114,7 @@ def test_a_delete_that_took_a_waiting_change_along_is_one_change(cli: CommandLin
     change = ("update_memory", {"id": tea, "text": "The user always drinks oolong tea", "messages": [1]})
     reviewed(cli, call_tools(change), NOTHING, approval="background")
     talk(cli, "Forget what I said of green tea, the user drinks none")
-    id = reviewed(cli, call_tools(("delete_memory", {"id": tea, "messages": [1]})), NOTHING)
+    id = reviewed(cli, call_tools(("delete_memory", {"id": tea, "messages": [3]})), NOTHING)
     out = cli("review", "show", id).out
     assert f"\n- The user drinks green tea\n    {tea}, about user, in user:ada\n" in out
     assert cli("review", "undo", id).code == 0

@@ -69,9 +69,19 @@ class Writing:
         return entry
 
     def delete(
-        self, unit: Unit, operation: Operation, entry_id: str, *, trust: int, expected_version: int | None = None
+        self,
+        unit: Unit,
+        operation: Operation,
+        entry_id: str,
+        *,
+        trust: int,
+        expected_version: int | None = None,
+        asks: bool = False,
     ) -> Entry:
-        """Hides the entry, and whatever change of it waits; what only waits is rejected. The entry as it is then."""
+        """Hides the entry, and whatever change of it waits; what only waits is rejected. The entry as it is then.
+
+        With `asks` it waits for a person's word, whoever deletes it.
+        """
         current = unit.memories.get(_scope(operation), entry_id)
         if expected_version is not None and current.version != expected_version:
             raise Conflict(
@@ -79,7 +89,7 @@ class Writing:
             )
         check_change(current, trust)
         started = unit.operations.start(operation)
-        if current.status is Status.ACTIVE and waits(self._config, operation.actor):
+        if current.status is Status.ACTIVE and (asks or waits(self._config, operation.actor)):
             if current.kind is Kind.RECORD:
                 raise NotAllowed(f"{entry_id} is a recorded message, which only its user deletes.")
             return unit.memories.propose_delete(started, entry_id, expected_version=current.version)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from afterturn.base.reviews import ReviewRow, Snapped
-from afterturn.base.types import Target
+from afterturn.base.types import Entry, Target
 
 PERSON = "user:"
 
@@ -31,6 +31,15 @@ def find_home(review: ReviewRow, target: Target, cited: Sequence[Snapped]) -> Ho
         # A shared space is no place for what is personal.
         return Home(review.space)
     return Home(review.writes)
+
+
+def find_home_of(review: ReviewRow, memory: Entry, cited: Sequence[Snapped]) -> Home | None:
+    """Where `memory` is, if what was said may change it there; None when what was said belongs elsewhere."""
+    home = find_home(review, memory.target, cited)
+    if home is None or home.space != memory.space:
+        return None
+    of_another = memory.speaker not in (None, home.speaker) and not memory.space.startswith(PERSON)
+    return replace(home, waits=home.waits or of_another)
 
 
 def _of_speaker(review: ReviewRow, speaker: str) -> Home | None:

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from afterturn.base.config import Config
+from afterturn.base.drafts import successor
 from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.base.ports import Clock, Ids, Store, Unit
-from afterturn.base.reviews import ReviewRow, Snapped
+from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Admitted, Draft, Entry, Kind, Metadata, Operation, Origin, Scope, Status, Target, Verb
 from afterturn.guard.allowance import Allowance
 from afterturn.guard.gate import Gate
+from afterturn.guard.passwords import tells_secret
 from afterturn.guard.trust import waits
 from afterturn.guard.writing import Writing
 from afterturn.learn import evidence
 from afterturn.learn.changes import Action, Change
-from afterturn.learn.homes import Home, find_home
-from afterturn.learn.prompts import is_ours, tells_secret
+from afterturn.learn.homes import Home, find_home, find_home_of
+from afterturn.learn.prompts import is_ours
 from afterturn.learn.snapshot import with_sources
 
 # After so many refusals a model is told to stop: it will not get there.
@@ -36,13 +38,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A change that may be written, for as long as `base` is the version that holds."""
+    """A change that may be written, for as long as `base` is the version that holds; `trust` is a delete's."""
 
     change: Change
     home: Home
     admitted: Admitted | None
     base: Entry | None
     cited: tuple[int, ...]
+    trust: int = Origin.BACKGROUND_REVIEW.trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,11 @@ class Staging:
         if change.action is Action.ADD:
             return self._added(unit, change, cited)
         base = self._base(unit, change)
-        home = Home(base.space)
+        home = find_home_of(self.review, base, [self.messages[at] for at in cited])
+        if home is None:
+            raise Refused("speaker", "Whoever said this has no say in this memory. Leave it.")
         if change.action is Action.DELETE:
-            return Staged(change, home, None, base, cited)
+            return self._deleted(change, base, home, cited)
         return self._updated(change, base, home, cited)
 
     def _cited(self, change: Change) -> tuple[int, ...]:
@@ -130,6 +135,9 @@ class Staging:
         cited = change.messages or evidence.find_evidence(change.text, self.messages)
         if not cited:
             raise Refused("evidence", "Name the messages that this rests on.")
+        if not any(self.messages[at].fresh for at in cited):
+            # It was saved then, was not worth it, or somebody has undone it since.
+            raise Refused("seen", "This rests only on messages that were reviewed before. Leave it.")
         return cited
 
     def _base(self, unit: Unit, change: Change) -> Entry:
@@ -163,8 +171,17 @@ class Staging:
 
     def _updated(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
         inferred = self._weigh(change, cited, (base.text,))
-        home = replace(home, waits=inferred)
+        home = replace(home, waits=home.waits or inferred)
         return Staged(change, home, self._admit(self._successor(change, base, home, cited), cited), base, cited)
+
+    def _deleted(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
+        """A person looks at it, unless the messages speak of what goes; nobody else's words may have asked for it."""
+        # A rule has found what contradicts it, in whatever words.
+        text = "" if self.review.kind is ReviewKind.RULES else base.text
+        support = evidence.weigh(text, [self.messages[at].text for at in cited]).support
+        home = replace(home, waits=home.waits or support < evidence.SUPPORT_MIN)
+        trust = min([Origin.BACKGROUND_REVIEW.trust, *evidence.lineage(text, cited, self.messages)])
+        return Staged(change, home, None, base, cited, trust)
 
     def _weigh(self, change: Change, cited: Sequence[int], also: Sequence[str]) -> bool:
         """Whether it is an inference that a person should look at. Refused when it was not said at all (V5)."""
@@ -209,20 +226,14 @@ class Staging:
         )
 
     def _successor(self, change: Change, base: Entry, home: Home, cited: Sequence[int]) -> Draft:
-        return Draft(
-            text=change.text.strip(),
+        return replace(
+            successor(base, change.text.strip()),
             origin=Origin.BACKGROUND_REVIEW,
-            target=base.target,
-            agent=base.agent,
-            project=base.project,
             conversation=self.review.conversation or None,
             owner=None if home.space == self.review.space else self.review.space,
             turn=self.review.turn or None,
-            speaker=base.speaker,
             occurred_at=max(self.messages[at].occurred_at for at in cited),
-            expires_at=base.expires_at,
             metadata={**base.metadata, **self._metadata(change)},
-            id=base.id,
             proposed=home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW),
         )
 
@@ -253,8 +264,14 @@ class Staging:
             version = staged.base.version
             if staged.admitted is None:
                 operation = self._operation(staged.home, Verb.DELETE)
-                trust = min([Origin.BACKGROUND_REVIEW.trust, *(messages[at].trust for at in staged.cited)])
-                return writing.delete(unit, operation, staged.base.id, trust=trust, expected_version=version)
+                return writing.delete(
+                    unit,
+                    operation,
+                    staged.base.id,
+                    trust=staged.trust,
+                    expected_version=version,
+                    asks=staged.home.waits,
+                )
             operation = self._operation(staged.home, Verb.UPDATE)
             admitted = _resting_on(staged.admitted, sources or staged.base.sources)
             return writing.update(unit, operation, staged.base.id, admitted, expected_version=version)
