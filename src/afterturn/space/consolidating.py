@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, NotAllowed, NotFound
+from afterturn.base.drafts import successor
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.base.jobs import Commit
 from afterturn.base.ports import Clock, Ids, Unit
 from afterturn.base.reviews import Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState
 from afterturn.base.types import (
-    Draft,
+    SOURCES_MAX,
     Entry,
     Filter,
     Hit,
@@ -22,11 +23,11 @@ from afterturn.base.types import (
     Operation,
     Origin,
     Scope,
-    Status,
     Verb,
+    Verdict,
 )
 from afterturn.guard.gate import Gate
-from afterturn.guard.trust import lineage_of
+from afterturn.guard.trust import check_change, lineage_of, waits
 from afterturn.guard.writing import Writing
 from afterturn.learn.consolidate import Tidying, Usage, plan
 from afterturn.recall.restated import collapse
@@ -37,6 +38,7 @@ from afterturn.space.reviews import get_review
 ENTRIES_MAX = 1_000
 _PAGE = 200
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
+_ACTOR = Origin.BACKGROUND_REVIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,24 @@ class ConsolidationParts:
     config: Config
     clock: Clock
     ids: Ids
+
+
+@dataclass(slots=True)
+class _Tidied:
+    """What came of the steps so far."""
+
+    done: list[Tidying] = field(default_factory=list)
+    waiting: int = 0
+    refusals: list[str] = field(default_factory=list)
+
+    def allows(self, steps: Sequence[Tidying], does: Callable[[], None]) -> bool:
+        """Whether it could be done; one refusal for each of the steps if not."""
+        try:
+            does()
+        except (Conflict, InvalidInput, NotAllowed, NotFound) as error:
+            self.refusals += [_refusal(error)] * len(steps)
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,61 +100,84 @@ class Consolidation:
 
     def commit(self, unit: Unit) -> ReviewRow:
         """The row as it is stored. What has changed meanwhile is left alone."""
-        done: list[Tidying] = []
-        waiting, refusals = 0, []
-        for step in self.steps:
-            try:
-                waiting += self._do(unit, step)
-            except (Conflict, NotAllowed, NotFound) as error:
-                refusals.append("not_allowed" if isinstance(error, NotAllowed) else "changed")
-                continue
-            done.append(step)
+        tidied = _Tidied()
+        for steps in _by_what_stays(self.steps):
+            self._tidy(unit, steps, tidied)
         row = replace(
             self.row,
-            state=ReviewState.SAVED if done else ReviewState.NOTHING,
+            state=ReviewState.SAVED if tidied.done else ReviewState.NOTHING,
             ended_at=self.parts.clock.now(),
-            written=len(done) - waiting,
-            proposed=waiting,
-            refusals=tuple(refusals),
-            spaces=(self.row.space,) if done else (),
-            notes=_notes(done),
+            written=len(tidied.done) - tidied.waiting,
+            proposed=tidied.waiting,
+            refusals=tuple(tidied.refusals),
+            spaces=(self.row.space,) if tidied.done else (),
+            notes=_notes(tidied.done),
         )
         unit.reviews.add(row, ())
         return row
 
-    def _do(self, unit: Unit, step: Tidying) -> int:
-        """1 when it waits for a person's word."""
+    def _tidy(self, unit: Unit, steps: Sequence[Tidying], tidied: _Tidied) -> None:
+        """All steps for which the same memory stays. What is refused has written nothing."""
+        steps = [step for step in steps if tidied.allows([step], functools.partial(self._check, unit, step))]
+        asking = [step for step in steps if step.asks or waits(self.parts.config, _ACTOR)]
+        for step in asking:
+            if tidied.allows([step], functools.partial(self._propose, unit, step)):
+                tidied.done.append(step)
+                tidied.waiting += 1
+        deciding = [step for step in steps if step not in asking]
+        merging = [step for step in deciding if step.merged is not None]
+        if merging and not tidied.allows(merging, functools.partial(self._merge, unit, merging)):
+            deciding = [step for step in deciding if step not in merging]
+        for step in deciding:
+            self._delete(unit, step)
+        tidied.done += deciding
+
+    def _check(self, unit: Unit, step: Tidying) -> None:
+        self._check_stands(unit, step.entry)
+        check_change(step.entry, _ACTOR.trust)
         if step.by is not None:
             self._check_stands(unit, step.by)
-        trust = Origin.BACKGROUND_REVIEW.trust
-        writing, entry_id, version = Writing(self.parts.config), step.entry.id, step.entry.version
-        if step.asks:
-            operation = unit.operations.start(self._operation(Verb.DELETE))
-            left = unit.memories.propose_delete(operation, entry_id, expected_version=version)
-        else:
-            left = writing.delete(unit, self._operation(Verb.DELETE), entry_id, trust=trust, expected_version=version)
-        waits = left.status is Status.WITHDRAWAL
-        if step.merged is not None and step.by is not None and not waits:
-            self._merge(unit, writing, step.by, step.merged)
-        return int(waits)
+        if step.by is not None and step.merged:
+            check_change(step.by, min([step.by.trust, *lineage_of(unit, self._scope, step.entry.sources)]))
 
     def _check_stands(self, unit: Unit, entry: Entry) -> None:
-        current = unit.memories.get(Scope(self.row.tenant, (self.row.space,)), entry.id)
-        if current.version != entry.version or current.status is not Status.ACTIVE:
+        """Sources come and go without a new version: by a repetition, or because they were forgotten."""
+        if unit.memories.get(self._scope, entry.id) != entry:
             raise Conflict(f"{entry.id} was changed meanwhile.")
 
-    def _merge(self, unit: Unit, writing: Writing, entry: Entry, sources: tuple[str, ...]) -> None:
-        """The same words, resting on more: trusted no more than the least of it."""
-        scope = Scope(self.row.tenant, (self.row.space,))
-        draft = replace(_draft(entry), sources=sources)
-        admitted = self.parts.gate.admit(draft, lineage=[entry.trust, *lineage_of(unit, scope, sources)])
-        writing.update(unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version)
+    def _propose(self, unit: Unit, step: Tidying) -> None:
+        operation = unit.operations.start(self._operation(Verb.DELETE))
+        unit.memories.propose_delete(operation, step.entry.id, expected_version=step.entry.version)
+
+    def _delete(self, unit: Unit, step: Tidying) -> None:
+        entry, operation = step.entry, self._operation(Verb.DELETE)
+        self._writing.delete(unit, operation, entry.id, trust=_ACTOR.trust, expected_version=entry.version)
+
+    def _merge(self, unit: Unit, steps: Sequence[Tidying]) -> None:
+        """The same words, resting on more: trusted no more than the least of it. One version, however many say it."""
+        entry = steps[0].by
+        assert entry is not None
+        told = [entry, *(step.entry for step in steps)]
+        # What one of them says on its own account must not go when the others' sources do (M2).
+        sources = _together(told) if all(one.sources for one in told) else ()
+        draft = replace(successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
+        lineage = [*(one.trust for one in told), *lineage_of(unit, self._scope, sources)]
+        admitted = self.parts.gate.admit(draft, lineage=lineage)
+        if admitted.verdict is Verdict.QUARANTINE:
+            raise NotAllowed(f"{entry.id} would be out of sight, and nothing left in its place.")
+        self._writing.update(unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version)
+
+    @property
+    def _writing(self) -> Writing:
+        return Writing(self.parts.config)
+
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.row.tenant, (self.row.space,))
 
     def _operation(self, verb: Verb) -> Operation:
         row = self.row
-        return Operation(
-            self.parts.ids.new(), row.tenant, row.space, verb, Origin.BACKGROUND_REVIEW, row.created_at, row.id
-        )
+        return Operation(self.parts.ids.new(), row.tenant, row.space, verb, _ACTOR, row.created_at, row.id)
 
 
 async def consolidate(parts: SpaceParts, space: str, *, dry_run: bool) -> Review:
@@ -198,21 +241,19 @@ def _notes(steps: Sequence[Tidying]) -> tuple[str, ...]:
     return tuple(f"{step.entry.id} {step.why.value}" + (f" by {step.by.id}" if step.by else "") for step in steps)
 
 
-def _draft(entry: Entry) -> Draft:
-    return Draft(
-        text=entry.text,
-        origin=entry.origin,
-        target=entry.target,
-        agent=entry.agent,
-        project=entry.project,
-        conversation=entry.conversation,
-        owner=entry.owner,
-        turn=entry.turn,
-        speaker=entry.speaker,
-        occurred_at=entry.occurred_at,
-        valid_from=entry.valid_from,
-        valid_to=entry.valid_to,
-        expires_at=entry.expires_at,
-        metadata=entry.metadata,
-        id=entry.id,
-    )
+def _by_what_stays(steps: Sequence[Tidying]) -> list[list[Tidying]]:
+    groups: dict[str, list[Tidying]] = {}
+    for step in steps:
+        groups.setdefault((step.by or step.entry).id, []).append(step)
+    return list(groups.values())
+
+
+def _together(entries: Sequence[Entry]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(source for entry in entries for source in entry.sources))[:SOURCES_MAX]
+
+
+def _refusal(error: AfterturnError) -> str:
+    """The words that reviews use."""
+    if isinstance(error, InvalidInput):
+        return "guard"
+    return "not_allowed" if isinstance(error, NotAllowed) else "changed"
