@@ -6,6 +6,7 @@ Rather too little than too much: a lasting thing is mostly said again, and a poi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Beyond these a message is a document with a request at its beginning.
 PARAGRAPHS_MAX = 3
@@ -13,7 +14,9 @@ CHARS_MAX = 1_200
 
 _BREAKS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]{0,200})?/?>")
-_QUOTE = re.compile(r"\s*(?:[>|]|\d{1,2}[:.]\d{2}\b|\[[^\]]{0,40}\d[^\]]{0,40}\])")
+_QUOTE = re.compile(r"\s*(?:[>|«»‹›「『＂‘“”—–•]|''|\"|\d{1,2}[:.]\d{2}\b|\[[^\]]{0,40}\d[^\]]{0,40}\])")
+_FOREIGN = re.compile(r"\s[|]\s|\s//\s|\s#\s?(?:TODO|FIXME)")
+_PERSONAL = re.compile(r"\s*(?:btw|by the way|also|oh|ps|p\.\s?s\.|and|but|i|i'm|i’m|my|call me)\b", re.IGNORECASE)
 _GREETING = re.compile(
     r"\s*(?:hi|hello|hey|dear|good (?:morning|afternoon|evening)|greetings|hallo|guten tag|liebe[rs]?|sehr geehrte\w*|"
     r"bonjour|cher|chère|hola|estimad[oa])\b[^.!?\n]{0,60},\s*$",
@@ -24,45 +27,54 @@ _SIGNATURE = re.compile(
     r"mit freundlichen grüßen|viele grüße|liebe grüße|lg|cordialement|saludos|--+)\s*,?\s*$",
     re.IGNORECASE,
 )
-_SPEAKER = re.compile(r"\s*[\w][\w .'-]{0,30}(?:\s*\([^)]{0,20}\))?:\s+\S")
+_SPEAKER = re.compile(r"\s*[\w][\w .']{0,30}(?:\s*\([^)]{0,20}\))?(?::\s+|\s-\s)\S")
 _STAMPED = re.compile(r"\s*[\w][\w .'-]{0,30}[,\s]+\[?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2})[^\n]{0,20}$")
 _HANDED_OVER = re.compile(
     r"\b(?:summar\w*|tl;?dr|translat\w*|proofread\w*|rewrit\w*|rephras\w*|review|explain|analy[sz]e|fix|edit|improve|"
     r"check|read|reply|answer|respond|what (?:does|do|is)|(?:gave|sent|told|wrote|got) (?:me|us|this)|below|following|"
+    r"this (?:text|page|mail|email|policy|article|message|is what)|think of|says|"
     r"attached|pasted?|forwarded|fwd|zusammenfass\w*|übersetz\w*|résum\w*|tradu\w*|resum\w*)\b",
     re.IGNORECASE,
 )
 
 
 def unpasted(text: str) -> str:
-    """The beginning of a message, up to the first sign of another's text; blank when it is a letter."""
+    """The lines that are likely the sender's own, up to the first sign of another's text; blank for a letter."""
     lines = _BREAKS.sub("\n", text).split("\n")
-    if any(_SIGNATURE.match(line) for line in lines[1:]):
+    last = max((at for at, line in enumerate(lines) if line.strip()), default=0)
+    if any(_SIGNATURE.match(line) for line in lines[1:last]):
         return ""
-    kept: list[str] = []
+    return _first_of_document("\n".join(_own(lines, last)))
+
+
+def _own(lines: list[str], last: int) -> Iterator[str]:
+    handed_over, quotes = False, 0
     for at, line in enumerate(lines):
-        if _is_anothers(line, lines[at + 1 :]):
-            break
+        if _is_anothers(line, has_more=at < last):
+            return
+        if at and (quotes % 2 or (handed_over and line.strip() and not _PERSONAL.match(line))):
+            return
         tag = _TAG.search(line)
-        kept.append(line[: tag.start()] if tag else line)
+        yield line[: tag.start()] if tag else line
         if tag:
-            break
-    return _first_of_document("\n".join(kept))
+            return
+        handed_over = handed_over or _hands_over(line)
+        quotes += line.count('"') + line.count("“") + line.count("”")
 
 
-def _is_anothers(line: str, after: list[str]) -> bool:
-    has_more = any(other.strip() for other in after)
-    if _QUOTE.match(line) or _STAMPED.match(line):
+def _is_anothers(line: str, *, has_more: bool) -> bool:
+    if _QUOTE.match(line) or _STAMPED.match(line) or _FOREIGN.search(line):
         return True
     return has_more and (_GREETING.match(line) is not None or _SPEAKER.match(line) is not None)
 
 
+def _hands_over(line: str) -> bool:
+    """A question or a request with something below it, which is most likely what it is about."""
+    return line.rstrip().endswith(("?", ":")) or _HANDED_OVER.search(line) is not None
+
+
 def _first_of_document(text: str) -> str:
-    """Of what is long, or hands something over to be worked on, the first paragraph."""
+    """Of what is long, the first paragraph."""
     paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
-    if not paragraphs:
-        return ""
-    hands_over = len(paragraphs) > 1 and (_HANDED_OVER.search(paragraphs[0]) or paragraphs[0].rstrip().endswith(":"))
-    if hands_over or len(paragraphs) > PARAGRAPHS_MAX or len(text) > CHARS_MAX:
-        return paragraphs[0]
-    return text
+    is_long = len(paragraphs) > PARAGRAPHS_MAX or len(text) > CHARS_MAX
+    return paragraphs[0] if paragraphs and is_long else text
