@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import afterturn
 from afterturn.base.errors import NotFound
 from afterturn.base.reviews import Review, ReviewState
 from afterturn.base.types import Draft, Entry, Filter, Kind, Origin, Status
+from afterturn.learn.consolidate import Tidying, Why
 from afterturn.space.consolidating import Consolidation, ConsolidationParts
 from afterturn.space.parts import SpaceParts
 from afterturn.testing.clock import ManualClock
@@ -99,14 +101,14 @@ async def test_however_many_say_the_same_become_one_at_once(plain: afterturn.Mem
     for number, text in enumerate(
         ("I like green tea", "The user likes green tea", "likes green tea", "likes green tea!")
     ):
-        await ada.add(text, sources=[f"ticket-{number}"])
+        await ada.add(text, sources=[f"ticket-{number}"], occurred_at=100.0 + number)
     before = await _said(ada)
     review = await ada.consolidate()
     (left,) = (await _said(ada)).values()
     await ada.undo_review(review.row.id)
 
     assert set(left.sources) == {"ticket-0", "ticket-1", "ticket-2", "ticket-3"}
-    assert left.version == 2
+    assert (left.version, left.occurred_at) == (2, before[left.text].occurred_at)
     assert (review.row.written, review.row.refusals) == (3, ())
     assert await _said(ada) == before
 
@@ -209,3 +211,33 @@ async def test_with_approval_a_restatement_waits_and_nothing_is_merged_before(tm
     assert [entry.status for entry in waiting] == [Status.WITHDRAWAL]
     assert (review.row.written, review.row.proposed) == (0, 1)
     assert (again.row.state, again.row.refusals) == (ReviewState.NOTHING, ("changed",))
+
+
+async def test_what_the_guard_would_put_out_of_sight_by_now_is_not_merged(tmp_path: Path) -> None:
+    """V10, G2: else the others would go, and nothing would be left to be seen."""
+    key = "The key is ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    async with _opened(tmp_path, scanning=False) as memory:
+        ada = memory.space("user:ada")
+        await ada.add(key, origin="tool", sources=["ticket-1"])
+        await ada.add(f"{key}.", origin="tool", sources=["ticket-2"])
+        before = await _said(ada)
+    async with _opened(tmp_path) as memory:
+        ada = memory.space("user:ada")
+        review = await ada.consolidate()
+
+        assert await _said(ada) == before
+    assert (review.row.state, review.row.refusals) == (ReviewState.NOTHING, ("not_allowed",))
+
+
+async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: afterturn.Memory) -> None:
+    """V10, G2: only its user takes it back."""
+    ada = plain.space("user:ada")
+    pinned = (await ada.add(TEA, pinned=True)).entry
+    parts: SpaceParts = plain._core._space_parts
+    needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
+    prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
+    planned = replace(prepared, steps=[Tidying(Why.UNUSED, pinned)])
+    row = await parts.store.write(planned.commit)
+
+    assert await _said(ada) == {TEA: pinned}
+    assert row.refusals == ("not_allowed",)
