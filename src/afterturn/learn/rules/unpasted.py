@@ -28,6 +28,8 @@ _SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 _SPEAKER = re.compile(r"\s*[\w][\w .']{0,30}(?:\s*\([^)]{0,20}\))?(?::\s+|\s-\s)\S")
+# Nobody is called that: "Remember: CI runs on ARM."
+_ASKS = re.compile(r"\s*(?:(?:please|pls|also)\s)?remember(?:\sthis)?:\s", re.IGNORECASE)
 _STAMPED = re.compile(r"\s*[\w][\w .'-]{0,30}[,\s]+\[?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2})[^\n]{0,20}$")
 _HANDED_OVER = re.compile(
     r"\b(?:summar\w*|tl;?dr|translat\w*|proofread\w*|rewrit\w*|rephras\w*|review|explain|analy[sz]e|fix|edit|improve|"
@@ -65,6 +67,8 @@ def _own(lines: list[str], last: int) -> Iterator[str]:
 def _is_anothers(line: str, *, has_more: bool) -> bool:
     if _QUOTE.match(line) or _STAMPED.match(line) or _FOREIGN.search(line):
         return True
+    if _ASKS.match(line):
+        return False
     return has_more and (_GREETING.match(line) is not None or _SPEAKER.match(line) is not None)
 
 
