@@ -37,6 +37,12 @@ def test_all_that_is_held_out_teaches_what_it_should():
     assert figures["recall"] >= 0.6
 
 
+def test_what_once_went_wrong_in_use_does_not_again():
+    """V11: messages of people, with variations; all in sight of whoever wrote the rules."""
+    found = score(read_cases(FOLDER / "used.jsonl"))
+    assert (found.wrong, found.missed) == ([], [])
+
+
 def test_the_labelled_messages_are_many_and_mostly_teach_nothing():
     """V11: figures are worth as much as the messages they come from."""
     teaching = [case for case in CASES if case.expected]
