@@ -63,6 +63,27 @@ def test_an_inference_has_little_support_and_an_invention_none() -> None:
     assert not invention.is_said
 
 
+@pytest.mark.parametrize(
+    "statement, support, is_said, is_inference",
+    [
+        ("red green blue pink", 0.0, False, True),
+        ("tea red green blue pink grey", 1 / 6, False, True),
+        ("tea red green blue pink", 0.2, True, True),
+        ("tea cups red green blue", 0.4, True, True),
+        ("tea cups red green", 0.5, True, False),
+        ("tea cups red", 2 / 3, True, False),
+        ("the user likes tea and tea cups", 1.0, True, False),
+        ("tea cups and 3 saucers", 0.5, False, False),
+    ],
+)
+def test_how_much_was_said_decides(statement: str, support: float, is_said: bool, is_inference: bool) -> None:
+    """V5: from a fifth of its words on it was said, below a half it is an inference; a new number never was."""
+    found = weigh(statement, ["where are the tea", "and the cups?"])
+
+    assert found.support == pytest.approx(support)
+    assert (found.is_said, found.is_inference) == (is_said, is_inference)
+
+
 def test_evidence_is_found_for_a_model_that_named_none() -> None:
     """V5: the messages that say most of it stand for those that were not named."""
     messages = [said("hello"), said("I prefer green tea"), said("fine", role="assistant"), said("what about lunch?")]

@@ -49,9 +49,11 @@ def test_known_memories_say_what_may_not_be_changed_and_who_said_them() -> None:
 
 
 def test_what_was_reviewed_before_is_marked() -> None:
-    """V1: context is told from what is new."""
-    shown = prompts.ask([said("old", fresh=False), said("new")], [], entries_max=5)[1]["content"]
+    """V1: context is told from what is new, on which a memory has to rest."""
+    asked = prompts.ask([said("old", fresh=False), said("new")], [], entries_max=5)
+    shown = asked[1]["content"]
 
+    assert "at least one of which was not seen before" in asked[0]["content"]
     assert [("seen" in json.loads(line)) for line in shown.splitlines()[-2:]] == [True, False]
 
 
@@ -81,6 +83,18 @@ def test_pieces_of_the_prompt_are_known_as_ours() -> None:
         ("The user's password manager is slow", False),
         ("The user's password is [redacted: password]", False),
         ("Pins are kept in the drawer", False),
+        ("The password for the router is admin.", True),
+        ("The door's PIN is 4711 and must not be shared", True),
+        ("The user's passphrase is “correct horse battery staple”", True),
+        ("The password is hunter2, and the user wants it changed", True),
+        ("The password: hunter2\nIt is shared", True),
+        ("The password is " + "x" * 5000, True),
+        ("The API key is kept in Vault", False),
+        ("The access token is refreshed hourly", False),
+        ("The password of the router is expired", False),
+        ("The API key is 3 months old", False),
+        ("The access token is [redacted: github token]", False),
+        ("The private key is", False),
     ],
 )
 def test_what_lets_somebody_in_is_known_by_how_it_is_told(text: str, told: bool) -> None:

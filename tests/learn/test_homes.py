@@ -1,0 +1,94 @@
+"""In which space something that was learned belongs."""
+
+from __future__ import annotations
+
+import pytest
+
+from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
+from afterturn.base.types import Origin, Target
+from afterturn.learn.homes import Home, find_home, find_home_of
+from afterturn.testing.entries import entry
+
+USER, ENVIRONMENT = Target.USER, Target.ENVIRONMENT
+
+
+def review(space: str, writes: str, *reads: str) -> ReviewRow:
+    return ReviewRow("r1", ReviewKind.INTERVAL, "default", space, writes, 0.0, "c", reads=reads)
+
+
+def said(speaker: str, role: str = "user") -> Snapped:
+    return Snapped(role, speaker, "I live in Bergen", None, Origin.USER.trust, 0.0)
+
+
+OWN = review("user:ada", "user:ada")
+GRANTED = review("user:ada", "user:ada", "user:bob")
+ADAS_PROJECT = review("user:ada", "project:x")
+TEAM = review("team:x", "team:x")
+TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
+
+
+@pytest.mark.parametrize(
+    "row, target, speakers, home",
+    [
+        (OWN, USER, [], Home("user:ada")),
+        (OWN, USER, ["user"], Home("user:ada")),
+        (OWN, ENVIRONMENT, [""], Home("user:ada")),
+        (OWN, USER, ["ada"], Home("user:ada", speaker="ada")),
+        (OWN, USER, ["Ada"], Home("user:ada", speaker="Ada")),
+        (OWN, USER, ["bob"], None),
+        (OWN, ENVIRONMENT, ["bob"], None),
+        (OWN, USER, ["user", "bob"], None),
+        (OWN, USER, ["ada", "bob"], None),
+        (GRANTED, USER, ["bob"], Home("user:bob", speaker="bob")),
+        (GRANTED, ENVIRONMENT, ["bob"], Home("user:bob", speaker="bob")),
+        (GRANTED, USER, ["ada", "bob"], None),
+        (GRANTED, USER, ["eve"], None),
+        (ADAS_PROJECT, USER, ["user"], Home("user:ada")),
+        (ADAS_PROJECT, ENVIRONMENT, ["user"], Home("project:x")),
+        (ADAS_PROJECT, ENVIRONMENT, ["ada"], Home("user:ada", speaker="ada")),
+        (ADAS_PROJECT, USER, ["bob"], Home("project:x", waits=True, speaker="bob")),
+        (TEAM, USER, ["user"], Home("team:x")),
+        (TEAM, ENVIRONMENT, ["bob"], Home("team:x", waits=True, speaker="bob")),
+        (TEAM, USER, ["bob", "eve"], None),
+        (TEAM_WITH_BOB, USER, ["bob"], Home("user:bob", speaker="bob")),
+        (TEAM_WITH_BOB, USER, ["eve"], Home("team:x", waits=True, speaker="eve")),
+    ],
+)
+def test_what_was_said_belongs_to_whoever_said_it(
+    row: ReviewRow, target: Target, speakers: list[str], home: Home | None
+) -> None:
+    """L2: a speaker's words into that speaker's space, what is personal into no shared one without approval."""
+    assert find_home(row, target, [said(speaker) for speaker in speakers]) == home
+
+
+def test_only_users_are_speakers() -> None:
+    """L2: the name of a tool or of an agent is nobody's space."""
+    cited = [said("search", role="tool"), said("helper", role="assistant")]
+
+    assert find_home(GRANTED, USER, cited) == Home("user:ada")
+
+
+@pytest.mark.parametrize(
+    "row, space, target, owner, speaker, home",
+    [
+        (OWN, "user:ada", USER, None, "user", Home("user:ada")),
+        (OWN, "user:ada", USER, "ada", "user", Home("user:ada")),
+        (OWN, "user:ada", USER, None, "bob", None),
+        (GRANTED, "user:ada", USER, None, "bob", None),
+        (ADAS_PROJECT, "user:ada", USER, None, "user", Home("user:ada")),
+        (ADAS_PROJECT, "project:x", USER, None, "user", None),
+        (ADAS_PROJECT, "project:x", ENVIRONMENT, None, "user", Home("project:x")),
+        (ADAS_PROJECT, "user:ada", ENVIRONMENT, None, "user", None),
+        (TEAM, "team:x", ENVIRONMENT, None, "user", Home("team:x")),
+        (TEAM, "team:x", ENVIRONMENT, "bob", "user", Home("team:x", waits=True)),
+        (TEAM, "team:x", ENVIRONMENT, None, "bob", Home("team:x", waits=True, speaker="bob")),
+        (TEAM_WITH_BOB, "team:x", ENVIRONMENT, None, "bob", None),
+    ],
+)
+def test_a_memory_is_changed_by_those_whose_words_belong_where_it_is(
+    row: ReviewRow, space: str, target: Target, owner: str | None, speaker: str, home: Home | None
+) -> None:
+    """L2: nobody rewrites in another's space; in a shared one, what somebody else said only with approval."""
+    memory = entry("The user lives in Oslo", space=space, target=target, speaker=owner)
+
+    assert find_home_of(row, memory, [said(speaker)]) == home
