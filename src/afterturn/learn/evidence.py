@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from afterturn.base.reviews import Snapped
 from afterturn.base.terms import STOP_WORDS, terms, words
-from afterturn.base.types import Origin
+from afterturn.base.types import Entry
+from afterturn.guard.trust import TRUST_MIN
 
 # Below the first, nobody said it; below the second, it is an inference that a person should look at.
 SUPPORT_MIN = 0.2
@@ -28,6 +29,11 @@ _REPORTING = frozenset(
 _WORD = re.compile(r"\w[\w'’-]*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\n]\s+|[\"'“‘(]\s*)$")
+_DENIAL = re.compile(
+    r"\b(?:never|not|no|none|nothing|nobody|without|cannot|\w+n['’]t|nie|niemals|nicht|kein\w*|ohne|jamais|pas|sans|nunca|sin)\b",
+    re.IGNORECASE,
+)
+_ALWAYS = re.compile(r"\b(?:always|every|each|all|immer|jede\w*|toujours|chaque|siempre|cada)\b", re.IGNORECASE)
 _SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve").split()
 
 
@@ -65,22 +71,32 @@ def find_evidence(statement: str, messages: Sequence[Snapped]) -> tuple[int, ...
     return tuple(sorted(at for count, at in best if 2 * count > most))
 
 
-def lineage(statement: str, cited: Collection[int], messages: Sequence[Snapped]) -> list[int]:
-    """The trust of all that a statement comes from: what was named, and untrusted messages that alone say its words.
+def lineage(
+    statement: str, cited: Collection[int], messages: Sequence[Snapped], known: Sequence[Entry] = ()
+) -> list[int]:
+    """The trust of all that a statement comes from: what was named, and whatever untrusted message or known memory says
+    those of its words that no user said.
 
-    A model that was talked into something by a tool's output may name a user's message for it.
+    A model that was talked into something by a tool's output may name a user's message for it, or the agent's, which
+    tells what the tool has said.
     """
     own = frozenset(terms(statement)) - _REPORTING
-    named = frozenset(term for at in cited for term in terms(messages[at].text))
-    trusts = [messages[at].trust for at in cited]
-    unsaid = own - named
-    others = [message for at, message in enumerate(messages) if at not in cited]
-    trusts += [
-        message.trust
-        for message in others
-        if message.trust < Origin.BACKGROUND_REVIEW.trust and unsaid.intersection(terms(message.text))
+    unsaid = own.difference(*(terms(messages[at].text) for at in cited if messages[at].role == "user"))
+    others = [(message.trust, message.text) for message in messages] + [(entry.trust, entry.text) for entry in known]
+    return [
+        *(messages[at].trust for at in cited),
+        *(trust for trust, text in others if trust < TRUST_MIN and unsaid.intersection(terms(text))),
     ]
-    return trusts
+
+
+def turned(statement: str, said: Iterable[str]) -> list[str]:
+    """What would turn it round and nobody said: a denial, an "always"."""
+    texts = list(said)
+    return [
+        word
+        for word, pattern in (("not", _DENIAL), ("always", _ALWAYS))
+        if pattern.search(statement) and not any(pattern.search(text) for text in texts)
+    ]
 
 
 def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:

@@ -102,7 +102,7 @@ class Reviewing:
     def _staging(self, material: _Material) -> Staging:
         parts = self._parts
         staging_parts = StagingParts(parts.store, parts.gate, parts.config, parts.clock, parts.ids)
-        return Staging(staging_parts, material.review, material.messages)
+        return Staging(staging_parts, material.review, material.messages, material.known)
 
     def _model(self, review: ReviewRow) -> MeteredModel:
         assert self._parts.model is not None

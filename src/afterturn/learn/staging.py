@@ -74,6 +74,7 @@ class Staging:
     parts: StagingParts
     review: ReviewRow
     messages: Sequence[Snapped]
+    known: Sequence[Entry] = ()
     staged: list[Staged] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -172,7 +173,8 @@ class Staging:
     def _updated(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
         inferred = self._weigh(change, cited, (base.text,))
         home = replace(home, waits=home.waits or inferred)
-        return Staged(change, home, self._admit(self._successor(change, base, home, cited), cited), base, cited)
+        draft = self._successor(change, base, home, cited)
+        return Staged(change, home, self._admit(draft, cited, base.trust), base, cited)
 
     def _deleted(self, change: Change, base: Entry, home: Home, cited: tuple[int, ...]) -> Staged:
         """A person looks at it, unless the messages speak of what goes; nobody else's words may have asked for it."""
@@ -189,10 +191,11 @@ class Staging:
             raise Refused("prompt", "That is a piece of your instructions, not of the conversation.")
         if tells_secret(change.text):
             raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
-        found = evidence.weigh(change.text, [*(self.messages[at].text for at in cited), *also])
-        if found.missing:
+        said = [self.messages[at].text for at in cited]
+        found = evidence.weigh(change.text, [*said, *also])
+        if missing := [*found.missing, *evidence.turned(change.text, said)]:
             raise Refused(
-                "invented", f"{', '.join(found.missing[:5])}: not in the messages that you named. Use what was said."
+                "invented", f"{', '.join(missing[:5])}: not in the messages that you named. Use what was said."
             )
         if not found.is_said:
             raise Refused("unsupported", "The messages that you named do not say this.")
@@ -241,9 +244,11 @@ class Staging:
         named = {"kind": change.kind} if change.kind else {}
         return {**named, "review": self.review.id}
 
-    def _admit(self, draft: Draft, cited: Sequence[int]) -> Admitted:
+    def _admit(self, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
+        """`also` is the trust of what its words are taken from besides."""
         try:
-            return self.parts.gate.admit(draft, lineage=evidence.lineage(draft.text, cited, self.messages))
+            trusts = evidence.lineage(draft.text, cited, self.messages, self.known)
+            return self.parts.gate.admit(draft, lineage=[*trusts, *also])
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error
 

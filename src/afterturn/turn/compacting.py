@@ -15,6 +15,7 @@ from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import Message
 from afterturn.base.types import Scope
 from afterturn.context.block import strip_blocks
+from afterturn.context.snapshot import TAG as SNAPSHOT_TAG
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.history import exchange_from
 from afterturn.dialects.views import curated
@@ -103,4 +104,5 @@ def _read_before(unit: Unit, place: Place, since: int) -> set[str | None]:
 
 
 def _is_ours(message: Message) -> bool:
-    return message.role == "tool" and holds_answer(message.text)
+    """What memory answered a tool, and summaries of earlier compactions, which a model wrote in a user's place."""
+    return (message.role == "tool" and holds_answer(message.text)) or f"<{SNAPSHOT_TAG}>" in message.text
