@@ -215,10 +215,11 @@ class Operations(Protocol):
         whatever was asked in its turn; of a speaker, what was asked in turns that were not recorded as well, since
         nothing tells who asked.
 
-        Statements of the space that rest only on what is erased go too. A conversation goes whoever owns it: in a
-        shared space, every owner's of that id, with the timeline and the questions that these owners' spaces keep of
-        it. Not reached: what another space holds, be it records of a conversation of this space's, or ids in its
-        blocks and sources. Texts of blocks and standing blocks are reached in all of the tenant's spaces.
+        Statements that rest only on what is erased go too: those of the space, and in all of the tenant's spaces those
+        that rest on its records, unless another space holds the same record. What rests on more stays, without that
+        source. A conversation goes whoever owns it: in a shared space, every owner's of that id, with the timeline and
+        the questions that these owners' spaces keep of it. Not reached: another space's records of a conversation of
+        this one's, and ids in its blocks. Texts of blocks and standing blocks are reached in all the tenant's spaces.
         Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
         (`is_forgotten`). Only `Store.scrub` makes the bytes go.
         """
@@ -382,8 +383,8 @@ class Conversations(Protocol):
         """The same, but those out of sight come without text and references: a long conversation has had many."""
 
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
-        """When a block with this version was last injected, or a standing block with it made, in whatever conversation;
-        absent where none was."""
+        """When a block with this version was last injected, in whatever conversation, or one was active whose standing
+        block has it; absent where none was."""
 
     def state(self, key: ConversationKey) -> ConversationState:
         """As if it were new where there is no such conversation."""

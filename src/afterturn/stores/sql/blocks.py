@@ -32,6 +32,14 @@ _REFS_IN_SIGHT = (
     "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
     "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
 )
+# What stands in a system prompt is shown as long as its conversation goes on, as well as what was injected into a turn.
+_SHOWING = (
+    (
+        "b.injected_at",
+        "block_ref AS r JOIN block AS b ON b.conversation_key = r.conversation_key AND b.hash = r.hash",
+    ),
+    ("c.active_at", "standing_ref AS r"),
+)
 
 
 class Blocks:
@@ -71,12 +79,14 @@ class Blocks:
 
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
         condition, value = self._session.among("r.ref", sorted(refs))
-        rows = self._session.rows(
-            "SELECT r.ref, max(b.injected_at) FROM block_ref AS r "
-            "JOIN block AS b ON b.conversation_key = r.conversation_key AND b.hash = r.hash "
+        shown = " UNION ALL ".join(
+            f"SELECT r.ref AS ref, {at} AS at FROM {naming} "
             "JOIN conversation AS c ON c.key = r.conversation_key JOIN space AS s ON s.key = c.space_key "
-            f"WHERE {condition} AND s.tenant = ? GROUP BY r.ref",
-            (value, tenant),
+            f"WHERE {condition} AND s.tenant = ?"
+            for at, naming in _SHOWING
+        )
+        rows = self._session.rows(
+            f"SELECT ref, max(at) FROM ({shown}) AS shown GROUP BY ref", (value, tenant) * len(_SHOWING)
         )
         return dict(rows)
 

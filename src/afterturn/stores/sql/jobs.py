@@ -64,6 +64,10 @@ class SqlJobs:
             (owner,),
         )
 
+    def find(self, tenant: str, job_id: str) -> Job | None:
+        found = self._select("j.id = ? AND s.tenant = ?", job_id, tenant)
+        return found[0] if found else None
+
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]:
         return self._select(
             "s.tenant = ? AND (j.state = ? OR ? IS NULL) ORDER BY j.run_at, j.id LIMIT ?", tenant, state, state, limit

@@ -2,7 +2,7 @@
 
 from afterturn.base.ports import Store
 from afterturn.base.reviews import ReviewKind, ReviewState
-from afterturn.base.turns import BlockRow, ConversationKey
+from afterturn.base.turns import BlockRow, ConversationKey, StandingRow, TurnRow, TurnStatus
 from afterturn.base.types import Verb
 from afterturn.testing.conformance.reviews import review, schedule
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, forget_memory, record, undo
@@ -75,6 +75,20 @@ class TestLastShown:
         shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [entry.ref, "other", "never"]))
         assert shown == {entry.ref: 30.0, "other": 10.0}
 
+    async def test_what_stands_in_a_system_prompt_is_shown(self, store: Store) -> None:
+        """V10: as long as the conversation goes on, whether or not it is recalled."""
+        standing, both = (await add(store, "Ada keeps bees")).entry, (await add(store, "Ada likes tea")).entry
+        await _inject(store, ConversationKey(TENANT, SPACE, "other"), BlockRow("b1", "turn-1", (both.ref,), 9, 50.0))
+        for key, at in ((TALK, 20.0), (ConversationKey(TENANT, BOB, "talk"), 30.0)):
+            await _stand(store, key, StandingRow("...", (standing.ref, both.ref), at))
+        turn = TurnRow("turn-1", TurnStatus.OPEN, 40.0, "hash")
+        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        theirs = ConversationKey("acme", SPACE, "talk")
+        await add(store, "Ada keeps bees", within=operation(tenant="acme"), id=standing.id)
+        await _stand(store, theirs, StandingRow("...", (standing.ref,), 90.0))
+        shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [standing.ref, both.ref]))
+        assert shown == {standing.ref: 40.0, both.ref: 50.0}
+
     async def test_without_a_version_to_ask_for_there_is_nothing_to_tell(self, store: Store) -> None:
         assert await store.read(lambda unit: unit.conversations.last_shown(TENANT, [])) == {}
 
@@ -102,3 +116,7 @@ async def _consolidate(store: Store, review_id: str, *, at: float, space: str = 
 
 async def _inject(store: Store, key: ConversationKey, block: BlockRow) -> None:
     await store.write(lambda unit: unit.conversations.add_block(key, block))
+
+
+async def _stand(store: Store, key: ConversationKey, standing: StandingRow) -> None:
+    await store.write(lambda unit: unit.conversations.put_standing(key, standing))

@@ -126,10 +126,24 @@ class TestJobs:
             Job("j1", "embed", TENANT, SPACE, '{"ids": ["a"]}', 1.0, 1, JobState.LEASED)
         ]
 
+    async def test_a_job_is_found_by_its_id_until_it_is_done(self, store: Store) -> None:
+        """C8: in whatever state, however many others wait."""
+        await self._add(store, "j1")
+        await self._add(store, "j2")
+        await self._claim(store, "one", limit=1)
+        await self._fail(store, "one", retry_at=30.0)
+        tried, untried = await self._find(store, "j1"), await self._find(store, "j2")
+        assert (tried and (tried.state, tried.error)) == (JobState.READY, "no luck")
+        assert untried == Job("j2", "embed", TENANT, SPACE, "{}", 1.0)
+        await self._claim(store, "one", now=30.0)
+        assert await self._complete(store, "one")
+        assert await self._find(store, "j1") is None
+
     async def test_another_tenant_s_jobs_are_not_listed(self, store: Store) -> None:
         """L2: figures stay with their tenant."""
         await self._add(store, "j1")
         assert await store.read(lambda unit: unit.jobs.page("acme")) == []
+        assert await store.read(lambda unit: unit.jobs.find("acme", "j1")) is None
         assert await store.read(lambda unit: unit.jobs.counts("acme")) == {}
         assert await store.write(lambda unit: unit.jobs.retry("acme", now=1.0)) == 0
 
@@ -141,6 +155,9 @@ class TestJobs:
         self, store: Store, owner: str, *, now: float = 10.0, lease: float = 60.0, limit: int = 100
     ) -> list[Job]:
         return await store.write(lambda unit: unit.jobs.claim(_KINDS, owner=owner, now=now, lease=lease, limit=limit))
+
+    async def _find(self, store: Store, job_id: str) -> Job | None:
+        return await store.read(lambda unit: unit.jobs.find(TENANT, job_id))
 
     async def _waiting(self, store: Store, *, now: float) -> int:
         return await store.read(lambda unit: unit.jobs.waiting(_KINDS, now=now))
