@@ -8,6 +8,9 @@ from typing import Protocol
 from afterturn.base.reviews import ReviewRow, Snapped, Spent
 from afterturn.base.turns import ConversationKey
 
+REVIEWS_MAX = 1_000
+"""How many ended reviews a space keeps to be read: a month of busy days, at a few hundred bytes each."""
+
 
 class Reviews(Protocol):
     """Reviews with the messages they are to read. What is forgotten leaves here too: messages of that record, speaker
@@ -15,6 +18,9 @@ class Reviews(Protocol):
 
     A message that no record holds goes with any record of its conversation, since nothing tells which it came to. A
     space also takes along what reviews of others' conversations that write there are to read.
+
+    Of those that have ended a space keeps the newest `REVIEWS_MAX` (by id) and its last consolidation; what older ones
+    have done stays, and can be undone by their ids (`Operations.undo`).
     """
 
     def add(self, review: ReviewRow, messages: Sequence[Snapped]) -> None:
@@ -51,7 +57,9 @@ class Reviews(Protocol):
         0 when there is no such conversation, or not any more."""
 
     def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
-        """(turns since the last one was scheduled, position of the first record that none has read)."""
+        """(turns since the last one was scheduled, position of the first record that none has read).
+
+        Where the last records are forgotten, their positions are used again, and are unread again."""
 
     def scheduled(self, key: ConversationKey, *, position: int) -> None:
         """Sets the turns back to 0, and notes that records before `position` are read."""

@@ -1,15 +1,16 @@
 """Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables."""
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Erased, Selector, reference
 from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.lineage import Doomed, Lineage, Names
 from afterturn.stores.sql.review_traces import ReviewTraces
 from afterturn.stores.sql.rows import FROM_ENTRY
-from afterturn.stores.sql.session import Value
 from afterturn.stores.sql.tombstones import Tombstones
 from afterturn.stores.sql.traces import Traces
 
@@ -25,88 +26,33 @@ class Eraser:
         self._tombstones = Tombstones(entries.session)
         self._traces = Traces(entries.session)
         self._reviews = ReviewTraces(entries.session)
+        self._lineage = Lineage(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         kind, chosen = _selected(selector)
         space_key = self._entries.spaces.key(tenant, space)
         self._entries.settle()
-        doomed = self._doomed(space_key, kind, chosen)
-        names = self._names(space_key, doomed)
+        doomed = self._lineage.doomed(tenant, space_key, kind, chosen)
+        names = self._lineage.names(tenant, doomed)
         # Before the entries go, which tell whose conversation it was.
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
-        replaced = self._replaced(space_key, doomed)
-        self._erase_entries(space_key, list(doomed))
-        self._reinstate(space_key, replaced)
-        self._erase_messages(tenant, space, kind, chosen, names)
-        self._erase_traces(space_key, kind, chosen, names)
+        self._erase_entries(doomed)
+        self._reviews.set_back(tenant, space, {turn[:2] for turn in turns})
+        self._erase_messages(tenant, space, kind, chosen, names.own.get(space_key, set()))
+        self._erase_traces(space_key, kind, chosen, names.own.get(space_key, set()))
         self._traces.erase_turns(tenant, turns)
         self._reviews.erase_unrecorded(tenant, {turn[:2] for turn in turns})
-        # By version, since a conversation shows versions, and before the names go by which its blocks are found.
-        shown = {reference(*version) for version in doomed.values()}
-        self._traces.hide_texts(tenant, shown)
-        self._traces.erase_names(space_key, space, shown)
-        self._erase_names(space_key, names)
+        self._erase_references(tenant, doomed, names)
+        for other in names.own.keys() - {space_key}:
+            self._erase_jobs(other, names.own[other])
+            self._erase_timeline(other, "", names.own[other])
         for owner in owners:
             self._erase_elsewhere(owner, chosen[0])
         self._tombstones.count()
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
-        return Erased(tuple(sorted({entry_id for entry_id, _ in doomed.values()})), len(doomed))
-
-    def _doomed(self, space_key: int, kind: str, chosen: Sequence[str]) -> dict[int, tuple[str, int]]:
-        """(id, version) by key: what was selected, then whatever rests on nothing else.
-
-        A memory goes with every version. Of what was said in a conversation, or by somebody, only those versions go:
-        another may have said what they changed.
-        """
-        condition, values = self._condition(kind, chosen)
-        if kind in ("memory", "source"):
-            condition = f"id IN (SELECT id FROM entry WHERE space_key = ? AND {condition})"
-            values = [space_key, *values]
-        doomed = self._versions(space_key, condition, *values)
-        fresh = doomed
-        while fresh:
-            fresh = {
-                key: version
-                for key, version in self._resting_on(space_key, doomed, self._names(space_key, doomed)).items()
-                if key not in doomed
-            }
-            doomed = doomed | fresh
-        return doomed
-
-    def _condition(self, kind: str, chosen: Sequence[str]) -> tuple[str, list[Value]]:
-        if kind == "everything":
-            return "1 = 1", []
-        named, value = self._session.among("id" if kind in ("memory", "source") else kind, chosen)
-        if kind != "source":
-            return named, [value]
-        resting, _ = self._session.among("source", chosen)
-        return f"({named} OR key IN (SELECT entry_key FROM source WHERE {resting}))", [value, value]
-
-    def _versions(self, space_key: int, condition: str, *values: Value) -> dict[int, tuple[str, int]]:
-        rows = self._session.rows(
-            f"SELECT key, id, version FROM entry WHERE space_key = ? AND {condition}", (space_key, *values)
-        )
-        return {key: (entry_id, version) for key, entry_id, version in rows}
-
-    def _resting_on(
-        self, space_key: int, doomed: Collection[int], names: Collection[str]
-    ) -> dict[int, tuple[str, int]]:
-        """Statements all of whose sources are among `names`."""
-        erased, value = self._session.among("source", sorted(names))
-        candidates = f"key IN (SELECT entry_key FROM source WHERE {erased})"
-        others = f"NOT EXISTS (SELECT 1 FROM source WHERE entry_key = entry.key AND NOT ({erased}))"
-        return self._versions(space_key, f"kind = 'statement' AND {candidates} AND {others}", value, value)
-
-    def _names(self, space_key: int, doomed: dict[int, tuple[str, int]]) -> set[str]:
-        """What others may call the doomed: a version by its reference, an id when no version of it stays."""
-        ids = {entry_id for entry_id, _ in doomed.values()}
-        condition, value = self._session.among("id", sorted(ids))
-        staying = {
-            entry_id for key, (entry_id, _) in self._versions(space_key, condition, value).items() if key not in doomed
-        }
-        return {reference(*version) for version in doomed.values() if version[1] > 1} | (ids - staying)
+        return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed))
 
     def _owners(self, tenant: str, space_key: int, conversation: str) -> list[int]:
         """The other spaces whose conversation of this id was recorded here."""
@@ -132,24 +78,24 @@ class Eraser:
         self._session.run("DELETE FROM timeline WHERE space_key = ? AND conversation = ?", (owner, conversation))
         self._traces.erase_questions(owner, conversation)
         if reviews := self._reviews.erase(owner, [conversation]):
-            self._erase_jobs(owner, "conversation", reviews)
+            self._erase_jobs(owner, reviews)
 
-    def _replaced(self, space_key: int, doomed: dict[int, tuple[str, int]]) -> list[tuple[int, int]]:
-        """(operation, key) of versions that stay, and were superseded by one that goes and by nothing since."""
+    def _replaced(self, doomed: Doomed) -> list[tuple[int, int, int]]:
+        """(operation, key, space) of versions that stay, and were superseded by one that goes and by nothing since."""
         condition, value = self._session.among("made.entry_key", sorted(doomed))
         rows = self._session.rows(
-            "SELECT p.operation_seq, e.key FROM step AS made JOIN step AS p ON p.operation_seq = made.operation_seq "
+            "SELECT p.operation_seq, e.key, e.space_key FROM step AS made "
+            "JOIN step AS p ON p.operation_seq = made.operation_seq "
             "AND p.before = 'active' AND p.after = 'superseded' JOIN entry AS e ON e.key = p.entry_key "
-            f"WHERE {condition} AND made.after = 'active' AND e.space_key = ? "
-            "AND e.status = 'superseded' AND p.operation_seq = "
+            f"WHERE {condition} AND made.after = 'active' AND e.status = 'superseded' AND p.operation_seq = "
             "(SELECT max(operation_seq) FROM step WHERE entry_key = e.key)",
-            (value, space_key),
+            (value,),
         )
-        return [(operation, key) for operation, key in rows if key not in doomed]
+        return [(operation, key, space_key) for operation, key, space_key in rows if key not in doomed]
 
-    def _reinstate(self, space_key: int, replaced: Sequence[tuple[int, int]]) -> None:
+    def _reinstate(self, replaced: Sequence[tuple[int, int, int]]) -> None:
         """Says again what was said before, as if what is forgotten had never been; but nothing twice."""
-        for operation, key in replaced:
+        for operation, key, space_key in replaced:
             if self._session.row(_RIVAL, (key,)) is None:
                 self._session.run("DELETE FROM step WHERE operation_seq = ? AND entry_key = ?", (operation, key))
                 self._session.run(
@@ -159,10 +105,13 @@ class Eraser:
                 )
                 self._entries.reinstate(space_key, key)
 
-    def _erase_entries(self, space_key: int, keys: list[int]) -> None:
-        self._entries.withdraw(space_key, keys)
-        for start in range(0, len(keys), _BATCH):
-            self._erase_batch(space_key, keys[start : start + _BATCH])
+    def _erase_entries(self, doomed: Doomed) -> None:
+        replaced = self._replaced(doomed)
+        for space_key, keys in _by_space(doomed).items():
+            self._entries.withdraw(space_key, keys)
+            for start in range(0, len(keys), _BATCH):
+                self._erase_batch(space_key, keys[start : start + _BATCH])
+        self._reinstate(replaced)
 
     def _erase_batch(self, space_key: int, keys: list[int]) -> None:
         condition, value = self._session.among("entry_key", keys)
@@ -183,6 +132,16 @@ class Eraser:
         )
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
+    def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> None:
+        # By version, since a conversation shows versions, and before the names go by which its blocks are found.
+        self._traces.hide_texts(tenant, {reference(version.id, version.version) for version in doomed.values()})
+        for space_key, keys in _by_space(doomed).items():
+            shown = {reference(doomed[key].id, doomed[key].version) for key in keys}
+            self._traces.erase_names(space_key, self._entries.spaces.name(space_key), shown)
+            self._erase_names(space_key, names.own[space_key])
+        condition, value = self._session.among("source", sorted(names.gone))
+        self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
+
     def _erase_names(self, space_key: int, names: Collection[str]) -> None:
         """In this space alone: another may use the same id for an entry of its own."""
         for table, column, parent, parent_key in _NAMING:
@@ -192,16 +151,17 @@ class Eraser:
 
     def _erase_traces(self, space_key: int, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
         """One look through the space's jobs and timeline, however many were chosen: each row has to be parsed."""
-        words = names | set(chosen)
+        ids = names | set(chosen) if kind in ("memory", "source") else names
         if kind in ("conversation", "everything"):
             self._erase_conversations(space_key, kind, chosen)
-            words |= self._reviews.erase(space_key, chosen if kind == "conversation" else None)
+            ids |= self._reviews.erase(space_key, chosen if kind == "conversation" else None)
         if kind == "speaker":
             self._traces.erase_unrecorded(space_key)
         if kind == "everything":
             self._session.run("DELETE FROM usage WHERE space_key = ?", (space_key,))
-        self._erase_jobs(space_key, kind, words)
-        self._erase_timeline(space_key, kind, words)
+            self._session.run("DELETE FROM job WHERE space_key = ?", (space_key,))
+        self._erase_jobs(space_key, ids, conversation=chosen[0] if kind == "conversation" else None)
+        self._erase_timeline(space_key, kind, ids | set(chosen))
 
     def _erase_messages(self, tenant: str, space: str, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
         """What reviews are still to read, in this space's conversations and in those that write here."""
@@ -222,12 +182,10 @@ class Eraser:
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", keys)
         self._session.run_many("DELETE FROM conversation WHERE key = ?", keys)
 
-    def _erase_jobs(self, space_key: int, kind: str, words: Set[str]) -> None:
+    def _erase_jobs(self, space_key: int, ids: Set[str], *, conversation: str | None = None) -> None:
         rows = self._session.rows("SELECT id, payload FROM job WHERE space_key = ?", (space_key,))
         named = [
-            (job_id,)
-            for job_id, payload in rows
-            if kind == "everything" or job_id in words or _mentions(payload, words)
+            (job_id,) for job_id, payload in rows if job_id in ids or _is_about(json.loads(payload), ids, conversation)
         ]
         self._session.run_many("DELETE FROM job WHERE id = ?", named)
         # Whatever failed may have quoted the text that it failed on.
@@ -243,6 +201,11 @@ class Eraser:
         self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
 
 
+# The tenant is asked of each source: a tenant has more spaces than a record has statements.
+GONE_SOURCES = (
+    "DELETE FROM source WHERE {condition} AND EXISTS (SELECT 1 FROM entry AS e "
+    "JOIN space AS s ON s.key = e.space_key WHERE e.key = source.entry_key AND s.tenant = ?)"
+)
 _NAMING = (("source", "source", "entry", "entry_key"), ("block_ref", "ref", "conversation", "conversation_key"))
 _RIVAL = (
     "SELECT 1 FROM entry AS e JOIN entry AS r ON r.space_key = e.space_key AND r.status = 'active' AND r.key <> e.key "
@@ -268,6 +231,24 @@ def _selected(selector: Selector) -> tuple[str, tuple[str, ...]]:
     if len(options) != 1:
         raise InvalidInput("Say what to forget by exactly one of memory, conversation, source, speaker or everything.")
     return options[0]
+
+
+def _by_space(doomed: Doomed) -> dict[int, list[int]]:
+    by_space: defaultdict[int, list[int]] = defaultdict(list)
+    for key, version in doomed.items():
+        by_space[version.space_key].append(key)
+    return by_space
+
+
+def _is_about(payload: Any, ids: Set[str], conversation: str | None) -> bool:
+    """Whether a job names one of the ids, or this conversation. Either as a whole: a word of a name is another's."""
+    if isinstance(payload, dict):
+        named = payload.get("conversation")
+        rest = [item for key, item in payload.items() if key != "conversation"]
+        return (named is not None and named == conversation) or _is_about(rest, ids, conversation)
+    if isinstance(payload, list):
+        return any(_is_about(item, ids, conversation) for item in payload)
+    return isinstance(payload, str) and payload in ids
 
 
 def _mentions(payload: str, words: Set[str]) -> bool:

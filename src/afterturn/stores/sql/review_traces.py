@@ -5,6 +5,7 @@
 
 from collections.abc import Collection, Sequence
 
+from afterturn.stores.sql.conversation_keys import FIND
 from afterturn.stores.sql.session import Session, Value
 
 _WRITING = (
@@ -16,6 +17,17 @@ _WRITING = (
 BY_SOURCE = (
     "DELETE FROM review_message WHERE {condition} "
     "AND EXISTS (SELECT 1 FROM space WHERE key = review_message.space_key AND tenant = ?)"
+)
+
+# As `Records.next_position` counts.
+_NEXT = (
+    "SELECT coalesce(max(position) + 1, 0) AS position FROM entry "
+    "WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+    "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'"
+)
+_SET_BACK = (
+    f"UPDATE conversation SET unread_position = n.position FROM ({_NEXT}) AS n "
+    f"WHERE key = ({FIND}) AND unread_position > n.position"
 )
 
 
@@ -48,6 +60,17 @@ class ReviewTraces:
             "AND source IS NULL AND EXISTS (SELECT 1 FROM review AS r WHERE r.space_key = review_message.space_key "
             "AND r.id = review_message.review AND r.conversation = ?)",
             [(tenant, *conversation) for conversation in sorted(conversations)],
+        )
+
+    def set_back(self, tenant: str, space: str, conversations: Collection[tuple[str, str]]) -> None:
+        """Once records of conversations are erased, by owner and id: what is recorded next in this space may have the
+        positions of the last of them, and was read by nobody."""
+        self._session.run_many(
+            _SET_BACK,
+            [
+                (tenant, space, conversation, "" if owner == space else owner, tenant, owner, conversation)
+                for owner, conversation in sorted(conversations)
+            ],
         )
 
     def erase_speaker(self, tenant: str, space_key: int, space: str, speaker: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from afterturn.base.errors import Conflict, NotFound
+from afterturn.base.review_ports import REVIEWS_MAX
 from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.stores.sql.conversation_keys import FIND
@@ -37,6 +38,13 @@ _WAITING = (
     f"{_SELECT} WHERE r.space_key = ? AND r.conversation = ? AND r.state = 'waiting' "
     "AND r.kind IN ('interval', 'compaction', 'asked') AND r.conversation <> ''"
 )
+# The last consolidation tells when the space was last tidied.
+_TRIM = (
+    "DELETE FROM review WHERE space_key = ? AND state <> 'waiting' "
+    "AND id <= (SELECT id FROM review WHERE space_key = ? AND state <> 'waiting' ORDER BY id DESC LIMIT 1 OFFSET ?) "
+    "AND NOT (kind = 'consolidation' AND created_at = (SELECT max(created_at) FROM review "
+    "WHERE space_key = ? AND kind = 'consolidation'))"
+)
 
 
 class SqlReviews:
@@ -54,6 +62,8 @@ class SqlReviews:
         self._session.run(_INSERT, [space_key, *_values(review, _COLUMNS)])
         if review.state is ReviewState.WAITING:
             self._put_messages(review.tenant, space_key, review.id, messages)
+        else:
+            self._session.run(_TRIM, (space_key, space_key, REVIEWS_MAX, space_key))
 
     def get(self, tenant: str, review_id: str) -> ReviewRow:
         found = self._find(tenant, review_id)
@@ -90,6 +100,7 @@ class SqlReviews:
         if space_key is None or not self._session.run(_END, [*_values(review, _ENDS), space_key, review.id]):
             return False
         self._drop_messages(space_key, review.id)
+        self._session.run(_TRIM, (space_key, space_key, REVIEWS_MAX, space_key))
         return True
 
     def page(

@@ -34,6 +34,11 @@ class Spaces:
             self._keys[tenant, name] = key = int(row[0])
         return key
 
+    def name(self, key: int) -> str:
+        row = self._session.row("SELECT name FROM space WHERE key = ?", (key,))
+        assert row is not None
+        return str(row[0])
+
     def named(self, scope: Scope) -> dict[int, str]:
         """Those of the scope's spaces that exist."""
         found = {self.find(scope.tenant, name): name for name in scope.spaces}

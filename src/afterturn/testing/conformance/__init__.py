@@ -3,6 +3,7 @@
 Register the package for assertion rewriting first: `pytest.register_assert_rewrite("afterturn.testing.conformance")`.
 """
 
+from afterturn.testing.conformance.across import TestAcrossSpaces, TestReadAgain
 from afterturn.testing.conformance.carrying import TestCarried, TestStanding
 from afterturn.testing.conformance.changes import TestProposedChanges, TestWithdrawals
 from afterturn.testing.conformance.consolidating import TestLastShown, TestUnconsolidated
@@ -13,6 +14,7 @@ from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
 from afterturn.testing.conformance.index import TestChanges, TestSearch, TestVectors
 from afterturn.testing.conformance.jobs import TestJobs
+from afterturn.testing.conformance.kept_reviews import TestKeptReviews
 from afterturn.testing.conformance.lanes import TestExclusion, TestLanes, TestLearned, TestSeenSince, TestStates
 from afterturn.testing.conformance.memories import TestMemories, TestRecords
 from afterturn.testing.conformance.owners import TestOwners
@@ -32,6 +34,7 @@ from afterturn.testing.conformance.units import TestUnits
 from afterturn.testing.conformance.usage import TestUsage
 
 __all__ = [
+    "TestAcrossSpaces",
     "TestAround",
     "TestBlocks",
     "TestCarried",
@@ -43,6 +46,7 @@ __all__ = [
     "TestForgetting",
     "TestForgottenReviews",
     "TestJobs",
+    "TestKeptReviews",
     "TestKnownAt",
     "TestLanes",
     "TestLastShown",
@@ -53,6 +57,7 @@ __all__ = [
     "TestProposals",
     "TestProposedChanges",
     "TestReach",
+    "TestReadAgain",
     "TestRecalls",
     "TestRecords",
     "TestReviews",

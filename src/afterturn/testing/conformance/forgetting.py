@@ -153,6 +153,28 @@ class TestForgetting:
         versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
         assert [(entry.version, entry.status) for entry in versions] == [(2, Status.ACTIVE)]
 
+    async def test_a_version_does_not_come_back_beside_a_later_one(self, store: Store) -> None:
+        """M2, G6: what was changed once more since is not said again."""
+        source = await record(store, "I keep wasps", conversation="talk")
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada keeps wasps", sources=(source.id,))
+        await update(store, added.entry.id, "Ada keeps hornets")
+        await forget(store, Selector(conversation="talk"))
+        versions = await store.read(lambda unit: unit.memories.history(ADA, added.entry.id))
+        assert [(entry.version, entry.status) for entry in versions] == [(1, Status.SUPERSEDED), (3, Status.ACTIVE)]
+        assert await texts(store, "bees wasps hornets") == ["Ada keeps hornets"]
+
+    async def test_a_version_does_not_come_back_beside_another_memory_of_its_words(self, store: Store) -> None:
+        """M2, G6: nothing is said twice."""
+        source = await record(store, "I keep wasps", conversation="talk")
+        added = await add(store, "Ada keeps bees")
+        await update(store, added.entry.id, "Ada keeps wasps", sources=(source.id,))
+        again = await add(store, "Ada keeps bees")
+        await forget(store, Selector(conversation="talk"))
+        assert (await get(store, added.entry.id)).status is Status.SUPERSEDED
+        assert (await get(store, again.entry.id)).status is Status.ACTIVE
+        assert await texts(store, "bees") == ["Ada keeps bees"]
+
     async def test_a_version_can_be_a_source(self, store: Store) -> None:
         """M2: lineage holds by version as well as by id."""
         source = await add(store, "Ada keeps bees")
@@ -163,13 +185,35 @@ class TestForgetting:
     async def test_jobs_that_name_it_go(self, store: Store) -> None:
         """M2: jobs too, and in-flight ones find nothing to finish."""
         entry = await record(store, "hello bees", conversation="talk")
-        payloads = {"j1": {"ids": [entry.id]}, "j2": {"deep": {"in": "talk"}}, "j3": {"conversation": "other"}}
+        payloads = {
+            "j1": {"ids": [entry.id]},
+            "j2": {"deep": {"conversation": "talk"}},
+            "j3": {"conversation": "other"},
+        }
         for job_id, payload in payloads.items():
             await _add_job(store, Job(job_id, "embed", TENANT, SPACE, json.dumps(payload), 1.0))
         await store.write(lambda unit: unit.jobs.claim(["embed"], owner="one", now=5.0, lease=60.0, limit=1))
         await forget(store, Selector(conversation="talk"))
         assert [job.id for job in await store.read(lambda unit: unit.jobs.page(TENANT))] == ["j3"]
         assert not await store.write(lambda unit: unit.jobs.complete("j1", owner="one"))
+
+    @pytest.mark.parametrize(
+        "selector",
+        [Selector(speaker="bob"), Selector(conversation="bob"), Selector(memory="bob"), Selector(memory="with")],
+        ids=["speaker", "conversation", "memory", "a word"],
+    )
+    async def test_jobs_of_a_conversation_that_has_a_word_in_common_stay(
+        self, store: Store, selector: Selector
+    ) -> None:
+        """M2: a name means what has that name, and a conversation's is nobody else's."""
+        await record(store, "hello bees", conversation="call with bob", speaker="bob")
+        names = ("call with bob", "bob") if selector.conversation is None else ("call with bob",)
+        for name in names:
+            payload = json.dumps({"review": "r1", "conversation": name})
+            await _add_job(store, Job(f"job of {name}", "review", TENANT, SPACE, payload, 1.0))
+        await forget(store, selector)
+        left = await store.read(lambda unit: unit.jobs.page(TENANT))
+        assert {job.id for job in left} == {f"job of {name}" for name in names}
 
     async def test_the_timeline_forgets_whatever_names_it(self, store: Store) -> None:
         """M2: by conversation, and by id wherever it stands."""

@@ -162,7 +162,6 @@ class TestReviews:
             refusals=("too many", "no such memory"),
             calls=3,
             tokens=120,
-            model="small",
             reason="done",
             spaces=(SPACE, "project:hive"),
         )
