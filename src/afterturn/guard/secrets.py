@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from afterturn.base.terms import content_hash
-from afterturn.guard.formats import FINDERS, FORMATS, Span, find_named
+from afterturn.guard.formats import FINDERS, FORMATS, Span
+from afterturn.guard.named import find_named
 
 # What a scan may look past an end that a text is cut at, so that no half of a secret stays.
 MARGIN_CHARS = 8_192
@@ -49,7 +50,7 @@ class FormatScanner:
                 for hint in [hint for hint in hints if hint in text]:
                     for kind, find in _FINDERS[hint]:
                         found.extend(Secret(kind, start, end) for start, end in find(text))
-        if ":" in text or "=" in text or " is " in text or "earer" in text:
+        if any(sign in text for sign in _NAMING):
             found.extend(Secret(kind, start, end) for kind, start, end in find_named(text))
         return _apart(found) if found else ()
 
@@ -145,6 +146,8 @@ def _by_sign() -> Sequence[tuple[str, Sequence[str]]]:
     return tuple(groups.items())
 
 
+# Between a label and its value; a bearer's token has nothing else before it.
+_NAMING = (":", "=", " is ", "%3", "earer")
 _FINDERS = _by_hint()
 _HINTS = _by_sign()
 _SCANNER, _NONE = FormatScanner(), NoScanner()
