@@ -268,3 +268,23 @@ async def test_a_year_of_small_talk_leaves_few_memories(tmp_path: Path) -> None:
 
     assert len(learned) == len(lasting)
     assert all(len(entry.sources) == 1 for entry in learned)
+
+
+@pytest.mark.parametrize(
+    "held, said",
+    [
+        ("Publishing to npm needs a hardware key", "We use pnpm, not npm."),
+        ("The user is allergic to nuts and carries an EpiPen", "Actually, I'm allergic to shellfish, not nuts."),
+        ("The user drinks coffee every morning at 7", "No, I prefer tea, not coffee."),
+    ],
+)
+async def test_a_correction_leaves_what_says_more_than_it_corrects(tmp_path: Path, held: str, said: str) -> None:
+    """V11, M1: a word in common does not make it the same thing."""
+    async with opened(tmp_path, rules=True) as memory:
+        space = memory.space("user:ada")
+        target = "environment" if "npm" in held else "user"
+        await space.add(held, origin="agent", target=target)
+        await say(memory.conversation("c", user="ada"), said)
+        assert await memory.drain(within=20)
+
+        assert held in await texts(space)

@@ -70,8 +70,12 @@ def _steps(entries: Sequence[Entry], restated: Iterable[tuple[Entry, Entry]], us
     yield from (Tidying(Why.UNUSED, entry) for entry in entries if _is_unused(entry, usage))
 
 
-def _are_comparable(one: Entry, other: Entry) -> bool:
-    return (one.target, one.agent, one.project) == (other.target, other.agent, other.project)
+def _are_comparable(again: Entry, says: Entry) -> bool:
+    """Of the same kind, so that nothing leaves the system prompt, and nobody's word gives way to one trusted less."""
+    one, other = (
+        (entry.target, entry.agent, entry.project, entry.metadata.get("kind") or "") for entry in (again, says)
+    )
+    return one == other and says.trust >= again.trust
 
 
 def _restatement(again: Entry, says: Entry) -> Tidying:

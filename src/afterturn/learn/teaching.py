@@ -110,16 +110,18 @@ def _outdated(lesson: Lesson, known: Sequence[Entry]) -> _Outdated:
 
 
 def _find_replaced(lesson: Lesson, known: Sequence[Entry]) -> Entry | None:
-    """The one memory that says what is said to be wrong; None when there is none, or no telling which."""
+    """The one memory that says what is said to be wrong and nothing else; None when there is none, or no telling which.
+
+    One that says more stays: "publishing to npm needs a key" is not what "we use pnpm, not npm" is about.
+    """
     wrong = frozenset(terms(lesson.replaces))
     if not wrong:
         return None
-    own = frozenset(terms(lesson.text)) - wrong - _USER
-    found = [entry for entry in known if wrong <= frozenset(terms(entry.text)) and not _is_another(lesson, entry)]
-    related = [entry for entry in found if own & frozenset(terms(entry.text))]
-    if not related and single_value(lesson.text) is None:
-        related = found
-    return related[0] if len(related) == 1 else None
+    told = frozenset(terms(lesson.text)) | wrong | _USER
+    found = [
+        entry for entry in known if wrong <= frozenset(terms(entry.text)) <= told and not _is_another(lesson, entry)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_another(lesson: Lesson, entry: Entry) -> bool:
