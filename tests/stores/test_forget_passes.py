@@ -8,8 +8,9 @@ import pytest
 from afterturn.base.turns import Cause, ConversationKey, Outcome, Phase, RecallRow
 from afterturn.base.types import Event, Job, Kind, Selector, Verb
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.forget import Eraser
+from afterturn.stores.sql.forget import GONE_SOURCES, Eraser
 from afterturn.stores.sql.jobs import SqlJobs
+from afterturn.stores.sql.lineage import CALLED, RESTING
 from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.review_traces import BY_SOURCE
@@ -79,3 +80,23 @@ def test_forgetting_a_record_does_not_look_through_what_reviews_are_to_read(sess
     plan = session.rows(f"EXPLAIN QUERY PLAN {BY_SOURCE.format(condition=condition)}", (value, TENANT))
     assert "review_message_source" in str(plan)
     assert "SCAN review_message" not in str(plan)
+
+
+@pytest.mark.parametrize(
+    "sql,column,index",
+    [
+        (RESTING.replace("{named}", "{condition}"), "source", "source_name"),
+        (GONE_SOURCES, "source", "source_name"),
+        (CALLED, "e.id", "entry_id"),
+    ],
+    ids=["resting", "gone", "called"],
+)
+def test_what_rests_on_a_record_is_found_by_its_name(session: CountingSession, sql: str, column: str, index: str):
+    """M2, §13: in whichever space it is, without a look through all that the tenant's spaces hold."""
+    condition, value = session.among(column, ["r000"])
+    plan = [
+        str(row[3]) for row in session.rows(f"EXPLAIN QUERY PLAN {sql.format(condition=condition)}", (value, TENANT))
+    ]
+    assert any(f"INDEX {index} " in step for step in plan)
+    assert not [step for step in plan if "space_key=?" in step or "tenant=?" in step]
+    assert {step for step in plan if step.startswith("SCAN")} == {"SCAN json_each VIRTUAL TABLE INDEX 1:"}

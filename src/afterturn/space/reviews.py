@@ -23,7 +23,6 @@ from afterturn.space.questions import LIMIT_MAX
 # Beyond the time for a review itself: until another process that has it is seen to have ended it.
 POLL = 0.1
 PATIENCE = 5.0
-_JOBS_MAX = 1000
 _DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 
 
@@ -118,11 +117,10 @@ async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
 
 async def _check_tried(parts: SpaceParts, row: ReviewRow) -> None:
     """ModelUnavailable when it was tried in vain and waits for the next time, which may be long."""
-    jobs = await parts.store.read(lambda unit: unit.jobs.page(row.tenant, state=JobState.READY, limit=_JOBS_MAX))
-    failed = next((job for job in jobs if job.id == job_of(row).id and job.error), None)
-    if failed is not None:
+    job = await parts.store.read(lambda unit: unit.jobs.find(row.tenant, job_of(row).id))
+    if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
-            f"Review {row.id} was tried in vain ({failed.error}). Nothing is lost: whatever process runs jobs tries it "
+            f"Review {row.id} was tried in vain ({job.error}). Nothing is lost: whatever process runs jobs tries it "
             "again, such as `afterturn worker`.",
             reason="retrying",
         )

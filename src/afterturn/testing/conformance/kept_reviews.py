@@ -15,7 +15,7 @@ _ENDED = {"kind": ReviewKind.RULES, "state": ReviewState.NOTHING, "ended_at": 9.
 
 class TestKeptReviews:
     async def test_the_oldest_that_has_ended_goes(self, store: Store) -> None:
-        """V6: the newest are kept to be read, in each space."""
+        """V8: the newest are kept to be read, in each space."""
         await schedule(store, review("bob", space=BOB, writes=BOB, **_ENDED))
         await _fill(store, 0, REVIEWS_MAX)
         assert await self._is_kept(store, "r00000")
@@ -47,7 +47,7 @@ class TestKeptReviews:
         assert await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=0.0, limit=9)) == []
 
     async def test_what_it_did_can_still_be_undone(self, store: Store) -> None:
-        """V6: by its id, as the group of its operations."""
+        """V8: by its id, as the group of its operations."""
         await schedule(store, review("old", **_ENDED))
         await add(store, "Ada keeps bees", within=operation(group="old"))
         await _fill(store, 0, REVIEWS_MAX)
