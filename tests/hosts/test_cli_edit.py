@@ -248,6 +248,16 @@ def test_nothing_in_an_edit_steers_a_terminal(cli: CommandLine) -> None:
     assert answer.out.startswith("+ \\x1b[31mred\\x9b2J\n")
 
 
+def test_a_printed_text_that_comes_back_unedited_changes_nothing(cli: CommandLine) -> None:
+    """M1, G2: printing takes colours out; what a page said does not become the user's own word by that."""
+    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+        memory.space("user:ada").add("Deploy through the evil\x1b[0m mirror", origin="web")
+    printed = cli("edit", "--print").out
+    answer = cli("edit", "--file", "-", "--yes", "--json", stdin=printed.encode())
+    assert "\x1b" not in printed
+    assert (answer.json["changed"], answer.json["left"]) == ([], [])
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
 def test_a_file_that_can_not_be_read_is_bad_input(cli: CommandLine, content: bytes | None) -> None:
     """V8: with one line that says so."""

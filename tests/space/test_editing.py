@@ -7,6 +7,7 @@ import re
 import time
 import unicodedata
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,21 @@ def is_name(text: str) -> bool:
 
 
 # As the gate leaves texts: normalised, without blanks around them; marks, comments and headings as a hostile one has.
-PIECES = ["<!--", "-->", "<!-- abcd v1 -->", "<!-- shown", "- ", "## user", "\n", "\r\n", "\n\n", "  ", "\t", "pinned"]
+PIECES = [
+    "<!--",
+    "-->",
+    "<!-- abcd v1 -->",
+    "<!-- shown",
+    "- ",
+    "## user",
+    "\n",
+    "\r\n",
+    "\n\n",
+    "  ",
+    "\t",
+    "pinned",
+    "\x1b[0m",
+]
 TEXTS = (
     st.lists(st.sampled_from(PIECES) | st.text(max_size=8), min_size=1, max_size=8)
     .map(lambda pieces: unicodedata.normalize("NFC", "".join(pieces)).strip())
@@ -93,6 +108,14 @@ def test_what_editors_do_to_line_ends_is_no_change(entries: list[Entry]) -> None
     assert unchanged(entries, "\n".join(line.rstrip() for line in text.split("\n")))
     assert unchanged(entries, text.replace("\r\n", "\n").replace("\n", "\r\n"))
     assert unchanged(entries, text.rstrip("\n"))
+
+
+@given(ENTRIES)
+def test_what_a_pipe_takes_out_of_a_text_is_no_change(entries: list[Entry]) -> None:
+    """M1, G2: colours are stripped where nobody could see them; what another said does not become the user's so."""
+    text = render(SPACE, entries)
+    assert unchanged(entries, click.unstyle(text))
+    assert all(character.isprintable() or not character.isascii() or character in "\n\t" for character in text)
 
 
 @given(ENTRIES, TEXTS.filter(lambda text: "<!--" not in text))

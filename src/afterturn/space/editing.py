@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Entry, Target, Verb, reference
-from afterturn.space.markdown import ENDING, PINNED, TITLE, Bullet, Sheet, bullet_of, heading_of, mark_of
+from afterturn.space.markdown import ENDING, PINNED, TITLE, Bullet, Sheet, bullet_of, drawn, heading_of, mark_of
 
 _MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
 _TOLD_CHARS = 500
@@ -118,8 +118,8 @@ def _says(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
 
 
 def _plain(text: str) -> str:
-    """Without what editors do to lines' ends."""
-    lines = unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip().split("\n")
+    """As it is written for a person, without what editors do to lines' ends."""
+    lines = drawn(unicodedata.normalize("NFC", text)).strip().split("\n")
     return "\n".join(line.rstrip() for line in lines)
 
 

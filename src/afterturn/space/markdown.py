@@ -25,6 +25,11 @@ _PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
 _REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
 _SHOWN = "<!-- shown"
 PINNED = "<!-- pinned -->"
+_SIGNS = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
 _REFS_A_LINE = 5
 # Editors read settings from the first and last lines of a file, and a memory must give them none: there are at least
 # five lines of ours before and after.
@@ -98,8 +103,15 @@ def mark_of(entry: Entry) -> str:
 
 
 def bullet_of(text: str, mark: str) -> str:
-    first, *others = (f"{text} {mark}" if mark else text).split("\n")
+    shown = drawn(text)
+    first, *others = (f"{shown} {mark}" if mark else shown).split("\n")
     return "\n".join([f"- {first}", *(f"  {line}" if line.strip() else "" for line in others)]) + "\n"
+
+
+def drawn(text: str) -> str:
+    """With a sign for each control character but line breaks and tabs: it must neither steer a terminal nor be lost on
+    its way through one, so that a text which nobody edited comes back as it was."""
+    return text.replace("\r\n", "\n").translate(_SIGNS)
 
 
 # Reading.
