@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conversing import opened, say, texts
 
-from afterturn.base.errors import NotFound, StoreLocked
+from afterturn.base.errors import ModelRefused, NotFound, StoreLocked
 from afterturn.base.reviews import ReviewState
 from afterturn.testing.model import Held, ScriptedModel, call_tools
 
@@ -164,3 +164,33 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
 
         assert await texts(memory.space("user:ada")) == ["The user prefers oolong tea"]
     assert row.state is ReviewState.WAITING
+
+
+async def test_what_a_review_came_to_nothing_over_is_read_by_the_next(tmp_path: Path) -> None:
+    """V4, V12: the review is not tried again, and what it should have learned is not lost."""
+    model = ScriptedModel(ModelRefused("wrong key", reason="key", status=401), call_tools(TEA), NOTHING)
+    async with opened(tmp_path, model, review_interval=1) as memory:
+        conversation = memory.conversation("c", user="ada")
+        await say(conversation, "I prefer oolong tea")
+        assert await memory.drain(within=20)
+        await say(conversation, "what time is it?")
+        assert await memory.drain(within=20)
+        states = [row.state for row in await memory.space("user:ada").reviews()]
+
+        assert await texts(memory.space("user:ada")) == ["The user prefers oolong tea"]
+    assert states == [ReviewState.SAVED, ReviewState.FAILED]
+
+
+async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path) -> None:
+    """V1: one review runs for a conversation, whichever process would take the next job."""
+    hanging = Held(NOTHING)
+    async with opened(tmp_path, ScriptedModel(hanging, NOTHING), review_interval=1) as memory:
+        conversation = memory.conversation("c", user="ada")
+        await say(conversation, "the first thing")
+        assert hanging.asked.wait(10)
+        await say(conversation, "the second thing")
+        counts = await memory._core._store.read(lambda unit: unit.jobs.counts("default", ["review"]))
+        hanging.release()
+        assert await memory.drain(within=20)
+
+    assert counts == {"leased": 1}

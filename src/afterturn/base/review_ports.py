@@ -64,6 +64,9 @@ class Reviews(Protocol):
     def scheduled(self, key: ConversationKey, *, position: int) -> None:
         """Sets the turns back to 0, and notes that records before `position` are read."""
 
+    def reopen(self, key: ConversationKey, *, position: int) -> None:
+        """Records from `position` on are not read after all: the review that should have came to nothing."""
+
 
 class Usage(Protocol):
     """What calls of models came to, summed by tenant, space, day and purpose."""

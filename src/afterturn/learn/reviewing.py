@@ -22,7 +22,8 @@ from afterturn.base.jobs import ATTEMPTS_MAX, Commit
 from afterturn.base.meter import MeteredModel
 from afterturn.base.ports import Unit
 from afterturn.base.reviews import Purpose, ReviewKind, ReviewRow, ReviewState, Snapped
-from afterturn.base.types import Entry, Job
+from afterturn.base.turns import ConversationKey
+from afterturn.base.types import Entry, Job, Scope
 from afterturn.learn.known import find_known
 from afterturn.learn.learning import LearningParts
 from afterturn.learn.reviewer import Reviewer
@@ -144,6 +145,8 @@ class Reviewing:
         outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else Outcome()
         ended = _with(ended, outcome)
         unit.reviews.end(ended)
+        if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
+            _reopen(unit, ended, material.messages)
         if left:
             forgets = unit.operations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
@@ -173,6 +176,16 @@ class Reviewing:
 
 def _nothing(unit: Unit) -> None:
     """There is nothing to write."""
+
+
+def _reopen(unit: Unit, review: ReviewRow, messages: Sequence[Snapped]) -> None:
+    """It is not tried again, but what it should have learned is not lost: the next one reads it."""
+    scope = Scope(review.tenant, (review.writes,))
+    fresh = [message.source for message in messages if message.fresh and message.source is not None]
+    positions = [unit.memories.get(scope, source).position for source in fresh[:1]]
+    if positions and positions[0] is not None:
+        key = ConversationKey(review.tenant, review.space, review.conversation)
+        unit.reviews.reopen(key, position=positions[0])
 
 
 def _find_waiting(unit: Unit, tenant: str, review_id: str) -> ReviewRow | None:

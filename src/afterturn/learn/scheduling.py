@@ -11,7 +11,7 @@ from afterturn.base.loading import load
 from afterturn.base.ports import Ids, Unit
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
-from afterturn.base.types import Job, JobKind
+from afterturn.base.types import Job, JobKind, JobState
 from afterturn.learn.snapshot import CONTEXT_MAX, joined, of_records
 
 
@@ -98,8 +98,10 @@ def join_or_schedule(unit: Unit, review: ReviewRow, messages: Sequence[Snapped])
         return schedule(unit, review, messages)
     together = joined(unit.reviews.messages(waiting.tenant, waiting.id), messages)
     unit.reviews.replace_messages(waiting.tenant, waiting.id, together)
-    # Its own job may have been given up, and then nobody would ever come to it.
-    unit.jobs.add(replace(job_of(waiting), id=f"review-{review.id}"), coalesce=True)
+    job = unit.jobs.find(waiting.tenant, job_of(waiting).id)
+    if job is None or job.state is JobState.DEAD:
+        # Nobody would ever come to it.
+        unit.jobs.add(replace(job_of(waiting), id=f"review-{review.id}"), coalesce=True)
     return Scheduled(waiting.id, waiting.kind, len(together))
 
 

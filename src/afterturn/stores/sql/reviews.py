@@ -136,6 +136,12 @@ class SqlReviews:
             (position, position, key.tenant, key.space, key.id),
         )
 
+    def reopen(self, key: ConversationKey, *, position: int) -> None:
+        self._session.run(
+            f"UPDATE conversation SET unread_position = ? WHERE key = ({FIND}) AND unread_position > ?",
+            (position, key.tenant, key.space, key.id, position),
+        )
+
     def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
         rows = self._session.rows(
             "SELECT name FROM (SELECT s.name AS name, coalesce((SELECT max(r.created_at) FROM review AS r "
