@@ -14,8 +14,8 @@ import apsw
 import pytest
 
 import afterturn
-from afterturn.lab.crowd.child import CONFIG, SPACE
-from afterturn.lab.crowd.judge import judge
+from afterturn.lab.crowd.child import CONFIG, SHARED, SPACE
+from afterturn.lab.crowd.judge import judge, read_logs
 from afterturn.lab.crowd.run import run_crowd
 from afterturn.testing import ScriptedModel
 from afterturn.testing.model import Answer, Messages, call_tools
@@ -25,12 +25,13 @@ SEEDS = (1, 2)
 
 @pytest.mark.timeout(300)
 def test_a_crowd_at_one_store_breaks_no_promise() -> None:
-    """V4, M2, M1: turns, reviews, edits, undo, forgetting and consolidation in three processes at once, by chance."""
+    """V4, M2, M1: turns, reviews, edits, undo, forgetting and consolidation in three processes, one of them killed."""
     outcomes = [run_crowd(seed, processes=3, steps=30) for seed in SEEDS]
     done = sum((outcome.done for outcome in outcomes), Counter[str]())
     assert [outcome.broken for outcome in outcomes] == [[]] * len(SEEDS)
     assert done["recorded"] >= 20
-    assert {"added", "updated", "deleted", "forgot"} <= set(done)
+    assert {"added", "updated", "deleted", "forgot", "compacting"} <= set(done)
+    assert done["killed"] > 0
     assert done["reviewed"] + done["review undone"] > 0
 
 
@@ -61,6 +62,7 @@ async def _leave(folder: Path) -> Aftermath:
         added = await space.add("Ada owns markan3")
         await space.update(added.entry.id, "Ada sold markan4")
         told.append({"what": "added", "id": added.entry.id})
+        await memory.space(SHARED).add("The team owns markan5")
         gone = [entry.id for entry in await space.list() if entry.conversation == "lost"]
         await space.forget(conversation="lost")
         forgot = {"what": "forgot", "conversation": "lost", "ids": gone, "marks": ["markan2"], "began": 2.0}
@@ -107,6 +109,14 @@ async def test_what_a_crowd_leaves_in_order_is_not_complained_of(aftermath: Afte
         ("DELETE FROM step WHERE before = 'active'", "its history does not say how"),
         ("UPDATE review SET state = 'failed'", "review {review} is failed, and has changed something"),
         ("UPDATE review SET written = 0", "review {review} has changed more than it says"),
+        ("UPDATE review SET state = 'waiting'", "review {review} never ended"),
+        ("UPDATE review SET state = 'nothing', spaces = '[]'", "is nothing, and has done 1 operations in user:ada"),
+        (
+            "UPDATE review SET spaces = '[\"team:x\"]'",
+            "is saved, and has done 1 operations in user:ada that it does not",
+        ),
+        ("UPDATE entry SET origin = 'background_review' WHERE text LIKE '%markan5'", "does not say from what"),
+        ("UPDATE entry SET text = 'I like markan2' WHERE text LIKE '%markan5'", "markan2 was forgotten, and is told"),
     ],
 )
 async def test_a_judge_names_what_is_broken(aftermath: Aftermath, tmp_path: Path, harm: str, named: str) -> None:
@@ -119,6 +129,43 @@ async def test_a_judge_names_what_is_broken(aftermath: Aftermath, tmp_path: Path
     connection.close()
     found = await judge(store, aftermath.told)
     assert [fault for fault in found if named.format(**known) in fault] != []
+
+
+FORGETTING = {"what": "forgetting", "by": "p0", "conversation": "lost", "ids": [], "began": 2.0, "ended": 2.0}
+
+
+@pytest.mark.parametrize(
+    "died, complaints", [({"began": 3.0, "ended": 3.0}, 0), ({"began": 0.5, "ended": 0.5}, 1), (None, 1)]
+)
+async def test_a_killed_process_may_have_forgotten_what_it_began_to_forget(
+    aftermath: Aftermath, tmp_path: Path, died: dict[str, Any] | None, complaints: int
+) -> None:
+    """M1: but nothing that was recorded after it was killed, and nobody else."""
+    told = [line for line in aftermath.told if line["what"] != "forgot"]
+    if died is not None:
+        told += [FORGETTING, {"what": "killed", "by": "p0", **died}]
+    assert len(await judge(_copy(aftermath, tmp_path), told)) == complaints
+
+
+@pytest.mark.parametrize("began, complaints", [(2.5, 0), (3.5, 1)])
+async def test_what_a_host_says_again_while_it_is_forgotten_has_not_come_back(
+    aftermath: Aftermath, tmp_path: Path, began: float, complaints: int
+) -> None:
+    """M2, V9: a compaction that is told of at the same moment names messages that memory no longer knows."""
+    said = {"what": "compacting", "conversation": "lost", "mark": "markan2", "began": began, "ended": began}
+    store = _copy(aftermath, tmp_path)
+    connection = apsw.Connection(str(store))
+    connection.execute("UPDATE entry SET text = 'I like markan2' WHERE position = 0").fetchall()
+    connection.close()
+    found = await judge(store, [*aftermath.told, said])
+    assert len([fault for fault in found if "markan2" in fault]) == complaints
+
+
+def test_a_line_that_a_killed_process_left_half_written_is_not_read(tmp_path: Path) -> None:
+    """M1: what it had acknowledged before is."""
+    log = tmp_path / "0.log"
+    log.write_text('{"what": "added", "id": "a"}\n{"what": "dele\n{"what": "killed", "by": "p0"}\n', encoding="utf-8")
+    assert [line["what"] for line in read_logs([log])] == ["added", "killed"]
 
 
 def _copy(aftermath: Aftermath, folder: Path) -> Path:

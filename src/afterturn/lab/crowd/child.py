@@ -12,32 +12,42 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, NotFound, StoreLocked
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, ModelError, NotFound, StoreLocked
 from afterturn.base.types import Filter, Kind
 from afterturn.lab.crowd.model import MARK, Fickle
 
 SPACE = "user:ada"
+SHARED = "team:x"
+SPACES = (SPACE, "user:bob", SHARED)
 CONFIG: dict[str, Any] = {
     "embedder": "none",
     "grace": 0.0,
     "review_interval": 2,
     "review_timeout": 5.0,
+    "review_compaction": True,
     "consolidation": True,
     "synchronous": "normal",
     "busy_timeout": 30.0,
     "close_timeout": 60.0,
 }
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
-# Others were quicker: what was there is gone, or is not what it was.
-_EXPECTED = (Conflict, NotFound, InvalidInput, StoreLocked)
+_TALKS = 8
+_TALKS_SHARED = 3
+_REVIEW_WITHIN = 2.0
+# Others were quicker: what was there is gone, is not what it was, or is held by a process that was killed.
+_EXPECTED = (Conflict, NotFound, InvalidInput, StoreLocked, ModelError, TimeoutError)
 
 
 class Child:
-    """`log` gets one JSON line for each thing that memory said was done, before the next one is begun."""
+    """`log` gets one JSON line for each thing that memory said was done, before the next one is begun.
+
+    What takes something away for good is told before it is begun too: a process may be killed at any moment.
+    """
 
     def __init__(self, memory: afterturn.Memory, name: str, chance: random.Random, log: Path) -> None:
         self._memory = memory
         self._space = memory.space(SPACE)
+        self._place = SPACE
         self._name = name
         self._chance = chance
         self._log = log.open("a", encoding="utf-8")
@@ -61,6 +71,7 @@ class Child:
         weights, does = [weight for weight, _ in verbs], [verb for _, verb in verbs]
         for _ in range(steps):
             self._began = time.time()
+            self._go_to(self._chance.choices(SPACES, (4, 1, 2))[0])
             try:
                 await self._chance.choices(does, weights)[0]()
             except _EXPECTED as error:
@@ -68,14 +79,19 @@ class Child:
         self._log.close()
 
     async def _turn(self) -> None:
-        mark, conversation, turn_id = self._mark(), f"talk-{self._chance.randrange(6)}", f"{self._name}-{self._at}"
+        mark, name, turn_id = self._mark(), self._talk(), f"{self._name}-{self._at}"
         lead = self._chance.choice(("I prefer", "I just saw", "remember that I like", "where is"))
+        speaker = "bob" if self._chance.random() < (0.5 if self._place == SHARED else 0.1) else None
         messages: list[dict[str, Any]] = [{"role": "user", "content": f"{lead} {mark}"}]
-        async with self._memory.conversation(conversation, user="ada").turn(messages, id=turn_id) as turn:
+        conversation = self._conversation(name)
+        async with conversation.turn(messages, id=turn_id, speaker=speaker) as turn:
             await turn.inject(messages)
             messages.append({"role": "assistant", "content": f"I see: {mark}."})
         if await turn.wait_recorded(within=60):
-            self._tell("recorded", mark=mark, conversation=conversation, turn=turn_id)
+            self._tell("recorded", mark=mark, conversation=name, turn=turn_id)
+        if self._chance.random() < 0.3:
+            self._tell("compacting", mark=mark, conversation=name)
+            conversation.compacting(messages)
 
     async def _add(self) -> None:
         mark = self._mark()
@@ -108,20 +124,26 @@ class Child:
             self._tell("review undone", review=row.id)
 
     async def _forget_conversation(self) -> None:
-        conversation = f"talk-{self._chance.randrange(6)}"
+        conversation = self._talk()
         records = await self._space.list(limit=1000, filter=Filter(kind=Kind.RECORD, conversation=conversation))
-        forgotten = await self._space.forget(conversation=conversation)
         gone = sorted(entry.id for entry in records)
         marks = sorted({mark for entry in records for mark in MARK.findall(entry.text)})
+        self._tell("forgetting", conversation=conversation, ids=gone)
+        forgotten = await self._space.forget(conversation=conversation)
         self._tell("forgot", conversation=conversation, ids=gone, marks=marks, state=forgotten.state)
 
     async def _forget_memory(self) -> None:
         if entry := await self._any(Filter()):
+            about = {"ids": [entry.id], "turn": entry.turn if entry.kind is Kind.RECORD else None}
+            self._tell("forgetting", **about)
             await self._space.forget(memory=entry.id)
-            self._tell("forgot", ids=[entry.id], turn=entry.turn if entry.kind is Kind.RECORD else None)
+            self._tell("forgot", **about)
 
     async def _review(self) -> None:
-        review = await self._space.run_review(f"talk-{self._chance.randrange(6)}", rules=self._chance.random() < 0.3)
+        """On request of whoever owns the conversation, and not for longer than a person waits."""
+        name, writes, rules = self._talk(), self._place, self._chance.random() < 0.3
+        async with asyncio.timeout(_REVIEW_WITHIN):
+            review = await self._memory.space(SPACE).run_review(name, writes=writes, rules=rules)
         self._tell("reviewed", review=review.row.id if review else None)
 
     async def _consolidate(self) -> None:
@@ -135,6 +157,20 @@ class Child:
             await verb(chosen.id)
             self._tell("decided", id=chosen.id)
 
+    def _go_to(self, place: str) -> None:
+        self._place, self._space = place, self._memory.space(place)
+
+    def _talk(self) -> str:
+        """A conversation of Ada's. Those that several take part in are recorded in a space that they share."""
+        number = self._chance.randrange(_TALKS)
+        self._go_to(SHARED if number < _TALKS_SHARED else SPACE)
+        return f"talk-{number}"
+
+    def _conversation(self, name: str) -> afterturn.Conversation:
+        if self._place == SHARED:
+            return self._memory.conversation(name, user="ada", writes=SHARED, reads=SPACES[1:])
+        return self._memory.conversation(name, user="ada")
+
     async def _any(self, filter: Filter) -> afterturn.Entry | None:
         found = await self._space.list(limit=50, filter=filter)
         return self._chance.choice(found) if found else None
@@ -145,7 +181,7 @@ class Child:
 
     def _tell(self, what: str, **about: Any) -> None:
         times = {"began": self._began, "ended": time.time()}
-        self._log.write(json.dumps({"what": what, **about, **times}) + "\n")
+        self._log.write(json.dumps({"what": what, "by": self._name, **about, **times}) + "\n")
         self._log.flush()
 
 

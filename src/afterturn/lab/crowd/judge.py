@@ -10,30 +10,51 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
+from afterturn.base.clock import SystemClock
 from afterturn.base.reviews import ReviewState
 from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Step
-from afterturn.lab.crowd.child import CONFIG, SPACE
+from afterturn.lab.crowd.child import CONFIG, SPACES
 from afterturn.lab.crowd.model import MARK
+from afterturn.testing.model import ScriptedModel
 
+# Longer than any lease, and than any wait before another attempt.
+LATER = 86_400.0
+REVIEWS_MAX = 1_000
+# After the host has told of it: until its review is stored. Nobody waits for that.
+COMPACTING_WITHIN = 5.0
+_ENDS = ("forgot", "lost a race")
 _EVERYTHING = Filter(statuses=tuple(Status))
 
 
+class LaterClock(SystemClock):
+    """So late that whatever a killed process had claimed, or was to be tried again later, is free."""
+
+    def now(self) -> float:
+        return super().now() + LATER
+
+
 def read_logs(logs: Sequence[Path]) -> list[dict[str, Any]]:
-    return [json.loads(line) for log in logs for line in log.read_text(encoding="utf-8").splitlines()]
+    """Without a line that a killed process has not written to its end."""
+    lines = [line for log in logs for line in log.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return [json.loads(line) for line in lines]
 
 
 async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
     """Every promise that was broken, in words; empty is well. What still waits is done first."""
-    async with afterturn.open(store, {**CONFIG, "review_interval": 0, "consolidation": False}) as memory:
-        space = memory.space(SPACE)
-        await memory.drain(within=60)
-        entries = [entry async for entry in _every(space)]
-        found = [*_lost(entries, told), *_twice(entries), *_unexplained(entries)]
-        found += _back(store, told)
-        for entry_id in sorted({entry.id for entry in entries}):
-            history = await space.history(entry_id)
-            found += _broken_history(history.versions, history.steps)
-        found += await _broken_reviews(space)
+    config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
+    parts = afterturn.Parts(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
+    async with afterturn.open(store, config, parts=parts) as memory:
+        found = [] if await memory.drain(within=60) else ["what waited was not done within a minute"]
+        spaces = [memory.space(name) for name in SPACES]
+        entries = {space.name: [entry async for entry in _every(space)] for space in spaces}
+        found += [*_lost([entry for every in entries.values() for entry in every], told), *_back(store, told)]
+        for space in spaces:
+            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name])]
+            for entry_id in sorted({entry.id for entry in entries[space.name]}):
+                history = await space.history(entry_id)
+                found += _broken_history(history.versions, history.steps)
+            found += await _broken_reviews(space)
+        found += _hidden_changes(store)
         found += [finding.message for finding in await memory.check() if finding.level == "error"]
     return found
 
@@ -48,7 +69,7 @@ async def _every(space: afterturn.Space) -> Any:
 
 def _lost(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Acknowledged turns have their two records, but for those that were forgotten; what was added is there too."""
-    forgets = [line for line in told if line["what"] == "forgot"]
+    forgets = _perhaps_forgotten(told)
     one_by_one = Counter(line.get("turn") for line in forgets)
     records = Counter(entry.turn for entry in entries if entry.kind is Kind.RECORD)
     for line in told:
@@ -60,6 +81,18 @@ def _lost(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[
     for line in told:
         if line["what"] == "added" and line["id"] not in held:
             yield f"{line['id']} was added, and is gone"
+
+
+def _perhaps_forgotten(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was forgotten, and what a process may have forgotten that could not tell any more."""
+    ends = {(line.get("by"), line.get("began")): line["ended"] for line in told if line["what"] in _ENDS}
+    killed = {line["by"]: line["ended"] for line in told if line["what"] == "killed"}
+    begun = [line for line in told if line["what"] == "forgetting"]
+    untold = [line for line in begun if (line["by"], line["began"]) not in ends]
+    return [
+        *(line for line in told if line["what"] == "forgot"),
+        *({**line, "ended": killed.get(line["by"], float("inf"))} for line in untold),
+    ]
 
 
 def _may_be_forgotten(turn: dict[str, Any], forgets: Sequence[dict[str, Any]]) -> bool:
@@ -86,7 +119,7 @@ def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
 
     forgets = [line for line in told if line["what"] == "forgot"]
     ids = {entry_id for line in forgets for entry_id in line["ids"]}
-    marks = {mark for line in forgets for mark in line.get("marks", ())}
+    marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(told, forgets))
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
@@ -95,6 +128,34 @@ def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
         for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
             said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
             yield from (f"{mark} was forgotten, and is told: {query}" for mark in sorted(said & marks))
+    finally:
+        connection.close()
+
+
+def _said_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Marks that a host may have told memory once more for a compaction, when they were forgotten."""
+    for line in told:
+        if line["what"] == "compacting" and any(
+            line["conversation"] == forget.get("conversation")
+            and line["began"] < forget["ended"]
+            and forget["began"] < line["ended"] + COMPACTING_WITHIN
+            for forget in forgets
+        ):
+            yield line["mark"]
+
+
+def _hidden_changes(store: Path) -> Iterator[str]:
+    """Operations of a review that its row says nothing of: nobody sees them, and nobody takes them back."""
+    import apsw
+
+    query = """SELECT r.id, r.state, s.name, count(*) FROM review AS r JOIN operation AS o ON o.grp = r.id
+        JOIN space AS s ON s.key = o.space_key
+        WHERE r.state <> 'saved' OR NOT EXISTS (SELECT 1 FROM json_each(r.spaces) AS n WHERE n.value = s.name)
+        GROUP BY r.id, r.state, s.name"""
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        for review, state, space, count in connection.execute(query):
+            yield f"review {review} is {state}, and has done {count} operations in {space} that it does not tell"
     finally:
         connection.close()
 
@@ -126,7 +187,7 @@ async def _broken_reviews(space: afterturn.Space) -> list[str]:
     found = []
     for row in await space.reviews(limit=1000):
         review = await space.review(row.id)
-        if row.state is ReviewState.WAITING and row.kind.takes_turns is False:
+        if row.state is ReviewState.WAITING:
             found.append(f"review {row.id} never ended")
         if row.state not in (ReviewState.SAVED, ReviewState.WAITING) and review.changes:
             found.append(f"review {row.id} is {row.state}, and has changed something")

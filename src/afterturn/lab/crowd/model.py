@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.base.errors import ModelRefused
+from afterturn.base.errors import ModelRefused, ModelUnavailable
 from afterturn.lab.bench.turn_host import timer
 from afterturn.testing.model import call_tools
 
@@ -32,6 +32,8 @@ class Fickle:
     ) -> dict[str, Any]:
         await timer(self._chance.choice((0.0, 0.0, 0.01, 0.05, 0.3)))
         roll = self._chance.random()
+        if roll < 0.02:
+            raise ModelUnavailable("it is away", reason="away")
         if roll < 0.05:
             raise ModelRefused("it does not want to", reason="moody", status=418)
         if roll < 0.1 or schema is not None:
@@ -53,7 +55,8 @@ class Fickle:
         calls: list[tuple[str, dict[str, Any]]] = [("run_shell", {"command": "ls"})] * (self._chance.random() < 0.1)
         for number, text in self._chance.sample(said, min(2, len(said))):
             if mark := MARK.search(json.loads(f'"{text}"')):
-                new = {"text": f"The user likes {mark.group()}", "target": "user", "messages": [int(number)]}
+                target = self._chance.choice(("user", "user", "environment"))
+                new = {"text": f"The user likes {mark.group()}", "target": target, "messages": [int(number)]}
                 calls.append(("add_memory", new))
                 if known and self._chance.random() < 0.4:
                     changed = {"id": self._chance.choice(known)[0], "messages": [int(number)]}
