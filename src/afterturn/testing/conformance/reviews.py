@@ -261,6 +261,15 @@ class TestUnreviewed:
         await store.write(lambda unit: unit.reviews.scheduled(TALK, position=4))
         assert await self._unreviewed(store) == (0, 8)
 
+    async def test_what_a_review_came_to_nothing_over_is_unread_again(self, store: Store) -> None:
+        """V4: from there on; and reopening never marks anything as read."""
+        await self._open(store)
+        await store.write(lambda unit: unit.reviews.scheduled(TALK, position=6))
+        await store.write(lambda unit: unit.reviews.reopen(TALK, position=9))
+        assert await self._unreviewed(store) == (0, 6)
+        await store.write(lambda unit: unit.reviews.reopen(TALK, position=2))
+        assert await self._unreviewed(store) == (0, 2)
+
     async def test_a_conversation_that_is_not_there_counts_nothing(self, store: Store) -> None:
         """M2: counting does not bring back what was forgotten."""
         await self._open(store)
