@@ -374,7 +374,8 @@ class MemoryCore:
     async def _learning_finding(self) -> Finding:
         waiting = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant, [JobKind.REVIEW]))
         if waiting.get(JobState.READY, 0) and not self._learning.has_model:
-            message = f"{waiting[JobState.READY]} reviews wait, and no model is set here"
+            count = waiting[JobState.READY]
+            message = f"{count} {'review waits' if count == 1 else 'reviews wait'}, and no model is set here"
             return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
         return Finding("ok", "reviews", "none waits for a model")
 

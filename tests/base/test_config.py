@@ -41,7 +41,7 @@ def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, w
         ({"grace": float("nan")}, "at least 0"),
         ({"grace": True}, "must be a number"),
         ({"synchronous": "off"}, "full, normal"),
-        ({"recall_entries_max": 2.5}, "must be a integer"),
+        ({"recall_entries_max": 2.5}, "must be an integer"),
     ],
 )
 def test_a_wrong_setting_says_which_and_what_would_do(file: Path, values: dict[str, object], hint: str) -> None:

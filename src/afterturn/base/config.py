@@ -68,7 +68,7 @@ class Config:
     cues_max: int = _key(4, "cues", "How often a host may name a new focus in one turn.", least=0)
     refined: bool = _key(False, "", "A model chooses among what was found; one call of it for each user message.")
     # model
-    model: str | None = _key(None, "name", "The model behind `model_url`, for refined recall and compaction.")
+    model: str | None = _key(None, "name", "The model behind `model_url`, for refined recall, reviews and compaction.")
     model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
     model_key: str | None = _key(None, SECRET, "What that server wants as a bearer token.")
     model_timeout: float = _key(30.0, "seconds", "When a call of the model is given up; no turn waits for it.", least=0)
@@ -329,7 +329,9 @@ def _checked(name: str, value: Any, place: str) -> Any:
         value = float(value)
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         wanted = " or ".join(_JSON_TYPES[kind] for kind in types)
-        raise ConfigError(f"{place} sets {name!r} to {without_secret(name, repr(value))}. It must be a {wanted}.")
+        article = "an" if wanted.startswith("i") else "a"
+        shown = without_secret(name, repr(value))
+        raise ConfigError(f"{place} sets {name!r} to {shown}. It must be {article} {wanted}.")
     _check_range(name, value, place)
     return value
 
