@@ -89,6 +89,21 @@ async def test_an_update_may_shrink_and_grow_into_what_is_left(opened) -> None:
         await ada.update(entry.id, "x" * 50)
 
 
+async def test_what_moves_to_another_target_needs_room_there(opened) -> None:
+    """G4: what it gives up elsewhere is no room here; the other changes of that edit stand."""
+    async with opened(user_bytes_max=30) as memory:
+        ada = memory.space("user:ada")
+        for n in range(3):
+            await ada.add(f"environment fact {n}", target="environment")
+        text = (await ada.as_markdown()).replace("## environment", "## user")
+        edited = await ada.apply_edits(await ada.compare_markdown(text))
+        held = [entry.target.value for entry in await ada.list()]
+    assert sorted(held) == ["environment", "environment", "user"]
+    assert len(edited.changed) == 1
+    assert all("`user_bytes_max`" in left.reason for left in edited.left)
+    assert len(edited.left) == 2
+
+
 async def test_an_import_over_budget_is_refused(opened) -> None:
     """G4: many at once are weighed one by one."""
     async with opened(user_bytes_max=50) as memory:

@@ -31,8 +31,8 @@ class Allowance:
                 raise self._over(unit, operation, target, size, held)
 
     def check_change(self, unit: Unit, operation: Operation, current: Entry | None, text: str, target: Target) -> None:
-        """OverBudget when `text` takes more room than `current` gives up, and more than there is."""
-        grows = _size(text) - (_size(current.text) if current is not None else 0)
+        """OverBudget when `text` takes more room than `current` gives up there, and more than there is (G4)."""
+        grows = _size(text) - (_size(current.text) if current is not None and current.target is target else 0)
         if grows > 0 and self._is_over(unit, operation, target, grows):
             raise self._over(unit, operation, target, grows, list(_held(unit, _scope(operation), target)))
 
