@@ -45,6 +45,19 @@ async def test_what_the_server_counts_is_what_counts(tmp_path: Path) -> None:
     assert (model.calls, model.tokens) == (2, 154)
 
 
+@pytest.mark.parametrize("tokens_in, tokens_out", [(2**62, 2**62), (10**30, 1), (1, 10_000_001)])
+async def test_a_server_that_can_not_count_is_not_believed(tmp_path: Path, tokens_in: int, tokens_out: int) -> None:
+    """V12: what no model can have read fills neither the day's limit nor a store's numbers."""
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+    boasting = ScriptedModel({"role": "assistant", "content": "Oslo.", "usage": usage})
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
+        model = meter_of(memory).of(boasting, Purpose.REVIEW, "default", "user:ada")
+        await model.complete(QUESTION)
+        (row,) = await spent(memory)
+
+    assert row.estimated == row.tokens == model.tokens < 1000
+
+
 async def test_what_nobody_counts_is_estimated(tmp_path: Path) -> None:
     """V12: and it says so."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:

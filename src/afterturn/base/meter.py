@@ -23,6 +23,8 @@ logger = logging.getLogger("afterturn")
 # What a store that hangs may hold up a call of a model, which takes seconds anyway.
 STORE_WITHIN = 2.0
 DAY = 86_400.0
+# No model reads or writes more at once; a server that says so is not believed.
+TOLD_TOKENS_MAX = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ def _told(usage: object) -> tuple[int, int] | None:
         return None
     counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
     first, second = (count if isinstance(count, int) and count >= 0 else None for count in counts)
+    if max(first or 0, second or 0) > TOLD_TOKENS_MAX:
+        return None
     return None if first is None else (first, second or 0)
 
 

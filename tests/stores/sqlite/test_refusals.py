@@ -14,6 +14,7 @@ from plain import WAIT, insert, open_plain, values
 from afterturn.base.config import default_store
 from afterturn.base.errors import (
     ForeignFile,
+    InvalidInput,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -22,6 +23,7 @@ from afterturn.base.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from afterturn.stores.sqlite.store import SqliteStore
 
 NOBODY = 65534
 
@@ -251,3 +253,15 @@ def _as_nobody(path: Path) -> str:
     code = _CHILD.format(paths=[str(Path(__file__).parent), *sys.path], nobody=NOBODY, path=str(path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT)
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize("value, text", [(1, "\ud800abc"), (2**64, "tea")])
+async def test_a_value_that_has_no_room_is_bad_input(store: SqliteStore, value: int, text: str) -> None:
+    """§13: what a model makes up is refused like any other input, whether it is written or asked for."""
+    with pytest.raises(InvalidInput, match="neither kept nor found"):
+        await store.write(insert(value, text))
+    with pytest.raises(InvalidInput, match="neither kept nor found"):
+        await store.read(
+            lambda unit: unit.session.rows("SELECT 1 FROM item WHERE (value, text) = (?, ?)", [value, text])
+        )
+    assert await store.read(values) == []

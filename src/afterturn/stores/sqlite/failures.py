@@ -6,6 +6,7 @@ from afterturn.base.errors import (
     AfterturnError,
     Conflict,
     DeadlineExceeded,
+    InvalidInput,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -18,8 +19,17 @@ from afterturn.base.errors import (
 _VALUE_BYTES_MAX = 1_000_000_000
 
 
-def translate(error: apsw.Error, path: str) -> AfterturnError:
+# What apsw raises for a value that SQLite has no room for: half of a surrogate pair, a number of more than 64 bits.
+UNSTORABLE = (UnicodeEncodeError, OverflowError)
+
+
+def translate(error: apsw.Error | UnicodeEncodeError | OverflowError, path: str) -> AfterturnError:
     """The error to raise `from` it. A broken constraint is a Conflict; repositories rely on that."""
+    if isinstance(error, UNSTORABLE):
+        return InvalidInput(
+            "A value can be neither kept nor found: it has half of a surrogate pair, or is a number of more than 64 "
+            "bits. Pass plain text and smaller numbers."
+        )
     for kinds, build in _TRANSLATIONS:
         if isinstance(error, kinds):
             return build(error, path)

@@ -7,7 +7,7 @@ import apsw
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.stores.sql.session import Row, Value
-from afterturn.stores.sqlite.failures import translate
+from afterturn.stores.sqlite.failures import UNSTORABLE, translate
 
 
 def _never() -> bool:
@@ -32,14 +32,14 @@ class ApswSession:
         self.check()
         try:
             return self._connection.execute(sql, values).fetchall()
-        except apsw.Error as error:
+        except (apsw.Error, *UNSTORABLE) as error:
             raise translate(error, self._connection.filename) from error
 
     def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
         self.check()
         try:
             yield from self._connection.execute(sql, values)
-        except apsw.Error as error:
+        except (apsw.Error, *UNSTORABLE) as error:
             raise translate(error, self._connection.filename) from error
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
@@ -59,7 +59,7 @@ class ApswSession:
         self.check()
         try:
             self._connection.executemany(sql, rows).fetchall()
-        except apsw.Error as error:
+        except (apsw.Error, *UNSTORABLE) as error:
             raise translate(error, self._connection.filename) from error
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
