@@ -6,7 +6,7 @@ import pytest
 
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.types import Origin, Target
-from afterturn.learn.homes import Home, find_home, find_home_of
+from afterturn.learn.homes import Home, find_home, find_home_of, voices
 from afterturn.testing.entries import entry
 
 USER, ENVIRONMENT = Target.USER, Target.ENVIRONMENT
@@ -66,6 +66,33 @@ def test_only_users_are_speakers() -> None:
     cited = [said("search", role="tool"), said("helper", role="assistant")]
 
     assert find_home(GRANTED, USER, cited) == Home("user:ada")
+
+
+@pytest.mark.parametrize(
+    "cited, target, speakers",
+    [
+        ([1], USER, ["agent", "bob"]),
+        ([3], USER, ["agent", "ada"]),
+        ([0, 1], USER, ["bob", "agent"]),
+        ([1, 2], USER, ["agent", "ada"]),
+        ([1], ENVIRONMENT, ["agent"]),
+        ([4], USER, ["agent", "ada"]),
+        ([5], USER, ["tool"]),
+    ],
+)
+def test_what_the_agent_repeats_is_still_its_speakers(cited: list[int], target: Target, speakers: list[str]) -> None:
+    """L2: a model that names only the agent's answer does not make bob's words ada's."""
+    agent, tool = said("agent", role="assistant"), said("tool", role="tool")
+    messages = [said("bob"), agent, said("ada"), agent, agent, tool]
+
+    assert [message.speaker for message in voices(messages, cited, target)] == speakers
+
+
+def test_an_agent_that_speaks_first_answers_nobody() -> None:
+    """L2: there is nobody whose words it could repeat."""
+    greeting = said("agent", role="assistant")
+
+    assert voices([greeting, said("bob")], [0], USER) == [greeting]
 
 
 @pytest.mark.parametrize(

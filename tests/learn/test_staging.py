@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conversing import opened, say, texts
 
 from afterturn.base.config import Config
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
@@ -18,6 +19,7 @@ from afterturn.learn.changes import Action, Change
 from afterturn.learn.staging import BUDGET_REFUSALS_MAX, REFUSALS_MAX, Outcome, Staging, StagingParts
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.testing.model import ScriptedModel, call_tools
 
 ADA = "user:ada"
 ROW = ReviewRow("r1", ReviewKind.INTERVAL, "default", ADA, ADA, 0.0, "c", reads=(ADA, "user:bob"))
@@ -165,6 +167,17 @@ async def test_another_speaker_neither_updates_nor_deletes_a_persons_memory(desk
     assert await refused(desk.staging(bob), updated(home, "The user lives in Bergen")) == "speaker"
     assert await refused(desk.staging(bob), deleted(home)) == "speaker"
     assert await desk.staging(ada).stage(updated(home, "The user lives in Bergen")) == "Saved."
+
+
+async def test_what_the_agent_repeats_of_another_speaker_is_not_the_owners(desk: Desk) -> None:
+    """L2: naming the answer instead of the question gets bob's words nowhere."""
+    home = await desk.add("The user lives in Oslo")
+    answer = Snapped("assistant", "assistant", "Bergen it is, not Oslo.", None, Origin.AGENT.trust, 50.0)
+    messages = (said("I live in Bergen, not in Oslo", speaker="eve"), answer)
+
+    assert await refused(desk.staging(*messages), added("The user lives in Bergen", 1)) == "speaker"
+    assert await refused(desk.staging(*messages), updated(home, "The user lives in Bergen", 1)) == "speaker"
+    assert await refused(desk.staging(*messages), deleted(home, 1)) == "speaker"
 
 
 async def test_in_a_shared_space_a_speakers_change_waits(desk: Desk) -> None:
@@ -360,3 +373,23 @@ async def test_an_update_that_was_hardly_said_waits(desk: Desk) -> None:
     assert answer == "This will wait for a person's approval."
     assert outcome.proposed == 1
     assert [entry.text for entry in await desk.active()] == ["The user drinks tea"]
+
+
+async def test_what_a_person_undid_comes_back_when_they_ask_for_all_of_it_only(tmp_path: Path) -> None:
+    """V8, V1: not with the next review, which reads the same message as context."""
+    call = call_tools(("add_memory", {"text": "The user prefers oolong tea", "target": "user", "messages": [1]}))
+    model = ScriptedModel(*[call, "Nothing to save."] * 3)
+    async with opened(tmp_path, model, review_interval=1) as memory:
+        space, conversation = memory.space(ADA), memory.conversation("c", user="ada")
+        await say(conversation, "I prefer oolong tea")
+        assert await memory.drain(within=20)
+        (row,) = await space.reviews()
+        await space.undo_review(row.id)
+        await say(conversation, "what time is it?")
+        assert await memory.drain(within=20)
+        newest, left = (await space.reviews())[0], await texts(space)
+        await space.run_review("c", everything=True)
+        asked_for = await texts(space)
+
+    assert (newest.refusals, left) == (("seen",), [])
+    assert asked_for == ["The user prefers oolong tea"]

@@ -20,6 +20,19 @@ class Home:
     speaker: str | None = None
 
 
+def voices(messages: Sequence[Snapped], cited: Sequence[int], target: Target) -> list[Snapped]:
+    """What was named; and when only the agent says something about a user, also what it answered to."""
+    named = [messages[at] for at in cited]
+    if target is not Target.USER or any(message.role == "user" for message in named):
+        return named
+    asked = (_answered(messages[:at]) for at in cited if messages[at].role == "assistant")
+    return named + [message for message in asked if message is not None]
+
+
+def _answered(before: Sequence[Snapped]) -> Snapped | None:
+    return next((message for message in reversed(before) if message.role == "user"), None)
+
+
 def find_home(review: ReviewRow, target: Target, cited: Sequence[Snapped]) -> Home | None:
     """None when it belongs nowhere that this conversation may write."""
     named = {message.speaker for message in cited if message.role == "user" and message.speaker not in ("", "user")}

@@ -19,7 +19,7 @@ from afterturn.guard.trust import waits
 from afterturn.guard.writing import Writing
 from afterturn.learn import evidence
 from afterturn.learn.changes import Action, Change
-from afterturn.learn.homes import Home, find_home, find_home_of
+from afterturn.learn.homes import Home, find_home, find_home_of, voices
 from afterturn.learn.prompts import is_ours
 from afterturn.learn.snapshot import with_sources
 
@@ -122,7 +122,7 @@ class Staging:
         if change.action is Action.ADD:
             return self._added(unit, change, cited)
         base = self._base(unit, change)
-        home = find_home_of(self.review, base, [self.messages[at] for at in cited])
+        home = find_home_of(self.review, base, voices(self.messages, cited, base.target))
         if home is None:
             raise Refused("speaker", "Whoever said this has no say in this memory. Leave it.")
         if change.action is Action.DELETE:
@@ -161,7 +161,7 @@ class Staging:
 
     def _added(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> Staged:
         assert change.target is not None
-        home = find_home(self.review, change.target, [self.messages[at] for at in cited])
+        home = find_home(self.review, change.target, voices(self.messages, cited, change.target))
         if home is None:
             raise Refused("speaker", "What this speaker said can not be remembered here. Leave it.")
         inferred = self._weigh(change, cited, ())
