@@ -221,7 +221,8 @@ class Operations(Protocol):
         the questions that these owners' spaces keep of it. Not reached: another space's records of a conversation of
         this one's, and ids in its blocks. Texts of blocks and standing blocks are reached in all the tenant's spaces.
         Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
-        (`is_forgotten`). Only `Store.scrub` makes the bytes go.
+        (`is_forgotten`). While a memory has a version left, numbers of others are not given again. Only `Store.scrub`
+        makes the bytes go.
         """
 
     def forgets(self, tenant: str, space: str) -> int:

@@ -74,10 +74,11 @@ class Current:
 
     def next_version(self, operation: Operation, entry_id: str) -> int:
         row = self._session.row(
-            "SELECT max(version) FROM entry WHERE space_key = ? AND id = ?", (self._space(operation), entry_id)
+            "SELECT max(version), max(spent) FROM entry WHERE space_key = ? AND id = ?",
+            (self._space(operation), entry_id),
         )
         assert row is not None
-        return int(row[0]) + 1
+        return int(max(row)) + 1
 
     def _space(self, operation: Operation) -> int:
         return self._entries.spaces.key(operation.tenant, operation.space)

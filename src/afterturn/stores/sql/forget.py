@@ -38,6 +38,7 @@ class Eraser:
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
         self._erase_entries(doomed)
+        self._spend(doomed, names)
         self._reviews.set_back(tenant, space, {turn[:2] for turn in turns})
         self._erase_messages(tenant, space, kind, chosen, names.own.get(space_key, set()))
         self._erase_traces(space_key, kind, chosen, names.own.get(space_key, set()))
@@ -112,6 +113,15 @@ class Eraser:
             for start in range(0, len(keys), _BATCH):
                 self._erase_batch(space_key, keys[start : start + _BATCH])
         self._reinstate(replaced)
+
+    def _spend(self, doomed: Doomed, names: Names) -> None:
+        """Where other versions of a memory stay, the numbers of those that went are not given again."""
+        spent = {
+            (version.version, version.space_key, version.id, version.version)
+            for version in doomed.values()
+            if version.id not in names.own[version.space_key]
+        }
+        self._session.run_many("UPDATE entry SET spent = ? WHERE space_key = ? AND id = ? AND spent < ?", sorted(spent))
 
     def _erase_batch(self, space_key: int, keys: list[int]) -> None:
         condition, value = self._session.among("entry_key", keys)

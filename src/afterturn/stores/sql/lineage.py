@@ -61,12 +61,10 @@ class Lineage:
             values = [space_key, *values]
         selected = f"SELECT {_VERSION} FROM entry AS e WHERE e.space_key = ? AND {condition}"
         doomed = self._versions(selected, space_key, *values)
-        looked: set[str] = set()
         fresh = doomed
         while fresh:
             names = self.names(tenant, doomed)
-            fresh = self._resting_on(tenant, names, names.all() - looked, doomed)
-            looked |= names.all()
+            fresh = self._resting_on(tenant, names, doomed)
             doomed = doomed | fresh
         return doomed
 
@@ -99,9 +97,9 @@ class Lineage:
     def _versions(self, sql: str, *values: Value) -> Doomed:
         return {key: Version(*version) for key, *version in self._session.rows(sql, values)}
 
-    def _resting_on(self, tenant: str, names: Names, fresh: set[str], doomed: Doomed) -> Doomed:
-        """Statements that rest on one of the `fresh` names, and on nothing that stays."""
-        named, value = self._session.among("source", sorted(fresh))
+    def _resting_on(self, tenant: str, names: Names, doomed: Doomed) -> Doomed:
+        """More statements that rest on one of the names, and on nothing that stays."""
+        named, value = self._session.among("source", sorted(names.all()))
         resting: Doomed = {}
         staying: set[int] = set()
         for key, *version, source in self._session.each(RESTING.format(named=named), (value, tenant)):

@@ -271,6 +271,8 @@ _REVIEWS = (
     "ALTER TABLE conversation ADD COLUMN unread_position INTEGER NOT NULL DEFAULT 0",
     # Of a change that waits: the version that it would take the place of.
     "ALTER TABLE entry ADD COLUMN base INTEGER",
+    # The highest version of the same memory that was forgotten: a model that saw it must not take another for it.
+    "ALTER TABLE entry ADD COLUMN spent INTEGER NOT NULL DEFAULT 0",
     # When statements of a space last changed is asked for every space; turns are recorded far more often.
     "CREATE INDEX operation_changed ON operation (space_key, at) WHERE verb NOT IN ('record', 'undo')",
     """CREATE UNIQUE INDEX entry_one_waiting

@@ -175,6 +175,16 @@ class TestForgetting:
         assert (await get(store, again.entry.id)).status is Status.ACTIVE
         assert await texts(store, "bees") == ["Ada keeps bees"]
 
+    async def test_a_forgotten_version_s_number_is_not_given_again(self, store: Store) -> None:
+        """M2: who saw it must not take other words for it, however much is forgotten in between."""
+        added = await add(store, "Ada keeps bees")
+        for text, version in (("wasps", 2), ("hornets", 3), ("ants", 4)):
+            said = await record(store, f"I keep {text}", conversation=text)
+            updated = await update(store, added.entry.id, f"Ada keeps {text}", sources=(said.id,))
+            assert updated.version == version
+            await forget(store, Selector(conversation=text))
+        assert (await get(store, added.entry.id)).version == 1
+
     async def test_a_version_can_be_a_source(self, store: Store) -> None:
         """M2: lineage holds by version as well as by id."""
         source = await add(store, "Ada keeps bees")

@@ -1,6 +1,5 @@
 """Reviews that have ended are kept to a bounded number, and what they have done outlives them."""
 
-
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Store, Unit
 from afterturn.base.review_ports import REVIEWS_MAX
