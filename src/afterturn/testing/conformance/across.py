@@ -7,8 +7,9 @@ import pytest
 from afterturn.base.errors import NotFound
 from afterturn.base.ports import Store
 from afterturn.base.turns import BlockRow, ConversationKey, StandingRow
-from afterturn.base.types import Entry, Job, LaneQuery, Scope, Selector, Verb
+from afterturn.base.types import Entry, Event, Job, LaneQuery, Scope, Selector, Verb
 from afterturn.testing.conformance.scene import (
+    ADA,
     NOW,
     SMALL,
     SPACE,
@@ -77,18 +78,24 @@ class TestAcrossSpaces:
         assert await texts(store, "bees wasps") == ["Ada keeps bees"]
 
     async def test_nothing_derived_of_it_stays(self, store: Store) -> None:
-        """M2: figures, vectors, jobs; and whoever holds the other space in memory is told."""
+        """M2: figures, vectors, jobs, timeline; and whoever holds the other space in memory is told."""
         said = await _said(store, "I keep bees")
         learned = await add(store, "Ada keeps bees", sources=(said.id,))
         key = await key_of(store, "Ada keeps bees")
         await store.write(lambda unit: unit.index.put_vectors(SMALL, [(key, bytes(8))]))
         job = Job("j1", "embed", TENANT, SPACE, f'{{"ids": ["{learned.entry.id}"]}}', 1.0)
         await store.write(lambda unit: unit.jobs.add(job))
+        events = [
+            Event("delivered", at, TENANT, SPACE, data={"refs": ref})
+            for at, ref in enumerate(("m1", learned.entry.ref))
+        ]
+        await store.write(lambda unit: unit.timeline.add(events, entries_max=9))
         seen = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
         await forget(store, Selector(conversation="talk"), space=TEAM)
         assert await frequencies(store, ["ada", "keep", "bee"]) == {}
         assert await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, SMALL, None)) == {}
         assert await store.read(lambda unit: unit.jobs.page(TENANT)) == []
+        assert await store.read(lambda unit: unit.timeline.page(ADA, limit=9)) == events[:1]
         changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=seen.seq))
         assert tuple(changes.keys or ()) == (key,)
 

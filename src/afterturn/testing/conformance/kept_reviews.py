@@ -14,7 +14,8 @@ _ENDED = {"kind": ReviewKind.RULES, "state": ReviewState.NOTHING, "ended_at": 9.
 
 class TestKeptReviews:
     async def test_the_oldest_that_has_ended_goes(self, store: Store) -> None:
-        """V8: the newest are kept to be read, in each space."""
+        """V8: the newest are kept to be read, in each space; what waits is not counted."""
+        await schedule(store, review("waits"), said())
         await schedule(store, review("bob", space=BOB, writes=BOB, **_ENDED))
         await _fill(store, 0, REVIEWS_MAX)
         assert await self._is_kept(store, "r00000")
