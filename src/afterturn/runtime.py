@@ -156,6 +156,7 @@ class MemoryCore:
             tenant=self.tenant,
             on_write=self._wake,
             on_forget=self._on_forget,
+            on_erased=self._drop_recalls,
             out_of_reach=self._out_of_reach,
             run_reviews=self._run_reviews,
             has_model=self._learning.has_model,
@@ -425,14 +426,17 @@ class MemoryCore:
         return lambda unit: unit.jobs.add(later)
 
     async def _on_forget(self, space: str, selector: Selector) -> int:
-        with self._lock:
-            cores = list(self._conversations.values())
-        for core in cores:
-            core.drop_recalls(space)
+        self._drop_recalls(space)
         if self._embedding is not None:
             self._embedding.forget()
         self._events.drop(functools.partial(_is_about, space=space, selector=selector))
         return await self._recorder.forget(self.tenant, space, selector)
+
+    def _drop_recalls(self, space: str) -> None:
+        with self._lock:
+            cores = list(self._conversations.values())
+        for core in cores:
+            core.drop_recalls(space)
 
     def _out_of_reach(self) -> list[str]:
         """What may still hold the text of something that was forgotten."""

@@ -127,6 +127,27 @@ async def test_what_was_recalled_before_it_was_forgotten_is_not_handed_over(
     assert (ended.data["outcome"], ended.data["reason"]) == ("cancelled", "forgotten")
 
 
+async def test_what_rests_on_another_space_s_record_is_not_handed_over_once_that_is_forgotten(
+    memory: afterturn.Memory,
+) -> None:
+    """M2: the statement goes with the record, and so does what was recalled of it."""
+    said = [user("My parrot is called Polly"), assistant("Noted.")]
+    async with memory.conversation("t", owner="team:pets").turn(said[:1]) as told_in:
+        told_in.complete(said)
+    assert await told_in.wait_recorded()
+    team, ada = memory.space("team:pets"), memory.space("user:ada")
+    records = [entry for entry in await team.list() if "Polly" in entry.text]
+    await ada.add("Ada's parrot is called Polly", sources=(records[0].id,))
+    messages = [user("What is my parrot called?")]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+        recalled = turn._core.desk.has_offer(turn._state)
+        await team.forget(memory=records[0].id)
+        element = await turn.inject(messages)
+        turn.abort()
+    assert (recalled, element) == (True, None)
+
+
 async def test_forgetting_in_another_space_drops_no_recall(memory: afterturn.Memory) -> None:
     """M2: only what the forgotten space could have given is dropped."""
     added = await memory.space("user:bob").add("Bob's cat is called Tofu")

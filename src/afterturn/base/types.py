@@ -355,10 +355,11 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a store's `forget` removed: entry ids with every version of them."""
+    """What a store's `forget` removed: entry ids with every version of them, and in which `spaces` they were."""
 
     ids: tuple[str, ...]
     versions: int
+    spaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

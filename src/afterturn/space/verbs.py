@@ -385,6 +385,8 @@ class SpaceCore:
         erased = await parts.store.write(lambda unit: self._erase(unit, selector, at))
         # Once more: a turn that the store refused meanwhile may have gone into a file since.
         waiting += await parts.on_forget(self.name, selector)
+        for space in erased.spaces:
+            parts.on_erased(space)
         scrubbed = await parts.store.scrub()
         parts.on_write()
         state = "erased" if scrubbed else "pending"

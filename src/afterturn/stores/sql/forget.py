@@ -53,7 +53,8 @@ class Eraser:
         self._tombstones.count()
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
-        return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed))
+        spaces = sorted(self._entries.spaces.name(key) for key in _by_space(doomed))
+        return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed), tuple(spaces))
 
     def _owners(self, tenant: str, space_key: int, conversation: str) -> list[int]:
         """The other spaces whose conversation of this id was recorded here."""

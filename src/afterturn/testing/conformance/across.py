@@ -50,6 +50,7 @@ class TestAcrossSpaces:
         learned = await add(store, "Ada keeps bees", sources=(said.id,), owner=TEAM, conversation="talk")
         erased = await forget(store, selecting(said.id), space=TEAM)
         assert (set(erased.ids), erased.versions) == ({said.id, learned.entry.id}, 2)
+        assert erased.spaces == (TEAM, SPACE)
         with pytest.raises(NotFound):
             await get(store, learned.entry.id)
 
