@@ -161,6 +161,20 @@ async def test_what_a_host_says_again_while_it_is_forgotten_has_not_come_back(
     assert len([fault for fault in found if "markan2" in fault]) == complaints
 
 
+@pytest.mark.parametrize("mark, complaints", [("markan1", 0), ("markan2", 1)])
+async def test_what_was_learned_from_a_compaction_need_not_rest_on_a_record(
+    aftermath: Aftermath, tmp_path: Path, mark: str, complaints: int
+) -> None:
+    """V9, V5: the host may tell of messages that are not recorded; whatever else was learned says from what."""
+    said = {"what": "compacting", "conversation": "kept", "mark": mark, "began": 9.0, "ended": 9.0}
+    store = _copy(aftermath, tmp_path)
+    connection = apsw.Connection(str(store))
+    connection.execute("DELETE FROM source").fetchall()
+    connection.close()
+    found = await judge(store, [*aftermath.told, said])
+    assert len([fault for fault in found if "was learned" in fault]) == complaints
+
+
 def test_a_line_that_a_killed_process_left_half_written_is_not_read(tmp_path: Path) -> None:
     """M1: what it had acknowledged before is."""
     log = tmp_path / "0.log"

@@ -58,6 +58,7 @@ class Child:
         verbs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (10, self._turn),
             (3, self._add),
+            (3, self._restate),
             (3, self._update),
             (2, self._delete),
             (3, self._undo),
@@ -97,6 +98,15 @@ class Child:
         mark = self._mark()
         added = await self._space.add(f"Ada owns {mark}", origin=self._chance.choice(("user", "agent")))
         self._tell("added", mark=mark, id=added.entry.id)
+
+    async def _restate(self) -> None:
+        """Something that was added before, said again and resting on a message: consolidation makes them one."""
+        found = await self._space.list(limit=50, filter=_STATEMENTS)
+        known = [entry for entry in found if entry.text.startswith("Ada ")]
+        if known and (record := await self._any(Filter(kind=Kind.RECORD))):
+            entry, mark = self._chance.choice(known), self._chance.choice((".", "!", ";"))
+            again = await self._space.add(entry.text.rstrip(".!;") + mark, origin=entry.origin, sources=[record.id])
+            self._tell("restated", id=again.entry.id)
 
     async def _update(self) -> None:
         if entry := await self._any(_STATEMENTS):

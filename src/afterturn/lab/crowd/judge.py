@@ -49,7 +49,7 @@ async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
         entries = {space.name: [entry async for entry in _every(space)] for space in spaces}
         found += [*_lost([entry for every in entries.values() for entry in every], told), *_back(store, told)]
         for space in spaces:
-            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name])]
+            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name], told)]
             for entry_id in sorted({entry.id for entry in entries[space.name]}):
                 history = await space.history(entry_id)
                 found += _broken_history(history.versions, history.steps)
@@ -160,11 +160,13 @@ def _hidden_changes(store: Path) -> Iterator[str]:
         connection.close()
 
 
-def _unexplained(entries: Sequence[Entry]) -> Iterator[str]:
-    """What was learned tells from whom."""
+def _unexplained(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was learned tells from whom. What a host tells for a compaction may be in no record any more."""
+    compacted = {line["mark"] for line in told if line["what"] == "compacting"}
     for entry in entries:
         learned = entry.kind is Kind.STATEMENT and entry.origin is Origin.BACKGROUND_REVIEW
-        if learned and ("review" not in entry.metadata or not entry.sources):
+        unrecorded = not entry.sources and compacted.isdisjoint(MARK.findall(entry.text))
+        if learned and ("review" not in entry.metadata or unrecorded):
             yield f"{entry.ref} was learned, and does not say from what"
 
 
