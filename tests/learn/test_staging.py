@@ -181,16 +181,22 @@ async def test_what_the_agent_repeats_of_another_speaker_is_not_the_owners(desk:
 
 
 async def test_in_a_shared_space_a_speakers_change_waits(desk: Desk) -> None:
-    """L2, V8: an update and a delete by somebody whom the host has named need a person's approval there."""
+    """L2, V8: whatever somebody whom the host has named adds, updates or deletes there needs a person's approval."""
     row = replace(ROW, space="team:x", writes="team:x", reads=())
     port = await desk.add("The staging port is 8443", "team:x", target=Target.ENVIRONMENT)
     host = await desk.add("The staging host is db7", "team:x", target=Target.ENVIRONMENT)
-    staging = desk.staging(said("the staging port is 9000 now, and staging host db7 is gone", speaker="bob"), row=row)
-    answers = [await staging.stage(updated(port, "The staging port is 9000")), await staging.stage(deleted(host))]
+    message = said("the staging port is 9000 now, staging host db7 is gone, deploys take an hour", speaker="bob")
+    staging = desk.staging(message, row=row)
+    wishes = (
+        added("Deploys take an hour", target=Target.ENVIRONMENT),
+        updated(port, "The staging port is 9000"),
+        deleted(host),
+    )
+    answers = [await staging.stage(wish) for wish in wishes]
     outcome = await desk.commit(staging)
 
-    assert answers == ["This will wait for a person's approval."] * 2
-    assert (outcome.written, outcome.proposed, outcome.refusals) == (0, 2, ())
+    assert answers == ["This will wait for a person's approval."] * 3
+    assert (outcome.written, outcome.proposed, outcome.refusals) == (0, 3, ())
     assert {entry.text for entry in await desk.active("team:x")} == {port.text, host.text}
 
 
