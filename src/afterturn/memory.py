@@ -141,7 +141,7 @@ class Memory(MemoryHandle):
         from afterturn.turn.awaited import Conversation
         from afterturn.turn.place import make_place
 
-        place = make_place(self._config.tenant, id, where)
+        place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._core.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:

@@ -1,5 +1,7 @@
 """What the gate makes of secrets and of lineage, with scanners on and off."""
 
+from typing import Any
+
 import pytest
 
 from afterturn.base.config import Config
@@ -71,9 +73,49 @@ def test_a_statement_is_weighed_without_its_secret() -> None:
 
 def test_secrets_in_metadata_are_redacted_too() -> None:
     """G1: whoever hides one beside the text."""
-    admitted = ON.admit(Draft("Deployed", metadata={"with": TOKEN, "tries": 3}, sources=(TOKEN,)))
+    admitted = ON.admit(Draft("Deployed", metadata={"with": TOKEN, "tries": 3}, sources=("a",)))
     assert admitted.draft.metadata == {"with": "[redacted: github token]", "tries": 3}
-    assert (admitted.verdict, admitted.draft.sources) == (Verdict.REDACT, (TOKEN,))
+    assert (admitted.verdict, admitted.draft.sources) == (Verdict.REDACT, ("a",))
+
+
+NAMED = [
+    ("speaker", {"speaker": f"bot {TOKEN}"}),
+    ("project", {"project": TOKEN}),
+    ("agent", {"agent": TOKEN}),
+    ("conversation", {"conversation": TOKEN}),
+    ("turn", {"turn": TOKEN}),
+    ("source", {"sources": ("a", TOKEN)}),
+    ("metadata key", {"metadata": {TOKEN: 1, "b": 2}}),
+]
+
+
+@pytest.mark.parametrize("what, fields", NAMED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_name_that_is_a_secret_is_refused(what: str, fields: dict[str, Any]) -> None:
+    """G1: and the message does not repeat it. Nothing is refused while scanning is off."""
+    with pytest.raises(InvalidInput, match=f"The {what} holds a secret") as refused:
+        ON.admit(Draft("Deployed", **fields))
+    assert TOKEN not in str(refused.value)
+    assert OFF.admit(Draft("Deployed", **fields)).verdict is Verdict.ALLOW
+
+
+@pytest.mark.parametrize("admit", ["admit_record", "admit_import"])
+def test_a_recorded_message_goes_on_without_secrets_in_its_names(admit: str) -> None:
+    """G1: it is kept, since nobody is there to be told; what ties messages together stays."""
+    said = Draft(
+        "Deployed",
+        kind=Kind.RECORD,
+        speaker=f"bot {TOKEN}",
+        project=TOKEN,
+        agent="deployer",
+        conversation="c",
+        sources=("a", TOKEN),
+        metadata={TOKEN: 1, "b": 2},
+    )
+    admitted = getattr(ON, admit)(said)
+    draft = admitted.draft
+    assert (draft.speaker, draft.project) == ("bot [redacted: github token]", "[redacted: github token]")
+    assert (draft.agent, draft.conversation, draft.sources, draft.metadata) == ("deployer", "c", ("a",), {"b": 2})
+    assert (admitted.verdict, admitted.reason) == (Verdict.REDACT, "github token redacted")
 
 
 def test_metadata_that_is_none_is_still_refused_by_name() -> None:

@@ -74,6 +74,30 @@ async def test_a_secret_that_was_said_is_nowhere_in_the_store(
     assert TOKEN not in repr(told.events)
 
 
+async def test_a_turn_is_kept_without_secrets_in_its_names(opened, tmp_path: Path) -> None:
+    """G1: who speaks, for which agent and project; neither in the store nor in what waits for it."""
+    async with opened() as memory:
+        messages = [user("Deploy the api")]
+        talk = memory.conversation("c", user="ada", agent=f"agent {TOKEN}", project=f"project {TOKEN}")
+        async with talk.turn(messages, speaker=f"speaker {TOKEN}") as turn:
+            await turn.inject(messages)
+            messages.append(assistant("Done."))
+        assert await turn.wait_recorded()
+        await memory.drain()
+        first, _ = await records(memory)
+    mark = "[redacted: github token]"
+    assert (first.agent, first.project, first.speaker) == (f"agent {mark}", f"project {mark}", f"speaker {mark}")
+    assert TOKEN.encode() not in files(tmp_path)
+
+
+async def test_a_project_that_is_named_by_a_secret_is_one_project(memory: afterturn.Memory) -> None:
+    """G1: whatever is remembered there is kept under the name that its turns have."""
+    tools = memory.conversation("c", user="ada", project=f"project {TOKEN}").tools(remember=True)
+    await tools.dispatch("remember_this", {"text": "The api is deployed with make ship", "target": "environment"})
+    (kept,) = await memory.space("user:ada").list(filter=Filter(statuses=tuple(Status)))
+    assert kept.project == "project [redacted: github token]"
+
+
 async def test_the_hosts_own_messages_stay_as_they_are(memory: afterturn.Memory) -> None:
     """H3, G1: what the model was told is the host's business."""
     messages = [user(SAID)]

@@ -51,6 +51,34 @@ def mend_fields(draft: Draft) -> tuple[Draft, str]:
     return draft, ""
 
 
+def names_in(draft: Draft) -> Iterator[tuple[str, str]]:
+    """(what it names, name) of all that `check_fields` takes for names, and of what metadata calls its values."""
+    for what in _NAMES:
+        if (name := getattr(draft, what)) is not None:
+            yield what, name
+    for source in draft.sources:
+        yield "source", source
+    for key in draft.metadata:
+        yield "metadata key", key
+
+
+def rename(draft: Draft, clean: Callable[[str], str]) -> Draft:
+    """With what `clean` makes of its names. Sources and metadata whose name would be another are left out; what ties
+    messages together, their conversation and turn, stays."""
+
+    def named(name: str | None) -> str | None:
+        return None if name is None else mend_name(clean(name))
+
+    return replace(
+        draft,
+        agent=named(draft.agent),
+        project=named(draft.project),
+        speaker=named(draft.speaker),
+        sources=tuple(source for source in draft.sources if clean(source) == source),
+        metadata={key: value for key, value in draft.metadata.items() if clean(key) == key},
+    )
+
+
 def _check_order(draft: Draft) -> None:
     if draft.valid_from is not None and draft.valid_to is not None and draft.valid_to <= draft.valid_from:
         raise InvalidInput("The memory would end being valid before it begins. Let `valid_to` be after `valid_from`.")

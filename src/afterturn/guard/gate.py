@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
-from afterturn.base.errors import EmptyText, InvalidInput, InvalidText, TooLarge
+from afterturn.base.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
 from afterturn.base.ports import Clock, Ids
 from afterturn.base.terms import content_hash, terms
 from afterturn.base.types import Admitted, Draft, Kind, Metadata, Verdict
-from afterturn.guard.fields import check_fields, mend_fields
+from afterturn.guard.fields import check_fields, mend_fields, names_in, rename
 from afterturn.guard.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
 from afterturn.guard.trust import TRUST_MIN
 
@@ -44,6 +44,7 @@ class Gate:
         clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
         _check_size(clean.text, "statement", self._config.statement_bytes_max)
         check_fields(clean.draft)
+        self._check_names(clean.draft)
         return self._admitted(clean, lineage)
 
     def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
@@ -56,7 +57,7 @@ class Gate:
         clean = self._clean(draft, text)
         _check_size(clean.text, "record", self._config.record_bytes_max)
         check_fields(clean.draft)
-        return self._admitted(clean, lineage)
+        return self._admitted(self._clean_names(clean), lineage)
 
     def admit_record(
         self, draft: Draft, *, lineage: Iterable[int] = (), redacted: Iterable[str] = ()
@@ -73,7 +74,8 @@ class Gate:
             return None
         sound, mended = mend_fields(clean.draft)
         reasons.extend([mended] if mended else [])
-        return self._admitted(_Clean(sound, text, (*redacted, *clean.kinds)), lineage, reasons)
+        cleaned = self._clean_names(_Clean(sound, text, (*redacted, *clean.kinds)))
+        return self._admitted(cleaned, lineage, reasons)
 
     def redact(self, text: str) -> Redacted:
         """What may be kept of a text, and what was taken out of it. Nothing is while `scanning` is off."""
@@ -84,6 +86,19 @@ class Gate:
         metadata, kinds = self._clean_metadata(draft.metadata)
         sound = replace(draft, text=found.text, metadata=metadata) if found.kinds or kinds else draft
         return _Clean(sound, found.text, (*found.kinds, *kinds))
+
+    def _check_names(self, draft: Draft) -> None:
+        """Whoever names something by a secret is told so: another name would not be found again by theirs."""
+        for what, name in names_in(draft):
+            if kinds := self.redact(name).kinds:
+                raise InvalidName(f"The {what} holds a secret ({kinds[0]}), which is never stored. Use another name.")
+
+    def _clean_names(self, clean: _Clean) -> _Clean:
+        kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)
+        if not kinds:
+            return clean
+        renamed = rename(clean.draft, lambda name: self.redact(name).text)
+        return _Clean(renamed, clean.text, (*clean.kinds, *kinds))
 
     def _clean_metadata(self, metadata: Metadata) -> tuple[Metadata, tuple[str, ...]]:
         if not metadata or not isinstance(metadata, Mapping):

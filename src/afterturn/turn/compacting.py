@@ -68,7 +68,9 @@ class Compacting:
 
     def _clean(self, message: Message) -> Message:
         """No secret waits in a review (G1)."""
-        return replace(message, text=redact(message.text).text) if self.config.scanning else message
+        if not self.config.scanning:
+            return message
+        return replace(message, text=redact(message.text).text, speaker=redact(message.speaker).text)
 
 
 def _schedule(unit: Unit, place: Place, snapped: Sequence[Snapped], review_id: str, at: float) -> Scheduled | None:

@@ -94,13 +94,14 @@ def _exchange(dialect: Dialect, messages: list[object], user_hash: str, strip: S
 
 def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
     """Before it waits anywhere, in memory or in a file. The host's own message stays as it is (H3)."""
-    limit = config.record_bytes_max
-    found = redact(message.text[: limit + MARGIN_CHARS], scanner(scanning=config.scanning))
-    if not found.kinds and len(message.text) <= limit + MARGIN_CHARS:
+    limit, scan = config.record_bytes_max, scanner(scanning=config.scanning)
+    found, speaker = redact(message.text[: limit + MARGIN_CHARS], scan), redact(message.speaker, scan)
+    kinds = (*found.kinds, *speaker.kinds)
+    if not kinds and len(message.text) <= limit + MARGIN_CHARS:
         return message, ()
     # What is not scanned is not kept; one character too many tells the guard that it was cut.
     kept = found.text[: limit + 1]
-    return replace(message, text=kept, hash=content_hash(kept)), found.kinds
+    return replace(message, text=kept, speaker=speaker.text, hash=content_hash(kept)), kinds
 
 
 def _is_ours(message: Message) -> bool:

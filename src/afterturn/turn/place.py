@@ -6,9 +6,10 @@ from enum import StrEnum
 from typing import Literal, TypedDict, TypeVar
 
 from afterturn.base.errors import InvalidInput
-from afterturn.base.names import check_name, check_space
+from afterturn.base.names import check_name, check_space, mend_name
 from afterturn.base.turns import ConversationKey
 from afterturn.dialects.detection import get_dialect
+from afterturn.guard.secrets import redact, scanner
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -72,8 +73,11 @@ class Whereabouts(TypedDict, total=False):
     subagent: bool
 
 
-def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
-    """Raises InvalidInput unless exactly one owner is named; nothing is owned by nobody."""
+def make_place(tenant: str, conversation: str, where: Whereabouts, *, scanning: bool = True) -> Place:
+    """Raises InvalidInput unless exactly one owner is named; nothing is owned by nobody.
+
+    A secret in the name of an agent or a project is taken out here, so that it is known by one name everywhere (G1).
+    """
     unknown = set(where) - set(Whereabouts.__annotations__)
     if unknown:
         raise TypeError(
@@ -88,13 +92,19 @@ def make_place(tenant: str, conversation: str, where: Whereabouts) -> Place:
         owner=home,
         reads=_reads(home, where.get("reads", ())),
         writes=home if writes is None else check_space(writes),
-        agent=agent if agent is None else check_name(agent, "agent"),
-        project=project if project is None else check_name(project, "project"),
+        agent=_clean(agent, "agent", scanning=scanning),
+        project=_clean(project, "project", scanning=scanning),
         history=_one_of(Visibility, where.get("history", "shown"), "history"),
         placement=_one_of(Placement, where.get("placement", "append"), "placement"),
         dialect=get_dialect(dialect).name if dialect is not None else None,
         subagent=bool(where.get("subagent", False)),
     )
+
+
+def _clean(name: str | None, what: str, *, scanning: bool) -> str | None:
+    if name is None:
+        return None
+    return mend_name(redact(check_name(name, what), scanner(scanning=scanning)).text)
 
 
 def _one_of(choices: type[E], value: str, what: str) -> E:
