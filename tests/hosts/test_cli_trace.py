@@ -222,7 +222,7 @@ def test_replay_shows_the_difference_that_a_setting_would_have_made(cli: Command
     [
         (["t1", "--config", "embedder=none"], "'embedder' can not be replayed"),
         (["t1", "--config", "colour=red"], "'colour' is no setting. These can: recall_entries_max"),
-        (["t1", "--config", "recall_entries_max=many"], "It must be a integer"),
+        (["t1", "--config", "recall_entries_max=many"], "It must be an integer"),
         (["t1", "--config", "recall_entries_max=[1]"], "has no plain value"),
         (["t1", "--config", "nowhere.toml"], "is neither KEY=VALUE nor a file that can be read"),
         (["t9"], "No conversation of user:ada has a turn with the id 't9'"),

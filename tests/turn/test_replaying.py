@@ -217,7 +217,7 @@ async def test_what_was_below_the_floor_comes_out_under_a_lower_one(stage: Stage
     [
         ({"embedder": "none"}, "'embedder' can not be replayed"),
         ({"colour": 1}, "'colour' is no setting"),
-        ({"recall_entries_max": "many"}, "must be a integer"),
+        ({"recall_entries_max": "many"}, "must be an integer"),
         ({"block_bytes_max": 1}, "at least 512"),
     ],
 )
