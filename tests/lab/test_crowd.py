@@ -161,6 +161,20 @@ async def test_what_a_host_says_again_while_it_is_forgotten_has_not_come_back(
     assert len([fault for fault in found if "markan2" in fault]) == complaints
 
 
+@pytest.mark.parametrize("began, complaints", [(2.5, 0), (3.5, 1)])
+async def test_a_source_that_a_host_names_while_it_is_forgotten_is_its_own_affair(
+    aftermath: Aftermath, tmp_path: Path, began: float, complaints: int
+) -> None:
+    """M2: a source may be anything that has a name, so that memory can not tell."""
+    said = {"what": "restating", "source": aftermath.forgotten, "began": began, "ended": began}
+    store = _copy(aftermath, tmp_path)
+    connection = apsw.Connection(str(store))
+    connection.execute("UPDATE source SET source = ?", (aftermath.forgotten,)).fetchall()
+    connection.close()
+    found = await judge(store, [*aftermath.told, said])
+    assert len([fault for fault in found if "and is back" in fault]) == complaints
+
+
 @pytest.mark.parametrize("mark, complaints", [("markan1", 0), ("markan2", 1)])
 async def test_what_was_learned_from_a_compaction_need_not_rest_on_a_record(
     aftermath: Aftermath, tmp_path: Path, mark: str, complaints: int

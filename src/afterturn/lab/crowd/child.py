@@ -105,8 +105,9 @@ class Child:
         known = [entry for entry in found if entry.text.startswith("Ada ")]
         if known and (record := await self._any(Filter(kind=Kind.RECORD))):
             entry, mark = self._chance.choice(known), self._chance.choice((".", "!", ";"))
-            again = await self._space.add(entry.text.rstrip(".!;") + mark, origin=entry.origin, sources=[record.id])
-            self._tell("restated", id=again.entry.id)
+            self._tell("restating", source=record.id)
+            await self._space.add(entry.text.rstrip(".!;") + mark, origin=entry.origin, sources=[record.id])
+            self._tell("restated")
 
     async def _update(self) -> None:
         if entry := await self._any(_STATEMENTS):

@@ -20,8 +20,8 @@ from afterturn.testing.model import ScriptedModel
 # Longer than any lease, and than any wait before another attempt.
 LATER = 86_400.0
 REVIEWS_MAX = 1_000
-# After the host has told of it: until its review is stored. Nobody waits for that.
-COMPACTING_WITHIN = 5.0
+# From when a process tells that it begins something until that is stored.
+DONE_WITHIN = 5.0
 _ENDS = ("forgot", "lost a race")
 _EVERYTHING = Filter(statuses=tuple(Status))
 
@@ -122,8 +122,9 @@ def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
     marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(told, forgets))
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
+        named = set(_named_again(told, forgets))
         for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
-            back = {name for (name,) in connection.execute(query)} & ids
+            back = {name for (name,) in connection.execute(query)} & ids - (named if "FROM source" in query else set())
             yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
         for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
             said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
@@ -135,13 +136,25 @@ def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _said_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Marks that a host may have told memory once more for a compaction, when they were forgotten."""
     for line in told:
+        talk = line.get("conversation")
         if line["what"] == "compacting" and any(
-            line["conversation"] == forget.get("conversation")
-            and line["began"] < forget["ended"]
-            and forget["began"] < line["ended"] + COMPACTING_WITHIN
-            for forget in forgets
+            talk == forget.get("conversation") and _at_once(line, forget) for forget in forgets
         ):
             yield line["mark"]
+
+
+def _named_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Sources that a host may have named when they were forgotten: memory takes any name for one."""
+    for line in told:
+        if line["what"] == "restating" and any(
+            line["source"] in forget["ids"] and _at_once(line, forget) for forget in forgets
+        ):
+            yield line["source"]
+
+
+def _at_once(line: dict[str, Any], forget: dict[str, Any]) -> bool:
+    """Whether what the line tells of was not done for certain before the forget, nor begun after it."""
+    return bool(line["began"] < forget["ended"] and forget["began"] < line["ended"] + DONE_WITHIN)
 
 
 def _hidden_changes(store: Path) -> Iterator[str]:
