@@ -1,6 +1,5 @@
 """What goes when something is forgotten: what was selected, then whatever rests on nothing else, in any space."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -74,7 +73,7 @@ class Lineage:
         staying = [version for key, version in found.items() if key not in doomed]
         held = {(version.space_key, version.id) for version in staying}
         held_anywhere = {version.id for version in staying}
-        own: defaultdict[int, set[str]] = defaultdict(set)
+        own: dict[int, set[str]] = {version.space_key: set() for version in doomed.values()}
         gone: set[str] = set()
         for version in doomed.values():
             if version.version > 1:
