@@ -216,6 +216,7 @@ ORDINARY = [
     "data:image/png;base64," + base64.b64encode(random.Random(3).randbytes(60_000)).decode(),
     base64.urlsafe_b64encode(random.Random(4).randbytes(60_000)).decode(),
     "password: password: passwd: token: 1 token: 2",
+    f'verify_token="{web_token().split(".")[0]}..." api_key={some(32)}...',
 ]
 
 

@@ -88,7 +88,8 @@ _LABELS = (
         "secret",
         ("secret", "token", "apikey", "api_key", "api-key", "api key", "bearer"),
         rf"(?:[_\s-]?access)?(?:[_\s-]?key)?{_QUOTES}(?:{_IS}|\s{{1,3}}(?:is\s{{1,3}})?){_QUOTES}",
-        r"[A-Za-z0-9+/_.~-]{19,511}[A-Za-z0-9+/_~-]={0,2}",
+        # The beginning of one, with dots for the rest, is shown and not told.
+        r"(?>[A-Za-z0-9+/_.~-]{19,511}[A-Za-z0-9+/_~-]={0,2})(?!\.\.)",
         20,
         514,
         is_random,
