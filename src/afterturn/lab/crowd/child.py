@@ -93,6 +93,8 @@ class Child:
         if self._chance.random() < 0.3:
             self._tell("compacting", mark=mark, conversation=name)
             conversation.compacting(messages)
+        if self._chance.random() < 0.2:
+            await self._forget(name)
 
     async def _add(self) -> None:
         mark = self._mark()
@@ -135,7 +137,10 @@ class Child:
             self._tell("review undone", review=row.id)
 
     async def _forget_conversation(self) -> None:
-        conversation = self._talk()
+        await self._forget(self._talk())
+
+    async def _forget(self, conversation: str) -> None:
+        """Whoever does it right after a turn meets the review of it."""
         records = await self._space.list(limit=1000, filter=Filter(kind=Kind.RECORD, conversation=conversation))
         gone = sorted(entry.id for entry in records)
         marks = sorted({mark for entry in records for mark in MARK.findall(entry.text)})

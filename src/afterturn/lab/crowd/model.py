@@ -30,7 +30,7 @@ class Fickle:
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        await timer(self._chance.choice((0.0, 0.0, 0.01, 0.05, 0.3)))
+        await timer(self._chance.choice((0.0, 0.01, 0.05, 0.2, 0.4)))
         roll = self._chance.random()
         if roll < 0.02:
             raise ModelUnavailable("it is away", reason="away")
