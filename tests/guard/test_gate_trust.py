@@ -82,8 +82,6 @@ NAMED = [
     ("speaker", {"speaker": f"bot {TOKEN}"}),
     ("project", {"project": TOKEN}),
     ("agent", {"agent": TOKEN}),
-    ("conversation", {"conversation": TOKEN}),
-    ("turn", {"turn": TOKEN}),
     ("source", {"sources": ("a", TOKEN)}),
     ("metadata key", {"metadata": {TOKEN: 1, "b": 2}}),
 ]
@@ -96,6 +94,11 @@ def test_a_name_that_is_a_secret_is_refused(what: str, fields: dict[str, Any]) -
         ON.admit(Draft("Deployed", **fields))
     assert TOKEN not in str(refused.value)
     assert OFF.admit(Draft("Deployed", **fields)).verdict is Verdict.ALLOW
+
+
+def test_what_is_learned_in_a_conversation_is_kept_whatever_that_is_called() -> None:
+    """G1, M2: its id is how it is found again and forgotten, and a host that named it so is not told here."""
+    assert ON.admit(Draft("Deployed", conversation=TOKEN, turn=TOKEN)).draft.conversation == TOKEN
 
 
 @pytest.mark.parametrize("admit", ["admit_record", "admit_import"])

@@ -52,8 +52,9 @@ def mend_fields(draft: Draft) -> tuple[Draft, str]:
 
 
 def names_in(draft: Draft) -> Iterator[tuple[str, str]]:
-    """(what it names, name) of all that `check_fields` takes for names, and of what metadata calls its values."""
-    for what in _NAMES:
+    """(what it names, name) of what may be called otherwise. A conversation and a turn may not: everything that was
+    said and learned in one is tied together by them."""
+    for what in ("agent", "project", "speaker"):
         if (name := getattr(draft, what)) is not None:
             yield what, name
     for source in draft.sources:
@@ -63,8 +64,7 @@ def names_in(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def rename(draft: Draft, clean: Callable[[str], str]) -> Draft:
-    """With what `clean` makes of its names. Sources and metadata whose name would be another are left out; what ties
-    messages together, their conversation and turn, stays."""
+    """With what `clean` makes of its names. Sources and metadata whose name would be another are left out."""
 
     def named(name: str | None) -> str | None:
         return None if name is None else mend_name(clean(name))
