@@ -90,6 +90,16 @@ async def test_a_turn_is_kept_without_secrets_in_its_names(opened, tmp_path: Pat
     assert TOKEN.encode() not in files(tmp_path)
 
 
+async def test_what_waits_to_be_reviewed_names_no_secret(opened, tmp_path: Path) -> None:
+    """G1, V9: messages that are compacted wait in the store with who said them."""
+    messages = [{**user("I prefer oolong tea"), "name": f"bot {TOKEN}"}, assistant("Good."), user("go on")]
+    async with opened(review_compaction=True) as memory:
+        memory.conversation("c", user="ada").compacting(messages)
+        await memory.drain()
+        assert len(await memory.space("user:ada").reviews()) == 1
+    assert TOKEN.encode() not in files(tmp_path)
+
+
 async def test_a_project_that_is_named_by_a_secret_is_one_project(memory: afterturn.Memory) -> None:
     """G1: whatever is remembered there is kept under the name that its turns have."""
     tools = memory.conversation("c", user="ada", project=f"project {TOKEN}").tools(remember=True)
