@@ -54,6 +54,10 @@ def insert(value: int, text: str = "") -> Callable[[Any], int]:
     return lambda unit: unit.session.run("INSERT INTO item VALUES (?, ?)", (value, text))
 
 
+def find(value: int, text: str) -> Callable[[Any], list[Any]]:
+    return lambda unit: unit.session.rows("SELECT 1 FROM item WHERE (value, text) = (?, ?)", [value, text])
+
+
 def values(unit: Any) -> list[int]:
     return [row[0] for row in unit.session.rows("SELECT value FROM item ORDER BY value")]
 

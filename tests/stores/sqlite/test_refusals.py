@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from plain import WAIT, insert, open_plain, values
+from plain import WAIT, find, insert, open_plain, values
 
 from afterturn.base.config import default_store
 from afterturn.base.errors import (
@@ -261,7 +261,5 @@ async def test_a_value_that_has_no_room_is_bad_input(store: SqliteStore, value: 
     with pytest.raises(InvalidInput, match="neither kept nor found"):
         await store.write(insert(value, text))
     with pytest.raises(InvalidInput, match="neither kept nor found"):
-        await store.read(
-            lambda unit: unit.session.rows("SELECT 1 FROM item WHERE (value, text) = (?, ?)", [value, text])
-        )
+        await store.read(find(value, text))
     assert await store.read(values) == []
