@@ -10,7 +10,7 @@ import pytest
 from conversing import opened, say, texts
 
 from afterturn.base.errors import ModelRefused, NotFound, StoreLocked
-from afterturn.base.reviews import ReviewState
+from afterturn.base.reviews import ReviewKind, ReviewState
 from afterturn.testing.model import Held, ScriptedModel, call_tools
 
 NOTHING = "Nothing to save."
@@ -194,3 +194,43 @@ async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path
         assert await memory.drain(within=20)
 
     assert counts == {"leased": 1}
+
+
+async def test_a_live_turn_comes_before_a_review(tmp_path: Path) -> None:
+    """V2: while a turn is open in this process, the model is not asked yet."""
+    asked = Held(NOTHING)
+    async with opened(tmp_path, ScriptedModel(asked), review_interval=1) as memory:
+        messages = [{"role": "user", "content": "a long errand"}]
+        async with memory.conversation("busy", user="ada", subagent=True).turn(messages) as turn:
+            await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
+            assert not await asyncio.to_thread(asked.asked.wait, 0.7)
+            messages.append({"role": "assistant", "content": "done"})
+        await turn.wait_recorded()
+        assert await asyncio.to_thread(asked.asked.wait, 10)
+        asked.release()
+        assert await memory.drain(within=20)
+
+
+async def test_compacting_for_a_host_reviews_what_goes_once_it_is_decided(tmp_path: Path) -> None:
+    """V9, K1: `compact` says so itself; a history that is short enough is only checked, and reviewed by nobody."""
+    summary = (
+        "<state_snapshot><overall_goal>Tea</overall_goal><key_knowledge>None.</key_knowledge>"
+        "<file_system_state>None.</file_system_state><recent_actions>None.</recent_actions>"
+        "<current_plan>None.</current_plan></state_snapshot>"
+    )
+    said = [
+        {"role": role, "content": f"{role} {n} " + "word " * 200} for n in range(10) for role in ("user", "assistant")
+    ]
+    model = ScriptedModel(summary, call_tools(TEA), NOTHING)
+    async with opened(tmp_path, model, review_compaction=True) as memory:
+        conversation = memory.conversation("c", user="ada")
+        unchanged = await conversation.compact([{"role": "user", "content": "short"}], limit_tokens=100_000)
+        assert await memory.drain(within=20)
+        assert await memory.space("user:ada").reviews() == []
+        history = [{"role": "user", "content": "I prefer oolong tea"}, {"role": "assistant", "content": "Good."}, *said]
+        compacted = await conversation.compact(history, limit_tokens=4_000)
+        assert await memory.drain(within=20)
+        rows = await memory.space("user:ada").reviews()
+
+    assert (unchanged.changed, compacted.changed) == (False, True)
+    assert [row.kind for row in rows] == [ReviewKind.COMPACTION]
