@@ -176,6 +176,57 @@ async def test_waking_runs_what_came_since(bench: Bench) -> None:
     assert task.cancelled()
 
 
+async def test_what_becomes_due_while_jobs_run_waits_for_others_like_it(bench: Bench) -> None:
+    """C8: beside a steady writer a job for each of its writes would cost more than the writes do."""
+    await bench.add("job-1")
+
+    async def followed(job: Job) -> Commit:
+        bench.clock.advance(1.0)
+        await bench.add(f"{job.id}-again")
+        return lambda unit: None
+
+    runner = bench.runner(handler=followed)
+    assert await runner.run_due(by=bench.clock.now()) == 1
+    assert [(job.id, job.state) for job in await bench.page()] == [("job-1-again", JobState.READY)]
+
+
+async def test_a_lease_lasts_from_its_claim_however_long_others_took(bench: Bench) -> None:
+    """C8: jobs that were due long ago are not taken over by the next process at once."""
+    await bench.add("job-1")
+    begun = bench.clock.now()
+    bench.clock.advance(running.LEASE - 1)
+
+    async def slow(job: Job) -> Commit:
+        bench.clock.advance(running.LEASE - 1)
+        assert await bench.runner("other").run_due() == 0
+        return await bench.note(job)
+
+    assert await bench.runner(handler=slow).run_due(by=begun) == 1
+
+
+async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C8: so many are enough, though the writer goes on."""
+    monkeypatch.setattr(running, "GATHER", 3600.0)
+    monkeypatch.setattr(running, "GATHER_MAX", 3600.0)
+    looked, done = asyncio.Event(), asyncio.Event()
+
+    async def tell(job: Job) -> Commit:
+        (looked if job.id == "job-1" else done).set()
+        return lambda unit: None
+
+    runner = bench.runner(handler=tell)
+    await bench.add("job-1")
+    task = asyncio.ensure_future(runner.run())
+    await asyncio.wait_for(looked.wait(), 10)
+    bench.clock.advance(1.0)
+    await bench.add("job-2")
+    for _ in range(2 * running.GATHER_WRITES_MAX):
+        runner.wake()
+    await asyncio.wait_for(done.wait(), 10)
+    task.cancel()
+    await asyncio.wait({task})
+
+
 async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> None:
     """C8: ready and leased jobs count, dead ones do not."""
     runner = bench.runner()

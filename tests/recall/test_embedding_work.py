@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import afterturn
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.types import Draft, EmbedderIdentity
+from afterturn.base.types import Draft, EmbedderIdentity, JobKind, new_job
 from afterturn.recall import backlog, embedding
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -340,6 +340,24 @@ def test_a_batch_takes_about_as_long_whatever_the_embedder(make: Callable, secon
     assert work._size == size
 
 
+async def test_what_is_written_while_a_job_embeds_is_left_to_its_own_job(path: Path):
+    """M3: a job beside a steady writer would never end, and store vectors one by one."""
+    async with opened(path, Named()) as memory:
+        space, store, added = memory.space(SPACE), memory._core._store, []
+
+        async def embed(texts: Sequence[str]) -> list[bytes]:
+            added.extend(texts)
+            await space.add(f"and after {texts[-1]}")
+            return [bytes(2 * 16) for _ in texts]
+
+        await space.add("first")
+        parts = backlog.BacklogParts(Named(), store, embed, lambda done, left: None)
+        job = new_job(JobKind.EMBED, "1", "default", SPACE, 0.0)
+        await memory._loop.run(store.write(await memory._loop.run(backlog.Backlog(job, parts).work_off())))
+        waiting = (await memory.stats())["vectors_waiting"]
+    assert (added, waiting) == (["first"], 1)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
@@ -348,8 +366,6 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def make() -> Callable[[Named], backlog.Backlog]:
     def made(embedder: Named) -> backlog.Backlog:
-        from afterturn.base.types import JobKind, new_job
-
         parts = backlog.BacklogParts(embedder, None, None, None)
         return backlog.Backlog(new_job(JobKind.EMBED, "1", "default", SPACE, 0.0), parts)
 

@@ -18,10 +18,12 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long: what
-# waits beside a steady writer is what recall has no vectors of. A long import embeds what it brings by itself.
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long, nor for
+# many of them: what waits beside a steady writer is what recall has no vectors of. A long import embeds what it brings
+# by itself.
 GATHER = 0.2
 GATHER_MAX = 0.4
+GATHER_WRITES_MAX = 32
 ATTEMPTS_MAX = 5
 # A job that ends the process of whoever runs it is claimed again after each lease, but not for ever.
 CLAIMS_MAX = 20
@@ -67,12 +69,17 @@ class JobRunner:
         self._work = work
         self._handlers = dict(handlers)
         self._wake = asyncio.Event()
+        self._writes = 0
+        self._is_enough = asyncio.Event()
         self._running = asyncio.Lock()
         self._is_holding = False
 
     def wake(self) -> None:
         """There may be something to do, as soon as writes pause. To be called on the loop."""
         self._wake.set()
+        self._writes += 1
+        if self._writes == GATHER_WRITES_MAX:
+            self._is_enough.set()
 
     def take_on(self, kind: str, handler: Handler) -> None:
         """From now on jobs of this kind are done here too; others, and those that wait, were left alone until now."""
@@ -83,24 +90,26 @@ class JobRunner:
         """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
         while True:
             self._wake.clear()
-            await self.run_due()
+            self._is_enough.clear()
+            self._writes = 0
+            # What becomes due meanwhile waits for others like it.
+            await self.run_due(by=self._work.clock.now())
             if await is_set(self._wake, within=POLL):
                 await self._gather()
 
     async def _gather(self) -> None:
         for _ in range(round(GATHER_MAX / GATHER)):
             self._wake.clear()
-            await asyncio.sleep(GATHER)
-            if not self._wake.is_set():
+            if await is_set(self._is_enough, within=GATHER) or not self._wake.is_set():
                 return
 
-    async def run_due(self, kinds: Sequence[str] | None = None) -> int:
-        """Runs jobs, or those of some `kinds`, until none is due; how many ended well. What a call that was cancelled
-        had claimed runs first."""
+    async def run_due(self, kinds: Sequence[str] | None = None, *, by: float | None = None) -> int:
+        """Runs jobs, or those of some `kinds`, until none is due, or none that was so `by` then; how many ended well.
+        What a call that was cancelled had claimed runs first."""
         done = 0
         async with self._running:
             await self.release()
-            while jobs := await self._claim(list(self._handlers if kinds is None else kinds)):
+            while jobs := await self._claim(list(self._handlers if kinds is None else kinds), by):
                 done += await self._run_all(jobs)
                 self._is_holding = False
         return done
@@ -133,15 +142,18 @@ class JobRunner:
             for job in jobs
         )
 
-    async def _claim(self, kinds: list[str]) -> list[Job]:
+    async def _claim(self, kinds: list[str], by: float | None) -> list[Job]:
         now, owner = self._work.clock.now(), self._work.owner
+        due = now if by is None else min(by, now)
         # Looking first keeps an idle process from writing, which would cost a lock and a sync every time.
-        if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=now)):
+        if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=due)):
             return []
         # Before it is known: whoever is cancelled now may have claimed something and never hear of it.
         self._is_holding = True
         claimed = await self._work.store.write(
-            lambda unit: unit.jobs.claim(kinds, owner=owner, now=now, lease=self._work.lease, limit=CLAIM_MAX)
+            lambda unit: unit.jobs.claim(
+                kinds, owner=owner, now=due, lease=self._work.lease + (now - due), limit=CLAIM_MAX
+            )
         )
         self._is_holding = bool(claimed)
         return claimed

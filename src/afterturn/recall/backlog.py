@@ -54,6 +54,8 @@ class Backlog:
         self._identity = parts.embedder.identity
         self._size = BATCH_FIRST
         self._count = 0
+        # What comes after that has a job of its own, for which others like it are waited for.
+        self._has_read_all = False
         self._aside: Aside | None = None
 
     async def work_off(self) -> Last:
@@ -109,14 +111,17 @@ class Backlog:
         return unit.index.drop_abandoned(*self._place, self._identity, limit=DROPPED)
 
     async def _read(self, under_way: Sequence[tuple[int, object]]) -> Rows:
+        if self._has_read_all:
+            return []
         tenant, space, identity = *self._place, self._identity
         limit = self._size + len(under_way)
         rows = await self._parts.store.read(lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit))
+        self._has_read_all = len(rows) < limit
         taken = {key for key, _ in under_way}
         return [row for row in rows if row[0] not in taken]
 
     async def _total(self, rows: Rows) -> int:
-        if len(rows) < self._size:
+        if self._has_read_all:
             return len(rows)
         (tenant, space), identity = self._place, self._identity
         return await self._parts.store.read(lambda unit: unit.index.waiting(tenant, identity, space=space))
