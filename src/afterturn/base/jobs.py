@@ -18,7 +18,7 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long, nor for
+# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long or for
 # many of them: what waits beside a steady writer is what recall has no vectors of. A long import embeds what it brings
 # by itself.
 GATHER = 0.2
