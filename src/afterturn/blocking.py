@@ -9,18 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from afterturn.base.bridged import blocking
 from afterturn.base.errors import StoreUnavailable
-from afterturn.base.loop import PrivateLoop, blocking
-from afterturn.memory import (
-    CONFIGURED,
-    MemoryHandle,
-    Options,
-    Settings,
-    Target,
-    chosen,
-    resolve_target,
-    settings,
-)
+from afterturn.base.loop import PrivateLoop
+from afterturn.handle import MemoryHandle
+from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen, resolve_target, settings
 from afterturn.parts import rescue as rescue_store
 from afterturn.runtime import MemoryCore
 from afterturn.space.verbs import SpaceCore
@@ -41,7 +34,7 @@ class Memory(MemoryHandle):
     """`with afterturn.blocking.open("memory.db") as memory`, or `start` and `close`."""
 
     def start(self) -> Memory:
-        core = self._make()
+        core = self._make(self._parts)
         try:
             core.loop.wait(core.start())
         except BaseException as error:

@@ -5,96 +5,19 @@ They hold nothing but a core and the loop it lives on; `blocking` is the same fo
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
-from afterturn.base.config import Config, default_store, load_config
-from afterturn.base.errors import MemoryClosed, StoreUnavailable
-from afterturn.base.loop import PrivateLoop, awaiting, last_chance
-from afterturn.base.names import check_name
-from afterturn.base.ports import ChatModel
-from afterturn.base.types import Event
-from afterturn.parts import Parts
-from afterturn.runtime import MemoryCore, make_core
+from afterturn.base.bridged import awaiting
+from afterturn.base.loop import PrivateLoop
+from afterturn.handle import MemoryHandle
+from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen
+from afterturn.runtime import MemoryCore
 from afterturn.space.verbs import SpaceCore
 
 if TYPE_CHECKING:
-    from afterturn.base.recording_ports import RecordingProvider
     from afterturn.turn.awaited import Conversation
     from afterturn.turn.place import Whereabouts
-
-
-class _Configured:
-    """Stands for: the store that the settings name."""
-
-
-CONFIGURED: Final = _Configured()
-Target: TypeAlias = str | os.PathLike[str] | _Configured | None
-Settings: TypeAlias = Config | Mapping[str, Any] | None
-Handler: TypeAlias = Callable[[Event], None]
-
-logger = logging.getLogger("afterturn")
-
-# What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
-STOP_WITHIN = 2.0
-
-
-class MemoryHandle:
-    """What both kinds of memory are made of: settings that were checked, and a core once it is started."""
-
-    def __init__(self, target: Target, config: Config, parts: Parts, on_event: Handler | None) -> None:
-        self._target = resolve_target(target, config)
-        self._config = config
-        self._parts = parts
-        self._on_event = on_event
-        self._started: MemoryCore | None = None
-
-    @property
-    def _core(self) -> MemoryCore:
-        if self._started is None:
-            raise MemoryClosed(
-                "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
-                "`with afterturn.blocking.open(...)`."
-            )
-        return self._started
-
-    @property
-    def _loop(self) -> PrivateLoop:
-        return self._core.loop
-
-    def start_closing(self) -> None:
-        """From now on closing goes on by itself, whatever becomes of whoever asked for it."""
-        self._core.loop.end(self._core.close)
-
-    def wait_closed(self) -> None:
-        self._ended(ended=self._core.loop.wait_ended(within=self._patience))
-
-    @property
-    def _patience(self) -> float:
-        return self._config.close_timeout + STOP_WITHIN
-
-    @property
-    def _closable(self) -> bool:
-        return self._started is not None and not self._started.loop.forked
-
-    def _make(self) -> MemoryCore:
-        if self._started is not None:
-            raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
-        return make_core(self._target, self._config, self._parts, self._on_event)
-
-    def _opened(self, core: MemoryCore) -> None:
-        self._started = core
-        last_chance.watch(self)
-
-    def _ended(self, *, ended: bool) -> None:
-        last_chance.forget(self)
-        if not ended:
-            logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
 
 
 class Memory(MemoryHandle):
@@ -102,7 +25,7 @@ class Memory(MemoryHandle):
 
     async def start(self) -> Memory:
         """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
-        core = self._make()
+        core = self._make(self._parts)
         try:
             await core.loop.run(core.start())
         except BaseException as error:
@@ -199,73 +122,6 @@ class Space:
     stats = awaiting(SpaceCore.stats)
 
 
-class Options(TypedDict, total=False):
-    """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
-    `review_model` does; `provider` keeps finished turns in memory's place; `on_event` hears of all that memory does;
-    `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
-
-    tenant: str | None
-    on_event: Handler | None
-    background: bool | None
-    model: ChatModel | None
-    review_model: ChatModel | None
-    provider: RecordingProvider | None
-    parts: Parts | None
-
-
 def open(target: Target = CONFIGURED, config: Settings = None, **options: Unpack[Options]) -> Memory:
     """A memory on a file, to be entered. `None`: the same API with no memory; nothing: the store in the settings."""
     return Memory(target, *chosen(config, options))
-
-
-def chosen(config: Settings, options: Options) -> tuple[Config, Parts, Handler | None]:
-    """What a memory is made of, from the arguments of `open`."""
-    if unknown := set(options) - set(Options.__annotations__):
-        raise TypeError(f"open() has no {', '.join(sorted(unknown))}. It takes {', '.join(Options.__annotations__)}.")
-    parts = options.get("parts") or Parts()
-    if (model := options.get("model")) is not None:
-        parts = replace(parts, model=model)
-    if (reviewer := options.get("review_model")) is not None:
-        parts = replace(parts, review_model=reviewer)
-    if (provider := options.get("provider")) is not None:
-        parts = replace(parts, provider=provider)
-    merged = settings(config, options.get("tenant"), background=options.get("background"))
-    return merged, parts, options.get("on_event")
-
-
-def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:
-    """The settings of one memory: arguments first, then environment, file and defaults."""
-    given: dict[str, Any] = {
-        name: value for name, value in (("tenant", tenant), ("background", background)) if value is not None
-    }
-    if isinstance(config, Config):
-        merged = replace(config, **given) if given else config
-    else:
-        merged = load_config({**(config or {}), **given})
-    check_name(merged.tenant, "tenant")
-    return merged
-
-
-def resolve_target(target: Target, config: Config) -> Path | None:
-    """Where the store is. StoreUnavailable for a URL of a kind that this version does not know."""
-    if isinstance(target, _Configured):
-        target = config.store or default_store()
-    if target is None:
-        return None
-    text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
-    if not isinstance(text, str) or not text or "\x00" in text:
-        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return _at_home(Path(text))
-    if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
-    # Not the URL itself: it may hold a password.
-    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
-
-
-def _at_home(path: Path) -> Path:
-    try:
-        return path.expanduser()
-    except RuntimeError as error:
-        raise StoreUnavailable(f"{str(path)!r} names a home folder that is not known. Write the path out.") from error

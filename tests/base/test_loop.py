@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from afterturn.base.errors import CalledFromHandler, ForkedProcess, MemoryClosed
-from afterturn.base.loop import LastChance, PrivateLoop, run_on
+from afterturn.base.exits import LastChance
+from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.worker import ThreadWorker
 
 WAIT = 10.0

@@ -1,4 +1,4 @@
-"""The private event loop that memory runs on, in a thread of its own, and the two bridges to it.
+"""The private event loop that memory runs on, in a thread of its own, and the two ways to wait for it.
 
 Hosts stay on their own loop or on none; nothing of memory's runs there.
 """
@@ -6,16 +6,13 @@ Hosts stay on their own loop or on none; nothing of memory's runs there.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
-import functools
 import logging
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from afterturn.base.bridge import Bridge
 from afterturn.base.errors import AfterturnError, CalledFromHandler, ForkedProcess, MemoryClosed
@@ -23,10 +20,7 @@ from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
 
 logger = logging.getLogger("afterturn")
-P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C")
-C_co = TypeVar("C_co", covariant=True)
 
 
 class PrivateLoop:
@@ -214,39 +208,6 @@ def _keep_inherited() -> None:
 os.register_at_fork(after_in_child=_keep_inherited)
 
 
-class Bridged(Protocol[C_co]):
-    """A public object: the core it stands for, and the loop that core lives on."""
-
-    @property
-    def _core(self) -> C_co: ...
-    @property
-    def _loop(self) -> PrivateLoop: ...
-
-
-def awaiting(
-    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Bridged[C], P], Coroutine[Any, Any, R]]:
-    """A core's coroutine as a public one, awaited from any loop."""
-
-    @functools.wraps(method)
-    async def call(self: Bridged[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._loop.run(method(self._core, *args, **kwargs))
-
-    return call
-
-
-def blocking(
-    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Bridged[C], P], R]:
-    """A core's coroutine as a plain method, for threads without a loop."""
-
-    @functools.wraps(method)
-    def call(self: Bridged[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.wait(method(self._core, *args, **kwargs))
-
-    return call
-
-
 async def run_on(worker: Worker, work: Callable[[], R]) -> R:
     """Runs blocking work on a worker's thread and gives its result to this loop."""
     loop = asyncio.get_running_loop()
@@ -276,47 +237,3 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
 
     worker.post(call)
     return await future
-
-
-class Closing(Protocol):
-    def start_closing(self) -> None: ...
-    def wait_closed(self) -> None: ...
-
-
-class LastChance:
-    """Closes what the host left open when the interpreter exits, so that what was promised is still written."""
-
-    def __init__(self) -> None:
-        self._open: set[Closing] = set()
-        self._process = 0
-
-    def watch(self, memory: Closing) -> None:
-        """Holds on to it until `forget`: a memory that its host lost sight of has threads and promises still."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._open.clear()
-            self._register()
-        self._open.add(memory)
-
-    def forget(self, memory: Closing) -> None:
-        self._open.discard(memory)
-
-    def close_all(self) -> None:
-        # A forked child inherits the list too, but these are its parent's.
-        left = list(self._open) if self._process == os.getpid() else []
-        for step in ("start_closing", "wait_closed"):
-            for memory in left:
-                try:
-                    getattr(memory, step)()
-                except Exception:  # the boundary: the interpreter is leaving, and the next memory still wants closing
-                    logger.exception("closing at exit failed")
-
-    def _register(self) -> None:
-        atexit.register(self.close_all)
-        process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
-        if process is not None and util is not None and process.parent_process() is not None:
-            # Children of `multiprocessing` leave without running what `atexit` knows (until Python 3.14).
-            util.Finalize(None, self.close_all, exitpriority=0)
-
-
-last_chance = LastChance()

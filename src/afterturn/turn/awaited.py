@@ -10,8 +10,8 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from afterturn.base.bridged import awaiting
 from afterturn.base.errors import AfterturnError, InvalidInput
-from afterturn.base.loop import awaiting
 from afterturn.base.types import Scalar
 from afterturn.context.compaction import Compacted
 from afterturn.turn.conversation import ConversationCore

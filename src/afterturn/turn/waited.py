@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
 
+from afterturn.base.bridged import blocking
 from afterturn.base.errors import AfterturnError
-from afterturn.base.loop import blocking
 from afterturn.base.types import Scalar
 from afterturn.context.compaction import Compacted
 from afterturn.turn.awaited import begin, check_messages

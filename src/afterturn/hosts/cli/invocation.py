@@ -58,7 +58,7 @@ class Invocation:
 
     def path(self) -> Path | None:
         """Where the chosen store is."""
-        from afterturn.memory import resolve_target
+        from afterturn.opening import resolve_target
 
         config = self.config()
         return resolve_target(default_store() if config.store is None else config.store, config)

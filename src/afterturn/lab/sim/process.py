@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from afterturn.base.config import Config
-from afterturn.base.loop import last_chance
+from afterturn.base.exits import last_chance
 from afterturn.base.ports import ChatModel, Clock, Embedder, Store, Worker
 from afterturn.base.turns import Phase
 from afterturn.base.types import Event
