@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from afterturn.base.errors import InvalidInput, InvalidName
+from afterturn.base.moments import SECONDS_MAX
 from afterturn.base.names import check_id, check_metadata, check_name, check_space, mend_name
 from afterturn.base.types import SOURCES_MAX, Draft, Kind, Origin, Target
 
 # JSON's readers elsewhere are exact up to here, and a store's next position still fits behind it.
 POSITION_MAX = 2**53
-# Some three thousand years either way: beyond the calendar nothing can be shown.
-SECONDS_MAX = 1e11
 
 _NAMES = ("agent", "project", "conversation", "turn", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")

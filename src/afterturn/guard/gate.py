@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
-from afterturn.base.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
+from afterturn.base.errors import InvalidInput, InvalidName, TooLarge
 from afterturn.base.ports import Clock, Ids
 from afterturn.base.terms import content_hash, terms
 from afterturn.base.types import Admitted, Draft, Kind, Metadata, Verdict
 from afterturn.guard.fields import check_fields, mend_fields, names_in, rename
 from afterturn.guard.secrets import MARGIN_CHARS, Redacted, Scanner, redact, scanner
+from afterturn.guard.texts import check_text
 from afterturn.guard.trust import TRUST_MIN
 
 CUT_MARK = " […]"
@@ -129,24 +130,6 @@ def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
     trust = min([admitted.trust, *lineage])
     distrusted = admitted.verdict is Verdict.REDACT and trust < TRUST_MIN
     return replace(admitted, trust=trust, verdict=Verdict.QUARANTINE if distrusted else admitted.verdict)
-
-
-def check_text(text: object, what: str) -> str:
-    """Text that can be stored and searched: not blank, no NUL, no lone surrogates."""
-    if not isinstance(text, str):
-        raise InvalidInput(f"The {what} must be text, not {type(text).__name__}. Pass a string.")
-    if not text.strip():
-        raise EmptyText(f"The {what} is empty. Pass some text.")
-    if "\x00" in text:
-        raise InvalidText(f"The {what} contains a NUL character at position {text.index(chr(0))}. Remove it.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidText(
-            f"The {what} contains half of a surrogate pair at position {error.start}: it was decoded wrongly. "
-            'Decode the bytes as UTF-8, or pass text.encode("utf-8", "replace").decode().'
-        ) from error
-    return text
 
 
 def _check_length(text: str, what: str, limit_bytes: int) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from afterturn.base.errors import InvalidInput
+from afterturn.base.moments import moment
 from afterturn.base.names import check_metadata
 from afterturn.base.types import Draft, Metadata, Origin, Target
-from afterturn.guard.fields import SECONDS_MAX
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -79,20 +79,3 @@ def origin_of(value: str) -> Origin:
         return Origin(value)
     except ValueError:
         raise InvalidInput(f"{value!r} is no origin. Use one of: {', '.join(Origin)}.") from None
-
-
-def moment(value: float | datetime | None) -> float | None:
-    return None if value is None else seconds(value)
-
-
-def seconds(value: float | datetime) -> float:
-    """Unix seconds. A datetime without a time zone is an error: it could mean any of a day's hours."""
-    from datetime import datetime
-
-    if isinstance(value, datetime):
-        if value.utcoffset() is None:
-            raise InvalidInput(f"{value.isoformat()} has no time zone. Use datetime.now(timezone.utc) or add one.")
-        value = value.timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < SECONDS_MAX:
-        raise InvalidInput(f"{value!r} is no time. Pass Unix seconds or a datetime with a time zone.")
-    return float(value)

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from afterturn.base.config import Config
     from afterturn.base.events import Events
-    from afterturn.base.ports import Clock, Ids, Store
+    from afterturn.base.ports import Clock, Ids, Store, Unit
     from afterturn.base.types import Selector
     from afterturn.guard.gate import Gate
     from afterturn.recall.embedding import Embedding
+
+R = TypeVar("R")
+
+
+class Readable(Protocol):
+    """The reading side of a store."""
+
+    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]: ...
+
+
+class ReadingParts(Protocol):
+    """What asking needs. Without `embedding`, recall goes by words."""
+
+    @property
+    def store(self) -> Readable: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def ids(self) -> Ids: ...
+    @property
+    def config(self) -> Config: ...
+    @property
+    def embedding(self) -> Embedding | None: ...
+    @property
+    def tenant(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from afterturn.base.drafts import successor
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
 from afterturn.base.loading import load
-from afterturn.base.names import check_id, check_name, check_space
+from afterturn.base.names import check_id, check_name
 from afterturn.base.ports import Unit
 from afterturn.base.types import (
     Added,
@@ -20,54 +20,44 @@ from afterturn.base.types import (
     Entry,
     Erased,
     Event,
-    Filter,
     Forgotten,
     History,
     JobKind,
     Kind,
-    Lane,
     Operation,
     Origin,
-    Recollection,
-    Scope,
     Selector,
     Undone,
     Verb,
     new_job,
 )
-from afterturn.guard.gate import check_text
-from afterturn.guard.secrets import redact_within, unnamed
 from afterturn.guard.writing import Writing, embed_later
-from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.fields import DraftFields, draft_of, moment, origin_of
+from afterturn.space.fields import DraftFields, draft_of, origin_of
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
     LIMIT_MAX,
     check_conversation,
-    check_filter,
-    check_lanes,
     check_selector,
     check_version,
 )
+from afterturn.space.reading import SpaceReader
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from afterturn.base.reviews import Review, ReviewRow, Spent
     from afterturn.space.applying import Edited
     from afterturn.space.editing import Edits
     from afterturn.space.inbox import Proposal
     from afterturn.space.transfer import Imported, Progress
 
-QUERY_CHARS_MAX = 10_000
 
+class SpaceCore(SpaceReader):
+    """What `SpaceReader` reads, and the verbs that write, explain or look after a space."""
 
-class SpaceCore:
+    _parts: SpaceParts
+
     def __init__(self, parts: SpaceParts, name: str) -> None:
-        self._parts = parts
+        super().__init__(parts, name)
         self._writing = Writing(parts.config)
-        self.name = check_space(name)
-        self._scope = Scope(parts.tenant, (self.name,))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Remembers one statement. What the space already holds is given back with `created=False` (G6).
@@ -124,22 +114,6 @@ class SpaceCore:
             return self._writing.delete(unit, operation, entry_id, trust=Origin.USER.trust)
 
         return Changed(await self._parts.store.write(work), operation.id)
-
-    async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
-        check_id(entry_id)
-        check_version(version)
-        return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
-
-    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = Filter()) -> list[Entry]:
-        """Newest first, statements and records; `before` is the last id of the previous page.
-
-        A filter's numbers are equal as numbers are: 1 finds 1.0, but not True.
-        """
-        count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
-        last = None if before is None else check_id(before)
-        return await self._parts.store.read(
-            lambda unit: unit.memories.page(self._scope, narrowed, limit=count, before=last)
-        )
 
     async def history(self, entry_id: str) -> History:
         check_id(entry_id)
@@ -290,40 +264,6 @@ class SpaceCore:
         from afterturn.space.applying import apply_edits
 
         return await apply_edits(self._parts, self.name, edits)
-
-    async def recall(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        lanes: Sequence[Lane] | None = None,
-        conversation: str | None = None,
-        as_of: float | datetime | None = None,
-        filter: Filter = Filter(),
-    ) -> Recollection:
-        """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
-        asked, at = check_text(query, "query"), moment(as_of)
-        text = redact_within(asked, QUERY_CHARS_MAX, self._parts.gate.scanner, mark=unnamed).text
-        embedding = self._parts.embedding if at is None else None
-        embed = embedding.find_immediate() if embedding else None
-        request = RecallRequest(
-            text=text,
-            embed=embed,
-            query_vector=None if embed or not embedding else await embedding.query_vector(text, self._scope),
-            scope=self._scope,
-            conversation=check_conversation(conversation),
-            lanes=check_lanes(lanes),
-            limit=check_limit(limit, LIMIT_MAX),
-            score_min=self._parts.config.recall_score_min,
-            filter=check_filter(filter),
-            now=self._parts.clock.now(),
-            correlation=self._parts.ids.new(),
-        )
-        if at is not None:
-            return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
-        if embedding is not None:
-            return await embedding.recall(request)
-        return await self._parts.store.read(lambda unit: recall(unit, request))
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""

@@ -16,9 +16,9 @@ from afterturn.base.types import Entry, Recollection, Scope
 from afterturn.context.files import ContextFile, Places, Tier, read_standing
 from afterturn.context.lasting import Lasting, find_lasting, find_of_agent
 from afterturn.context.standing import Content, render_standing
-from afterturn.guard.gate import check_text
 from afterturn.guard.screening import Screen
 from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.guard.texts import check_text
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.turn.ledger import Ledger
 from afterturn.turn.place import Place

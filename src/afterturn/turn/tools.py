@@ -22,9 +22,9 @@ from afterturn.base.types import Added, Filter, Lane, Recollection, Scalar, Scop
 from afterturn.context.block import bullet
 from afterturn.context.neutral import neutralise
 from afterturn.dialects.dialect import Dialect, ToolDefinition
-from afterturn.guard.gate import check_text
 from afterturn.guard.screening import Screen
 from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.guard.texts import check_text
 from afterturn.recall.budget import Budget, choose
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.lanes import RecallRequest, recall
