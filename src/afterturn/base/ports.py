@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from afterturn.base.digest import Digests
     from afterturn.base.review_ports import Reviews, Usage
     from afterturn.base.turns import (
         BlockRow,
@@ -449,6 +450,8 @@ class Unit(Protocol):
     def operations(self) -> Operations: ...
     @property
     def index(self) -> Index: ...
+    @property
+    def digests(self) -> Digests: ...
     @property
     def jobs(self) -> Jobs: ...
     @property

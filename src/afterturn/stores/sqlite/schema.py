@@ -335,7 +335,19 @@ _REVIEWS = (
     "CREATE INDEX usage_day ON usage (day)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL, _REVIEWS)
+_DIGESTS = (
+    # `entry_key` is the smallest key of it, from which its own count.
+    """CREATE TABLE digest (
+        space_key INTEGER PRIMARY KEY,
+        seq INTEGER NOT NULL,
+        forgets INTEGER NOT NULL,
+        entry_key INTEGER NOT NULL,
+        form INTEGER NOT NULL,
+        data BLOB NOT NULL
+    )""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL, _REVIEWS, _DIGESTS)
 
 _BATCH = 1000
 

@@ -9,6 +9,7 @@ from afterturn.testing.conformance.changes import TestProposedChanges, TestWithd
 from afterturn.testing.conformance.consolidating import TestLastShown, TestUnconsolidated
 from afterturn.testing.conformance.context import TestAround, TestNewest, TestSpeakers
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
+from afterturn.testing.conformance.digests import TestDigests
 from afterturn.testing.conformance.figures import TestFigures
 from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
@@ -40,6 +41,7 @@ __all__ = [
     "TestCarried",
     "TestChanges",
     "TestConversationState",
+    "TestDigests",
     "TestExclusion",
     "TestFigures",
     "TestFilters",
