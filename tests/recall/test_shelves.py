@@ -33,7 +33,11 @@ class Reading:
 
 
 def build(library, shelves: Shelves) -> bool:
-    return asyncio.run(shelves.build_wanted(Reading(library)))
+    return build_from(Reading(library), shelves)
+
+
+def build_from(store: "Reading", shelves: Shelves) -> bool:
+    return asyncio.run(shelves.build_wanted(store)) is not None
 
 
 def find(library, shelves: Shelves, space: str = ADA) -> bool:
@@ -221,8 +225,8 @@ def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, mon
             return await super().read(work)
 
     growing = Growing(library)
-    found = [asyncio.run(shelves.build_wanted(growing)), find(library, shelves)]
-    found += [asyncio.run(shelves.build_wanted(growing)), find(library, shelves)]
+    found = [build_from(growing, shelves), find(library, shelves)]
+    found += [build_from(growing, shelves), find(library, shelves)]
     assert found == [True, False, True, True]
     assert len(ask(library, shelves, "red apple")) == 30
 
@@ -442,7 +446,7 @@ class TestCosines:
 
     def test_a_large_space_is_wanted_on_a_shelf_at_once(self, library, shelves, monkeypatch):
         """L6: reading thousands of vectors takes longer than a turn waits."""
-        monkeypatch.setattr(shelves_module, "COMPARED_ROWS_MAX", 2)
+        monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 2)
         library.add_all(["red apple pie", "red apple tart", "blue sea"])
         assert self.compare(library, shelves, "red apple") is None
         assert build(library, shelves)

@@ -382,6 +382,7 @@ class JobKind(StrEnum):
     REVIEW = "review"
     RULES = "rules"
     CONSOLIDATE = "consolidate"
+    DIGEST = "digest"
 
 
 class JobState(StrEnum):

@@ -16,6 +16,8 @@ from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
 
 PAGE_ROWS = 256
 """So many rows are read at a time: about 3 ms of Python."""
+AT_ONCE_ROWS_MAX = 4096
+"""The vectors of a larger space are not read by the way: that takes longer than a turn waits."""
 # Whoever reads waits for its turn among all that read, which are many when a space is wanted.
 _PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096
@@ -69,7 +71,7 @@ class Assembly:
         self._packed_count = 0
         self._waiting: list[tuple[NDArray[np.int32], NDArray[np.float16]]] = []
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
-        self._vectors = _room_for_vectors(plan)
+        self._vectors = room_for_vectors(plan)
 
     def read(self, unit: Unit) -> list[Page]:
         """The next pages; `add` takes them one by one."""
@@ -162,7 +164,7 @@ def room_for(count: int) -> int:
     return count + max(_ROOM_MIN, count // _ROOM_SHARE)
 
 
-def _room_for_vectors(plan: Plan) -> Vectors | None:
+def room_for_vectors(plan: Plan) -> Vectors | None:
     if plan.embedder is None:
         return None
     sketched = is_sketched(plan.extent.documents, whole=plan.whole)

@@ -1,5 +1,6 @@
 """Numbers for the conversations and speakers of a shelf, and how they are found again by id and by name."""
 
+from collections.abc import Iterable
 from heapq import nsmallest
 
 from afterturn.base.terms import words
@@ -34,8 +35,8 @@ class Codes:
         place = (owner or self._space, name)
         code = self._conversations.get(place)
         if code is None:
-            code = self._conversations[place] = self._new()
-            self._by_id.setdefault(name, set()).add(code)
+            code = self._next
+            self._put_conversation(place, code)
         return code
 
     def speaker(self, name: str | None) -> int:
@@ -43,11 +44,23 @@ class Codes:
             return NOWHERE
         code = self._speakers.get(name)
         if code is None:
-            code = self._speakers[name] = self._new()
-            self._moves += 1
-            for word in words(name):
-                self._by_word.setdefault(word, set()).add(code)
+            code = self._next
+            self._put_speaker(name, code)
         return code
+
+    def saved(self) -> dict[str, list[list[str | int]]]:
+        """As JSON can hold it. For `restore`."""
+        return {
+            "conversations": [[owner, name, code] for (owner, name), code in self._conversations.items()],
+            "speakers": [[name, code] for name, code in self._speakers.items()],
+        }
+
+    def restore(self, conversations: Iterable[tuple[str, str, int]], speakers: Iterable[tuple[str, int]]) -> None:
+        """Where nothing has a number yet."""
+        for owner, name, code in conversations:
+            self._put_conversation((owner, name), code)
+        for name, code in speakers:
+            self._put_speaker(name, code)
 
     def find_conversations(self, owner: str | None, name: str) -> list[int]:
         """Without an owner, those of every owner."""
@@ -82,9 +95,17 @@ class Codes:
             for word in words(name):
                 _discard(self._by_word, word, code)
 
-    def _new(self) -> int:
-        self._next += 1
-        return self._next - 1
+    def _put_conversation(self, place: tuple[str, str], code: int) -> None:
+        self._conversations[place] = code
+        self._by_id.setdefault(place[1], set()).add(code)
+        self._next = max(self._next, code + 1)
+
+    def _put_speaker(self, name: str, code: int) -> None:
+        self._speakers[name] = code
+        self._moves += 1
+        for word in words(name):
+            self._by_word.setdefault(word, set()).add(code)
+        self._next = max(self._next, code + 1)
 
 
 def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:

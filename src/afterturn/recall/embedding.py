@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from afterturn.recall.backlog import Last, Told
+    from afterturn.recall.digesting import Digesting
     from afterturn.recall.following import Following
     from afterturn.recall.lanes import Embed
     from afterturn.recall.shelves import Shelves
@@ -262,13 +263,30 @@ class Embedding:
 
         size_bytes = shelves.size_bytes
         try:
-            await shelves.build_wanted(self._store)
+            place = await shelves.build_wanted(self._store)
             if shelves.size_bytes > size_bytes + LARGE_SHELF_BYTES:
                 await run_on(self._parts.backlogs, give_back)
+            if place is not None and self._is_adopted:
+                await self._want_digest(place.tenant, place.space)
         except StoreError as error:
             logger.warning("a space is not brought into memory yet, the store can not be read: %s", error)
         except Exception:  # the boundary: what can not be brought into memory is still found in the store
             logger.exception("a space could not be brought into memory; recall goes on more slowly")
+
+    async def _want_digest(self, tenant: str, space: str) -> None:
+        """Of a space that was asked for, and had to be read row by row."""
+        load("afterturn.recall.digests")
+        from afterturn.recall.digests import is_due
+
+        if await self._store.read(lambda unit: is_due(unit, tenant, space)):
+            now = self._parts.clock.now()
+            await self._store.write(lambda unit: self._digesting().want(unit, tenant, space, now))
+
+    def _digesting(self) -> Digesting:
+        load("afterturn.recall.digesting")
+        from afterturn.recall.digesting import Digesting
+
+        return Digesting(self._store, self._ids)
 
     def forget(self) -> None:
         """Something is being forgotten, which may have been asked for."""
@@ -328,8 +346,14 @@ class Embedding:
         def commit(unit: Unit) -> None:
             if last(unit):
                 unit.jobs.add(rest, coalesce=True)
+            else:
+                self._digesting().want(unit, job.tenant, job.space, job.run_at)
 
         return commit
+
+    async def digest(self, job: Job) -> Commit:
+        """Saves what the shelf of the job's space holds."""
+        return await self._digesting().handle(job)
 
     async def _work_off(self, job: Job) -> Last:
         load("afterturn.recall.backlog")

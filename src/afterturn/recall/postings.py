@@ -1,11 +1,13 @@
-"""Which rows of a shelf hold a term, and how often. Terms are kept as keyed hashes, so that no word stays in memory."""
+"""Which rows of a shelf hold a term, and how often. Terms are kept as numbers, so that no word stays in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +20,25 @@ _MERGED_MAX = 200_000
 _BLANK_ONE_BY_ONE_MAX = 6
 # What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
 _SLICE = 8192
+_CHECKSUM_BITS = 32
 
 Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
 """Rows, and how often each holds a term."""
 
 
+class _Numbers(dict[str, int]):
+    """Of terms, each reckoned when it is first met."""
+
+    def __missing__(self, term: str) -> int:
+        letters = term.encode("utf-8", "surrogatepass")
+        number = self[term] = crc32(letters) << _CHECKSUM_BITS | crc32(letters[::-1])
+        return number
+
+
 def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """One number an occurrence, in order. Python keys its hashes anew in every process."""
-    return np.fromiter(map(hash, chain.from_iterable(terms)), np.int64, sum(map(len, terms)))
+    """One number an occurrence, in order; the same in every process, since what a shelf holds is saved."""
+    numbers = map(_Numbers().__getitem__, chain.from_iterable(terms))
+    return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,20 @@ class Postings:
         while len(parts) > 1 and _worth_joining(*parts[-2:]):
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
+
+    def moved(self, is_alive: NDArray[np.bool_], places: NDArray[np.int32]) -> Part:
+        """All that living rows hold, as one part, where each of them has the number that `places` gives it."""
+        form = max((part.form for part in self._parts), key=attrgetter("row_bits"), default=form_for(0))
+        packed = [np.zeros(0, np.int64)]
+        counts = [np.zeros(0, np.uint16)]
+        for part in self._parts:
+            held = np.flatnonzero(is_alive[part.rows] & (part.counts > 0))
+            terms = np.repeat(part.terms, np.diff(part.starts))
+            packed.append(form.packed(terms[held], places[part.rows[held]]))
+            counts.append(part.counts[held])
+        joined = np.concatenate(packed)
+        order = np.argsort(joined)
+        return _part(form, joined[order], np.concatenate(counts)[order])
 
     def blank(self, rows: NDArray[np.int32]) -> None:
         """In place, so that what was forgotten is nowhere: these hold nothing any more."""

@@ -10,15 +10,14 @@ from typing import Any
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
-from afterturn.recall.assembly import PAGE_ROWS, Assembly, Place, Plan, room_for
+from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Place, Plan, room_for
 from afterturn.recall.cosines import Cosines, Matrix
+from afterturn.recall.digests import load_digest
 from afterturn.recall.edition import is_nearly_all
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.sketches import Floats, vector_bytes
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
-COMPARED_ROWS_MAX = 4096
-"""Larger spaces are not compared by the way: reading their vectors takes longer than a turn waits."""
 AT_HAND_ROWS_MAX = 32_768
 # Asked for once are many, and one needs no shelf; of those that were, so many are remembered.
 _ASKED_MAX = 4096
@@ -73,6 +72,8 @@ class Shelves:
         place = Place(tenant, space)
         with self._lock:
             held = self._held.get(place)
+        if held is None:
+            held = self._load(unit, place)
         if not isinstance(held, Stock):
             if held is not None and _extent(unit, place) is None:
                 self._release(place)
@@ -88,6 +89,15 @@ class Shelves:
             self._want(place)
         self._keep(held)
         return Shelf(held, unit.index, exact=self._exact)
+
+    def _load(self, unit: Unit, place: Place) -> Stock | None:
+        """From what was saved of a small space; None when that is nothing, or nothing that helps."""
+        digest, extent = unit.digests.find(place.tenant, place.space), _extent(unit, place)
+        if digest is None or extent is None or extent.documents > AT_ONCE_ROWS_MAX:
+            return None
+        if self._expected_bytes(extent, whole=True) > self._bytes_max:
+            return None
+        return load_digest(unit, place, Plan(self._embedder, extent), digest)
 
     def _follows(self, stock: Stock, unit: Unit) -> bool:
         try:
@@ -109,7 +119,7 @@ class Shelves:
             self._release(place)
             return None
         self._reconsider(place, extent.documents)
-        if extent.documents > COMPARED_ROWS_MAX:
+        if extent.documents > AT_ONCE_ROWS_MAX:
             self._want(place)
             return None
         matrix = self._matrix(place, self._embedder)
@@ -117,24 +127,25 @@ class Shelves:
         self._keep(matrix)
         return Cosines(keys, cosines, complete=is_nearly_all(keys.size, extent.documents))
 
-    async def build_wanted(self, store: Store) -> bool:
-        """Builds one shelf that is wanted, page by page. False when none is. What the store raises passes through."""
+    async def build_wanted(self, store: Store) -> Place | None:
+        """Builds one shelf that is wanted, page by page, and says which. None when none is. What the store raises
+        passes through."""
         with self._lock:
             if not self._wanted:
-                return False
+                return None
             place, _ = self._wanted.popitem(last=False)
             held = self._held.get(place)
         if isinstance(held, Stock) and not held.is_worn and await _catch_up(store, held):
-            return True
+            return place
         plan, changes = await store.read(partial(self._plan, place))
         if plan is not None:
             self._make_room(self._expected_bytes(plan.extent, whole=plan.whole))
-            stock = await _build(store, place, plan, changes)
+            stock = await build(store, place, plan, changes)
             if stock is None:
                 self._want(place)
             else:
                 self._publish(stock)
-        return True
+        return place
 
     def _plan(self, place: Place, unit: Unit) -> tuple[Plan | None, Changes]:
         """None: nothing is there, or it does not fit."""
@@ -244,7 +255,7 @@ async def _catch_up(store: Store, stock: Stock) -> bool:
     return True
 
 
-async def _build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:
+async def build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:
     """None when the store was restored meanwhile, or changed more than it can tell, or than was planned for."""
     assembly = Assembly(place, plan)
     while not assembly.is_read:

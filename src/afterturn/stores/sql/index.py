@@ -177,7 +177,8 @@ class SqlIndex:
         if keys is not None:
             chosen, value = self._session.among("key", keys)
             column, within, values = "entry_key", f" AND {chosen}", [*values, value]
-        rows = self._session.each(
+        # All at once: a step through Python for each would take longer than reading it.
+        rows = self._session.rows(
             "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
             f"AND {column} IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'{within})",
             values,

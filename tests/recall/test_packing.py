@@ -1,0 +1,137 @@
+"""A shelf that was saved and read again is the same shelf."""
+
+import numpy as np
+import pytest
+from bookshelf import IDENTITY, SPACE, PlainIndex, PlainUnit, stocked
+from hypothesis import given
+from hypothesis import strategies as st
+from test_shelf import assert_agrees, grow, spaces, vector
+
+from afterturn.base.digest import Digest
+from afterturn.base.types import Kind, Origin, Shelved
+from afterturn.recall.assembly import Place, Plan
+from afterturn.recall.digests import load_digest, make_digest
+from afterturn.recall.packing import FORM, is_packable
+from afterturn.recall.postings import hashed
+from afterturn.recall.shelf import Shelf
+from afterturn.recall.stock import Stock
+
+PLACE = Place("default", SPACE)
+
+
+def loaded(index: PlainIndex, digest: Digest) -> Stock:
+    stock = load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), digest)
+    assert stock is not None
+    return stock
+
+
+def grow_plain(index: PlainIndex) -> None:
+    for key, speaker in enumerate(("Ada Lovelace", "Bob"), 1):
+        entry = Shelved(key, SPACE, Kind.RECORD, Origin.USER, speaker, "c1", None, key, ("apple", "pie"))
+        index.put(entry)
+        index.embed(key, vector(key))
+
+
+def changed(data: st.DataObject, index: PlainIndex, keys: range) -> None:
+    away: list[Shelved] = []
+    for key in keys:
+        step = data.draw(st.sampled_from(("add", "remove", "embed", "return")))
+        if step == "add":
+            grow(data.draw, index, key)
+        elif step == "return" and away:
+            index.put(away.pop())
+        elif index.entries:
+            chosen = data.draw(st.sampled_from(sorted(index.entries)))
+            if step == "remove":
+                away.append(index.remove(chosen))
+            else:
+                index.embed(chosen, vector(chosen))
+
+
+@given(data=st.data(), first=st.sampled_from((1, 70_000, 1 << 40)))
+def test_a_saved_shelf_goes_on_where_it_was(data, first):
+    """L6, M2: whatever came, went or came back before it was saved, and after."""
+    index = data.draw(spaces(first=first, rows_max=10))
+    stock = stocked(index, embedder=None)
+    changed(data, index, range(first + 100, first + 106))
+    assert stock.follow(index)
+    digest = make_digest(stock, 0)
+    if digest is None:
+        assert not index.entries
+        return
+    changed(data, index, range(first + 200, first + 206))
+    again = loaded(index, digest)
+    assert again.follow(index)
+    assert_agrees(Shelf(again, index), index, vector(0))
+    assert_agrees(Shelf(again, index), index, None)
+
+
+@given(index=spaces(rows_max=12))
+def test_saving_a_saved_shelf_gives_the_same_bytes(index):
+    """L6: nothing is lost on the way, and nothing else gets in."""
+    digest = make_digest(stocked(index), 3)
+    if digest is not None:
+        assert make_digest(loaded(index, digest), 3) == digest
+
+
+def test_no_word_is_saved():
+    """M2: terms are numbers, so that a digest holds no text; whoever spoke, and where, is named."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index), 0)
+    assert digest is not None
+    assert b"apple" not in digest.data
+    assert b"Ada Lovelace" in digest.data
+
+
+def test_what_went_is_not_saved():
+    """M2: neither its row nor who alone had said it."""
+    index = PlainIndex()
+    grow_plain(index)
+    stock = stocked(index)
+    with_bob = make_digest(stock, 0)
+    index.remove(2)
+    assert stock.follow(index)
+    without_bob = make_digest(stock, 0)
+    assert with_bob is not None
+    assert without_bob is not None
+    assert (b"Bob" in with_bob.data, b"Bob" in without_bob.data) == (True, False)
+    assert len(without_bob.data) < len(with_bob.data)
+
+
+def test_a_space_of_which_keys_are_too_far_apart_is_not_saved():
+    """L6: keys take four bytes each."""
+    index = PlainIndex()
+    grow_plain(index)
+    assert is_packable(stocked(index).edition)
+    index.put(index.entries[1]._replace(key=(1 << 32) + 2))
+    assert not is_packable(stocked(index).edition)
+    assert make_digest(stocked(index), 0) is None
+
+
+@pytest.mark.parametrize("cut", [0, 3, 40, -1])
+def test_bytes_that_are_cut_short_are_not_a_shelf(cut, caplog):
+    """L6: it is said, and the space is read as if nothing had been saved."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index), 0)
+    assert digest is not None
+    broken = Digest(digest.seq, 0, digest.first_key, FORM, digest.data[:cut])
+    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), broken) is None
+    assert "can't be read" in caplog.text
+
+
+def test_another_form_is_passed_over():
+    """L6: an older or a newer version's."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index), 0)
+    assert digest is not None
+    other = Digest(digest.seq, 0, digest.first_key, FORM + 1, digest.data)
+    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), other) is None
+
+
+def test_terms_have_the_same_numbers_in_every_process():
+    """L6: pinned, since what was saved by one process is read by others."""
+    apple, pie, honey = 0xA92ED050A77B07F3, 0x2257F47B5567710B, 0x9BCF178C4DCFB4EF
+    assert hashed([["apple", "pie"], ["蜂蜜", "apple"]]).view(np.uint64).tolist() == [apple, pie, honey, apple]
