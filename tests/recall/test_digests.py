@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from test_recall_at_work import Built
 from test_shelves import ADA, EMBEDDER, MEGABYTE, Reading, ask, find, shelve
 
 import afterturn
@@ -13,6 +14,7 @@ from afterturn.recall import shelves as shelves_module
 from afterturn.recall.digesting import Digesting
 from afterturn.recall.digests import DIGESTED_MIN, is_due
 from afterturn.recall.shelves import Shelves
+from conftest import Library
 
 WITHIN = 20.0
 
@@ -208,3 +210,21 @@ async def test_the_first_question_of_another_process_has_vectors(tmp_path, few, 
     assert [(hit.entry.text, hit.score) for hit in found.hits] == [(hit.entry.text, hit.score) for hit in expected.hits]
     assert (found.missing, loaded) == ((), [True])
     assert found.hits[0].similarity is not None
+
+
+async def test_a_space_that_had_to_be_built_is_saved_for_the_next_process(tmp_path, monkeypatch):
+    """L6: as in a store of an older version, where nothing was saved."""
+    built = Built(monkeypatch)
+    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=EMBEDDER)) as memory:
+        assert await memory.ready(within=WITHIN)
+        space = memory.space(ADA)
+        await space.add_many([afterturn.Draft(f"jar {number} of honey") for number in range(3)])
+        assert await memory.drain(within=WITHIN)
+        monkeypatch.setattr(digests_module, "DIGESTED_MIN", 2)
+        for _ in range(2):
+            await space.recall("which honey?")
+        await built.wait()
+        assert await memory.drain(within=WITHIN)
+    library = Library(tmp_path / "memory.db")
+    assert find(library, Shelves(EMBEDDER.identity, 16 * MEGABYTE))
+    library.close()
