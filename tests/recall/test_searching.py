@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved, texts, with_vectors
 
-from afterturn.base.types import Lane, LaneQuery, Match, Origin, Shelved
+from afterturn.base.types import Lane, LaneQuery, Origin, Shelved
+from afterturn.recall.admitting import lane_of
 from afterturn.recall.lanes import recall
 from afterturn.recall.lexical import Ranked
-from afterturn.recall.searching import MemorySearch, StoreSearch, lane_of
+from afterturn.recall.searching import MemorySearch, StoreSearch
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
@@ -198,7 +199,7 @@ def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library, is_she
 
 
 class Row:
-    """A shelf's reading that gives rows in its own order, and an index that does not admit all of them."""
+    """A shelf's reading that gives rows in its own order, and does not admit all of them."""
 
     def __init__(self, count: int, refused: set[int]) -> None:
         rows = [Ranked(key, 1.0 - key / 1000, 0.5, None) for key in range(count)]
@@ -209,27 +210,27 @@ class Row:
     def best(self, lane, conversation, count):
         return self.rows[lane][:count]
 
-    def resolve(self, query, keys):
+    def entries(self, query, keys):
         self.asked += keys
-        return [
-            Match(key, entry("x", id=f"e{key}"), ("tea", "red")) for key in reversed(keys) if key not in self.refused
-        ]
+        return {key: entry("x", id=f"e{key}") for key in reversed(keys) if key not in self.refused}
+
+    def terms(self, keys):
+        return {key: ("tea",) for key in keys if key % 2}
 
 
 @pytest.mark.parametrize("refused", [set(), set(range(0, 40, 2)), set(range(300)), set(range(500))])
 def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     """L3: page after page of the best, each row looked up once, until enough are admitted or none is left."""
     shelf = Row(500, refused)
-    asked = SimpleNamespace(wanted=frozenset({"tea"}), terms=("green", "tea"))
-    search = MemorySearch(shelf, LaneQuery(ADA, 0.0), asked, shelf)  # type: ignore[arg-type]
+    search = MemorySearch(LaneQuery(ADA, 0.0), shelf)
     found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
-    best = sorted(found, key=lambda item: -item[1].score)[:20]
+    best = sorted(found, key=lambda hit: -hit.score)[:20]
     expected = [key for key in range(500) if key not in refused][:20]
     assert is_done
-    assert [item.match.key for _, item in best] == expected
-    assert [lane for lane, _ in best] == [LANES[key % 3] for key in expected]
+    assert [hit.entry.id for hit in best] == [f"e{key}" for key in expected]
+    assert [hit.lane for hit in best] == [LANES[key % 3] for key in expected]
+    assert [hit.terms for hit in best] == [("tea",) * (key % 2) for key in expected]
     assert len(shelf.asked) == len(set(shelf.asked))
-    assert all(item.terms == ("tea",) for _, item in found)
 
 
 @pytest.mark.parametrize("conversation", [None, "c1"])
@@ -265,8 +266,7 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
 def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
     """L3, G5: a filter that admits the last of ten thousand must not look up all of them."""
     shelf = Row(10_000, set(range(9_999)))
-    asked = SimpleNamespace(wanted=frozenset({"tea"}), terms=("green", "tea"))
-    search = MemorySearch(shelf, LaneQuery(ADA, 0.0), asked, shelf)  # type: ignore[arg-type]
+    search = MemorySearch(LaneQuery(ADA, 0.0), shelf)
     found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
     assert (found, is_done) == ([], False)
     assert len(shelf.asked) < 2_000

@@ -204,28 +204,28 @@ class _Search:
     def _at_once(self, lanes: tuple[Lane, ...]) -> list[Hit]:
         hits = self._in_memory(lanes, None)
         if self._store is not None:
-            hits += [_hit(item, lane) for lane, item in self._in_store(self._store, lanes)]
+            hits += self._in_store(self._store, lanes)
         return hits
 
     def _in_lane(self, lane: Lane) -> list[Hit]:
         hits = self._in_memory((lane,), lane)
         if self._store is not None:
-            hits += [_hit(item, lane) for _, item in self._in_store(self._store, (lane,))]
+            hits += self._in_store(self._store, (lane,))
         return hits
 
-    def _in_store(self, store: StoreSearch, lanes: tuple[Lane, ...]) -> list[tuple[Lane, Weighed]]:
-        return store.search(lanes, limit=self._request.limit, lane_min=self._request.lane_min)
+    def _in_store(self, store: StoreSearch, lanes: tuple[Lane, ...]) -> list[Hit]:
+        found = store.search(lanes, limit=self._request.limit, lane_min=self._request.lane_min)
+        return [_hit(item, lane) for lane, item in found]
 
     def _in_memory(self, lanes: tuple[Lane, ...], lane: Lane | None) -> list[Hit]:
         request = self._request
         hits: list[Hit] = []
         for space, reading in self._readings.items():
             query = replace(request.lane_query(lane), scope=Scope(request.scope.tenant, (space,)))
-            search = MemorySearch(self._unit.index, query, self._asked, reading)
-            found, is_done = search.search(lanes, limit=request.limit, lane_min=request.lane_min)
+            found, is_done = MemorySearch(query, reading).search(lanes, limit=request.limit, lane_min=request.lane_min)
+            hits += found
             if not is_done:
-                found += self._in_store(StoreSearch(self._unit, query, self._asked, ()), lanes)
-            hits += [_hit(item, of_lane) for of_lane, item in found]
+                hits += self._in_store(StoreSearch(self._unit, query, self._asked, ()), lanes)
         return hits
 
 

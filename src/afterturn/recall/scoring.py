@@ -43,9 +43,10 @@ class Weighed(NamedTuple):
 class Held(NamedTuple):
     """Where the question's terms are, all in one: the row, which of the terms it is, and how often it is there.
 
-    `weights` are of terms that are held at all, as shares of the question's.
+    `names` and `weights` are of terms that are held at all, the weights as shares of the question's.
     """
 
+    names: Sequence[str]
     weights: Floats
     rows: NDArray[np.intp]
     terms: NDArray[np.intp]
@@ -54,15 +55,17 @@ class Held(NamedTuple):
 
 def find_held(weights: Weights, found: Mapping[str, Sequence[Places]]) -> Held:
     held = [(weight, found[term]) for term, weight in weights.by_term.items() if found[term]]
+    names = [term for term in weights.by_term if found[term]]
     of_terms = np.array([weight for weight, _ in held], np.float32)
     if weights.total:
         of_terms /= np.float32(weights.total)
     if not held:
         nothing = np.zeros(0, np.intp)
-        return Held(of_terms, nothing, nothing, np.zeros(0, np.float32))
+        return Held(names, of_terms, nothing, nothing, np.zeros(0, np.float32))
     places = [place for _, parts in held for place in parts]
     sizes = [sum(rows.size for rows, _ in parts) for _, parts in held]
     return Held(
+        names,
         of_terms,
         np.concatenate([rows for rows, _ in places], dtype=np.intp),
         np.repeat(np.arange(len(held)), sizes),
@@ -78,6 +81,22 @@ class Scoring:
         self._question = question
         self._held = held
         self._read_cosines = read_cosines
+
+    @property
+    def is_compared(self) -> bool:
+        """By meaning too."""
+        return self._question.vector is not None
+
+    def held_by(self, rows: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """The terms that each of these rows holds; absent when none."""
+        held = self._held
+        is_wanted = np.zeros(self._edition.count, np.bool_)
+        is_wanted[list(rows)] = True
+        places = np.flatnonzero(is_wanted.take(held.rows) & (held.counts > 0))
+        found: dict[int, tuple[str, ...]] = {}
+        for row, term in zip(held.rows.take(places).tolist(), held.terms.take(places).tolist(), strict=True):
+            found[row] = (*found.get(row, ()), held.names[term])
+        return found
 
     def estimated(self) -> Floats:
         """About the scores of all rows, from their sketches, and as if no two messages beside each other held the same

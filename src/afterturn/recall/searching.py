@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
-from afterturn.base.ports import Index, Unit
-from afterturn.base.types import Entry, Kind, Lane, LaneQuery, Shelved
+from afterturn.base.ports import Unit
+from afterturn.base.types import Entry, Hit, Kind, Lane, LaneQuery, Shelved
+from afterturn.recall.admitting import lane_of
 from afterturn.recall.asked import Asked
 from afterturn.recall.lexical import CANDIDATES_MAX, Ranked, Weighed, Weigher, find_by_words, with_terms
 from afterturn.recall.ranking import REACH, RECENT
@@ -38,6 +39,12 @@ class SpaceReading(Protocol):
     def best(self, lane: Lane | None, conversation: tuple[str | None, str] | None, count: int) -> Sequence[Ranked]:
         """The best `count`, best first. Asked again for more, it does not start anew."""
 
+    def entries(self, query: LaneQuery, keys: Sequence[int]) -> Mapping[int, Entry]:
+        """Those of `keys` that the query admits."""
+
+    def terms(self, keys: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+        """The question's terms that each of these holds, in the question's order; absent when none."""
+
 
 class Cosines(Protocol):
     """One question compared with every vector of a space; `complete` is False while many have none."""
@@ -54,39 +61,46 @@ class Cosines(Protocol):
 class MemorySearch:
     """One question asked of one space in memory. What the query excludes is passed over before any cut (L3)."""
 
-    index: Index
     query: LaneQuery
-    asked: Asked
     reading: SpaceReading
 
-    def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> tuple[list[tuple[Lane, Weighed]], bool]:
-        """The best `limit` of all lanes, and the best `lane_min` of each. Lanes are disjoint, so that one look into the
-        store does for all of them.
+    def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> tuple[list[Hit], bool]:
+        """The best `limit` of all lanes, and the best `lane_min` of each. Lanes are disjoint, so that one look at the
+        entries does for all of them.
 
-        False when most of what was looked up is not admitted: then the store knows better where to look.
+        False when most of what was looked at is not admitted: then the store knows better where to look.
         """
-        found: dict[Lane, list[Weighed]] = {lane: [] for lane in lanes}
+        found: list[Hit] = []
+        reached: Counter[Lane] = Counter()
         seen: set[int] = set()
         size = limit
         seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.visible_hashes)
         while len(seen) < seen_max:
-            short = [lane for lane in lanes if len(found[lane]) < lane_min]
-            if not short and sum(map(len, found.values())) >= limit:
+            short = [lane for lane in lanes if reached[lane] < lane_min]
+            if not short and len(found) >= limit:
                 break
             page = self._page(lanes, short, seen, size, lane_min)
             if not page:
                 break
-            for match in self.index.resolve(self.query, list(page)):
-                lane, row = page[match.key]
-                found[lane].append(with_terms(match, row, self.asked))
+            hits = self._hits(page)
+            found += hits
+            reached.update(hit.lane for hit in hits)
             seen.update(page)
             size = min(_PAGE_MAX, size * _PAGE_GROWTH)
-        total = sum(map(len, found.values()))
-        return [(lane, item) for lane in lanes for item in found[lane]], total >= limit or len(seen) < seen_max
+        return found, len(found) >= limit or len(seen) < seen_max
+
+    def _hits(self, page: Mapping[int, Placed]) -> list[Hit]:
+        entries = self.reading.entries(self.query, list(page))
+        terms = self.reading.terms(list(entries))
+        hits = []
+        for key, entry in entries.items():
+            lane, (_, score, share, similarity) = page[key]
+            hits.append(Hit(entry, lane, score, share, similarity, terms.get(key, ())))
+        return hits
 
     def _page(
         self, lanes: Sequence[Lane], short: Sequence[Lane], seen: Collection[int], size: int, lane_size: int
-    ) -> dict[int, tuple[Lane, Ranked]]:
+    ) -> dict[int, Placed]:
         """The next so many by score, and the next of lanes that still have too few."""
         conversation = None if self.query.conversation is None else (self.query.owner, self.query.conversation)
         count = len(seen) + size
@@ -191,20 +205,9 @@ def _best_first(rows: Iterable[Placed]) -> list[Placed]:
     return sorted(rows, key=lambda item: _place(item[1]))
 
 
-def _chosen(
-    rows: Sequence[Placed], size: int, lanes: Collection[Lane], lane_size: int
-) -> dict[int, tuple[Lane, Ranked]]:
+def _chosen(rows: Sequence[Placed], size: int, lanes: Collection[Lane], lane_size: int) -> dict[int, Placed]:
     """By key: the first so many, and the first of each of these lanes."""
     chosen = list(rows[:size])
     for lane in lanes:
         chosen += [item for item in rows if item[0] is lane][:lane_size]
     return {row.key: (lane, row) for lane, row in chosen}
-
-
-def lane_of(entry: Entry | Shelved, query: LaneQuery) -> Lane:
-    """As stores tell lanes apart."""
-    if entry.kind is Kind.STATEMENT:
-        return Lane.LONG_TERM
-    is_here = query.conversation is not None and entry.conversation == query.conversation
-    is_owned = query.owner is None or (entry.owner or entry.space) == query.owner
-    return Lane.SHORT_TERM if is_here and is_owned else Lane.EPISODIC

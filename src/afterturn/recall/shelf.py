@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
-from afterturn.base.types import Lane
+from afterturn.base.types import Entry, Lane, LaneQuery
 from afterturn.recall.asked import NO_WEIGHTS, Asked
 from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
 from afterturn.recall.lexical import Ranked
 from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
+from afterturn.recall.resolving import Resolver
 from afterturn.recall.scoring import Question, Rows, Scoring, Weighed, find_held
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
@@ -34,11 +35,12 @@ _Conversation: TypeAlias = tuple[str | None, str] | None
 class Shelf:
     """One space as it stands now. Valid only inside the unit it was found in."""
 
-    def __init__(self, stock: Stock, index: Index, *, exact: bool = False) -> None:
+    def __init__(self, stock: Stock, index: Index, resolver: Resolver | None = None, *, exact: bool = False) -> None:
         """`exact` weighs every row in full, whatever it takes."""
         self._stock = stock
         self._edition = stock.edition
         self._index = index
+        self._resolver = resolver or Resolver(stock, index)
         self._exact = exact
         self._places: dict[str, list[Places]] = {}
 
@@ -72,7 +74,7 @@ class Shelf:
         scoring = Scoring(self._edition, question, held, read_cosines)
         vectors = self._edition.vectors
         is_small = self._edition.count <= WEIGHED_ROWS_MAX and (vectors is None or vectors.matrix is not None)
-        return Reading(self._stock, self._edition, scoring, question, exact=self._exact or is_small)
+        return Reading(self._stock, self._edition, scoring, self._resolver, exact=self._exact or is_small)
 
     def _find(self, terms: Collection[str]) -> Iterator[tuple[str, list[Places]]]:
         """Where each of the terms is: mostly known, since whoever reads has asked for their frequencies."""
@@ -85,11 +87,12 @@ class Shelf:
 class Reading:
     """One question's estimates of all rows, from which lane after lane takes its best."""
 
-    def __init__(self, stock: Stock, edition: Edition, scoring: Scoring, question: Question, *, exact: bool) -> None:
+    def __init__(self, stock: Stock, edition: Edition, scoring: Scoring, resolver: Resolver, *, exact: bool) -> None:
         self._codes = stock.codes
         self._edition = edition
         self._scoring = scoring
-        self._is_compared = question.vector is not None
+        self._resolver = resolver
+        self._rows: dict[int, int] = {}
         self._given: defaultdict[tuple[Lane | None, _Conversation], list[Ranked]] = defaultdict(list)
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
@@ -99,6 +102,14 @@ class Reading:
         if len(self._given[lane, conversation]) < count:
             self._rank(lane, conversation, count)
         return self._given[lane, conversation][:count]
+
+    def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
+        return self._resolver.entries(query, keys)
+
+    def terms(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """Of keys that were given."""
+        held = self._scoring.held_by([self._rows[key] for key in keys])
+        return {key: held[row] for key in keys if (row := self._rows[key]) in held}
 
     def _rank(self, lane: Lane | None, conversation: _Conversation, count: int) -> None:
         """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
@@ -125,11 +136,14 @@ class Reading:
         order = np.lexsort((-keys, -weighed.scores))[:count]
         scores, shares, cosines = weighed.take(order)
         similarities: list[float | None] = cosines.tolist()
-        has = self._edition.has_vector.take(rows.take(order))
-        if not self._is_compared or not has.all():
-            has &= self._is_compared
+        rows = rows.take(order)
+        has, is_compared = self._edition.has_vector.take(rows), self._scoring.is_compared
+        if not is_compared or not has.all():
+            has &= is_compared
             similarities = [one if compared else None for one, compared in zip(similarities, has.tolist(), strict=True)]
-        return list(map(Ranked, keys.take(order).tolist(), scores.tolist(), shares.tolist(), similarities))
+        ordered = keys.take(order).tolist()
+        self._rows.update(zip(ordered, rows.tolist(), strict=True))
+        return list(map(Ranked, ordered, scores.tolist(), shares.tolist(), similarities))
 
 
 @dataclass(frozen=True, slots=True)

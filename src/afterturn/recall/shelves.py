@@ -14,6 +14,7 @@ from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Pla
 from afterturn.recall.cosines import Cosines, Matrix
 from afterturn.recall.digests import load_digest
 from afterturn.recall.edition import is_nearly_all
+from afterturn.recall.resolving import Resolver
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.sketches import Floats, vector_bytes
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
@@ -79,16 +80,18 @@ class Shelves:
                 self._release(place)
             self._note(place)
             return None
-        if not self._follows(held, unit):
+        changes = self._follow(held, unit)
+        if changes is None:
             self._want(place)
             return None
         if not held.edition.alive_count:
             self._release(place)
             return None
-        if held.is_worn or held.size_bytes > self._bytes_max:
+        if held.is_worn or held.shelf_bytes > self._bytes_max:
             self._want(place)
         self._keep(held)
-        return Shelf(held, unit.index, exact=self._exact)
+        resolver = Resolver(held, unit.index, seq=changes.seq, grown=self._keep_entries)
+        return Shelf(held, unit.index, resolver, exact=self._exact)
 
     def _load(self, unit: Unit, place: Place) -> Stock | None:
         """From what was saved of a small space; None when that is nothing, or nothing that helps."""
@@ -99,7 +102,7 @@ class Shelves:
             return None
         return load_digest(unit, place, Plan(self._embedder, extent), digest)
 
-    def _follows(self, stock: Stock, unit: Unit) -> bool:
+    def _follow(self, stock: Stock, unit: Unit) -> Changes | None:
         try:
             return stock.follow(unit.index)
         except DeadlineExceeded:
@@ -193,6 +196,13 @@ class Shelves:
             self._size_bytes += size_bytes
             while self._size_bytes > self._bytes_max:
                 self._drop(next(iter(self._held)))
+
+    def _keep_entries(self, stock: Stock) -> None:
+        """Once it has more of them. No space goes for their sake: they are read again in no time."""
+        grown_bytes = stock.size_bytes - self._sizes.get(stock.place, 0)
+        if self._size_bytes + grown_bytes > self._bytes_max:
+            stock.let_entries_go()
+        self._keep(stock)
 
     def _make_room(self, size_bytes: int) -> None:
         """Before something is built: nothing is in memory twice at the cost of the bound."""

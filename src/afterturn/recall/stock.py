@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index, Unit
-from afterturn.base.types import Changes, Shelved
+from afterturn.base.types import Changes, Entry, Shelved
 from afterturn.recall.assembly import MEAN_ROWS, Place, Plan, room_for
 from afterturn.recall.codes import Codes
 from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand
+from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
 from afterturn.recall.postings import hashed
 from afterturn.recall.sketches import read_vectors
 
@@ -56,7 +57,12 @@ class Stock:
         self._late: dict[int, int] = {}
         self._vectors_at_first = self.edition.vectors_count
         self._is_sketched = self.edition.vectors is not None and self.edition.vectors.is_sketched
-        self.size_bytes = self._size()
+        self.shelf_bytes = self._size()
+        self._kept = Kept()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.shelf_bytes + self._kept.size_bytes
 
     @property
     def is_worn(self) -> bool:
@@ -71,21 +77,21 @@ class Stock:
     def changes(self, unit: Unit) -> Changes:
         return unit.index.changes(self.place.tenant, self.place.space, since=self.seq)
 
-    def follow(self, index: Index, *, changed_max: int | None = FOLLOWED_MAX) -> bool:
-        """Brings it to the snapshot of `index`. False when that is too far away, and nothing was done."""
+    def follow(self, index: Index, *, changed_max: int | None = FOLLOWED_MAX) -> Changes | None:
+        """Brings it to the snapshot of `index`. None when that is too far away, and nothing was done."""
         with self._lock:
             changes = index.changes(self.place.tenant, self.place.space, since=self.seq)
             if changes.generation != self.generation:
-                return False
+                return None
             # Another thread's newer snapshot was applied already; what this one can't see, `resolve` leaves out.
             if changes.seq < self.seq:
-                return True
+                return changes
             if changes.keys is None or (changed_max is not None and len(changes.keys) > changed_max):
-                return False
+                return None
             if changes.keys:
                 self._apply(index, changes.keys)
             self.seq = changes.seq
-            return True
+            return changes
 
     def apply(self, unit: Unit, *, keys: Sequence[int]) -> None:
         """Reads these anew. `advance` says when that was all up to some change."""
@@ -94,12 +100,32 @@ class Stock:
 
     def advance(self, changes: Changes) -> None:
         with self._lock:
+            # A reader of an older snapshot may have put something back that was dropped on the way.
+            self._kept.clear()
             self.seq = max(self.seq, changes.seq)
+
+    def kept(self, keys: Sequence[int], *, seq: int | None) -> dict[int, Entry]:
+        """Those of them that are in memory, as a snapshot with its newest change at `seq` has them."""
+        with self._lock:
+            return self._kept.find(keys) if seq == self.seq else {}
+
+    def keep(self, entries: Mapping[int, Entry], *, seq: int | None) -> None:
+        """As they were read in such a snapshot. All of them take no more room than the shelf does, or very little."""
+        # What an entry rests on may change, and no change tells.
+        lasting = {key: entry for key, entry in entries.items() if not entry.sources}
+        with self._lock:
+            if seq == self.seq:
+                self._kept.put(lasting, bytes_max=max(KEPT_BYTES_LEAST, self.shelf_bytes))
+
+    def let_entries_go(self) -> None:
+        with self._lock:
+            self._kept.clear()
 
     def _size(self) -> int:
         return _STOCK_BYTES + self.edition.size_bytes + self.codes.size_bytes + len(self._late) * _LATE_BYTES
 
     def _apply(self, index: Index, keys: Sequence[int]) -> None:
+        self._kept.drop(keys)
         place, known = self.place, self._rows(self.edition, keys)
         vectors = self._read_vectors(index, keys)
         # What has a vector is active, and all else of an entry never changes.
@@ -114,7 +140,7 @@ class Stock:
             edition = replace(self.edition, has_vector=self.edition.has_vector.copy())
         self._put_vectors(edition, vectors)
         self.edition = edition
-        self.size_bytes = self._size()
+        self.shelf_bytes = self._size()
 
     def _with_changes(self, fresh: Sequence[Shelved], gone: NDArray[np.int32]) -> Edition:
         touched = set(self.edition.facts.conversations[gone].tolist())

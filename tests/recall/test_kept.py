@@ -1,0 +1,252 @@
+"""Entries that stay in memory beside a shelf: the same as the store would give, level with it, and bounded."""
+
+import asyncio
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from asking import ADA, Behind, request, shelved, texts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterturn.base.types import Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
+from afterturn.recall.admitting import admits, is_told_by_entries
+from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
+from afterturn.recall.lanes import recall
+from afterturn.recall.shelves import Shelves
+from afterturn.recall.stock import Stock
+from afterturn.testing.entries import entry
+from conftest import Library
+
+EVERYTHING = LaneQuery(ADA, 150.0, evidence=True)
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory) -> Library:
+    """Entries of every kind that a query tells apart."""
+    library = Library(tmp_path_factory.mktemp("stacks") / "store.db")
+    said = [
+        library.add(
+            f"said {at} in {conversation} of {owner}", conversation=conversation, owner=owner, position=at, at=at
+        )
+        for at in (100.0, 140.0)
+        for conversation in ("c1", "c2")
+        for owner in (None, "user:bob")
+    ]
+    for origin in Origin:
+        library.add(f"told by {origin}", conversation="c3", position=0, origin=origin, owner=f"user:{origin}")
+        library.add(f"stated by {origin}", origin=origin)
+    library.add("expired", expires_at=120.0)
+    library.add("expires", expires_at=180.0)
+    library.add("not yet", valid_from=160.0)
+    library.add("no more", valid_to=140.0)
+    for one in said:
+        library.add(f"learned from {one.text}", sources=(one.id,))
+    library.add("learned from all", sources=tuple(one.id for one in said))
+    library.add("learned elsewhere", sources=("nowhere",))
+    return library
+
+
+def entries_of(library, query: LaneQuery) -> dict[int, object]:
+    def work(unit):
+        keys = unit.index.newest("default", "user:ada", limit=1000)
+        return {match.key: match.entry for match in unit.index.resolve(query, keys)}
+
+    return library.read(work)
+
+
+@st.composite
+def queries(draw: st.DrawFn, library) -> LaneQuery:
+    entries = list(entries_of(library, EVERYTHING).values())
+    chosen = st.lists(st.sampled_from(entries), max_size=6)
+    return LaneQuery(
+        ADA,
+        draw(st.sampled_from((110.0, 120.0, 140.0, 150.0, 160.0, 180.0, 200.0))),
+        lane=draw(st.sampled_from((*Lane, None))),
+        conversation=draw(st.sampled_from((None, "c1", "c3"))),
+        owner=draw(st.sampled_from((None, "user:ada", "user:bob"))),
+        excluded_refs=frozenset(one.ref for one in draw(chosen)),
+        visible_hashes=frozenset(one.content_hash for one in draw(chosen)),
+        seen_since=draw(st.sampled_from((None, 90.0, 100.0, 120.0))),
+        filter=draw(st.sampled_from((Filter(), Filter(kind=Kind.RECORD), Filter(conversation="c1")))),
+        evidence=draw(st.booleans()),
+    )
+
+
+@given(data=st.data())
+def test_memory_admits_what_the_store_does(stacks, data):
+    """L1, L2, L3, L7, L9: for every query, of every entry; or it says that only the store can tell."""
+    query = data.draw(queries(stacks))
+    admitted = entries_of(stacks, query)
+    everything = {
+        key: one
+        for now in (110.0, 150.0, 170.0)
+        for key, one in entries_of(stacks, replace(EVERYTHING, now=now)).items()
+    }
+    if not is_told_by_entries(query):
+        assert query.filter != Filter()
+        return
+    for key, one in everything.items():
+        told = admits(query, one)
+        if told is None:
+            assert one.sources
+            assert query.visible_hashes or query.seen_since is not None
+        else:
+            assert told == (key in admitted)
+
+
+class Counting:
+    """A unit that counts which entries are read."""
+
+    def __init__(self, unit) -> None:
+        self._unit = unit
+        self.read: list[int] = []
+        self.index = self
+
+    def resolve(self, query, keys):
+        self.read += keys
+        return self._unit.index.resolve(query, keys)
+
+    def __getattr__(self, name):
+        return getattr(self._unit.index if hasattr(self._unit.index, name) else self._unit, name)
+
+
+def ask(library, shelves: Shelves, text: str, **fields) -> tuple[list[str], int]:
+    """What is found, and how many entries had to be read for it."""
+
+    def work(unit):
+        counting = Counting(unit)
+        found = recall(counting, request(text, score_min=0.0, **fields), shelves)
+        return texts(found), len(counting.read)
+
+    return library.read(work)
+
+
+def test_what_was_read_for_an_answer_is_not_read_again(library):
+    """L6: the second answer is the same, and no entry is read for it."""
+    library.add_all(["red apple pie", "red apple tart", "blue sea"])
+    shelves = shelved(library, ADA)
+    first = ask(library, shelves, "red apple")
+    assert first == (["red apple tart", "red apple pie", "blue sea"], 3)
+    assert ask(library, shelves, "red apple") == (first[0], 0)
+    library.add("red apple juice")
+    assert ask(library, shelves, "red apple") == (["red apple juice", *first[0]], 1)
+
+
+def test_what_ended_meanwhile_is_not_given_from_memory(library):
+    """L7: time passes without a change in the store."""
+    library.add("red apple pie", expires_at=500.0)
+    library.add("red apple tart")
+    shelves = shelved(library, ADA)
+    assert len(ask(library, shelves, "red apple", now=499.0)[0]) == 2
+    assert ask(library, shelves, "red apple", now=500.0) == (["red apple tart"], 0)
+
+
+def stock_of(shelves: Shelves) -> Stock:
+    [stock] = shelves._held.values()
+    assert isinstance(stock, Stock)
+    return stock
+
+
+def test_what_was_forgotten_is_in_memory_no_more(library):
+    """M2: neither answered nor kept, once anybody looks."""
+    pie = library.add("red apple pie")
+    library.add("blue sea")
+    shelves = shelved(library, ADA)
+    ask(library, shelves, "red apple")
+    stock = stock_of(shelves)
+    before = {one[0].text for one in stock._kept._entries.values()}
+    library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
+    found = ask(library, shelves, "red apple")
+    assert (before, found) == ({"red apple pie", "blue sea"}, (["blue sea"], 0))
+    assert {one[0].text for one in stock._kept._entries.values()} == {"blue sea"}
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
+    """M2: a reader that began before something was forgotten must not bring it back, nor be told what came since."""
+    pie = library.add("red apple pie")
+    shelves = shelved(library, ADA)
+
+    def older(unit):
+        unit.index.extents(ADA)
+        if is_forgotten:
+            library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
+        library.add("red apple tart")
+        now = ask(library, shelves, "red apple")[0]
+        return now, texts(recall(unit, request("red apple", score_min=0.0), shelves))
+
+    now, then = library.read(older)
+    assert now == ["red apple tart"] if is_forgotten else ["red apple tart", "red apple pie"]
+    assert "red apple tart" not in then
+    kept = {one[0].text for one in stock_of(shelves)._kept._entries.values()}
+    assert kept == set(now)
+
+
+def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
+    """M2: a reader may come between two pages of many changes."""
+    library.add("red apple pie")
+    shelves = shelved(library, ADA)
+    ask(library, shelves, "red apple")
+    stock = stock_of(shelves)
+    stock.advance(SimpleNamespace(seq=stock.seq + 1))  # type: ignore[arg-type]
+    assert not stock._kept.size_bytes
+
+
+def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(library):
+    """L6: within the one bound over all spaces, those unused for longest go first."""
+    spaces = [f"user:u{number}" for number in range(3)]
+    for space in spaces:
+        library.add_all([f"red apple {number} " + "pie " * 100 for number in range(30)], space=space)
+    scope = Scope("default", tuple(spaces))
+    bare = shelved(library, scope)
+    alone_bytes = bare.size_bytes
+    shelves = Shelves(None, alone_bytes + 20_000)
+    for space in spaces:
+        fill(library, shelves, space)
+    for number in range(60):
+        ask(library, shelves, f"red apple {number % 30}", scope=Scope("default", (spaces[number % 3],)), limit=5)
+        assert shelves.size_bytes <= alone_bytes + 20_000
+        assert len(shelves._held) == 3
+        for stock in shelves._held.values():
+            assert isinstance(stock, Stock)
+            assert stock._kept.size_bytes <= max(stock.shelf_bytes, KEPT_BYTES_LEAST)
+    assert any(stock._kept.size_bytes for stock in shelves._held.values())  # type: ignore[union-attr]
+
+
+def fill(library, shelves: Shelves, space: str) -> None:
+    for _ in range(2):
+        library.read(lambda unit: shelves.find(unit, "default", space))
+    while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
+        pass
+
+
+def test_the_entry_unused_for_longest_goes_first_and_a_large_one_is_not_kept():
+    """L6: a page must not drive out what is asked for every day."""
+    kept = Kept()
+    kept.put({key: entry(f"text {key}") for key in range(20)}, bytes_max=30_000)
+    kept.find([0, 1])
+    kept.put({20: entry("x" * 10_000), 21: entry("text 21")}, bytes_max=30_000)
+    kept.put({key: entry(f"text {key}") for key in range(30, 50)}, bytes_max=30_000)
+    found = kept.find(range(50))
+    assert 0 < kept.size_bytes <= 30_000
+    assert set(found) == {0, 1, 21, *range(30, 50)}
+
+
+def test_what_entries_take_is_counted(library):
+    """L6: about as much as Python says."""
+    for number in range(200):
+        library.add(
+            f"red apple {number} " + "pie " * number, conversation=f"talk {number}", position=number, speaker="Ada"
+        )
+    keys = library.read(lambda unit: unit.index.newest("default", "user:ada", limit=1000))
+    kept = Kept()
+    library.read(lambda unit: unit.index.resolve(EVERYTHING, keys[:3]))
+    tracemalloc.start()
+    try:
+        kept.put(entries_of(library, EVERYTHING), bytes_max=1 << 24)  # type: ignore[arg-type]
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken <= kept.size_bytes <= 1.4 * taken
