@@ -83,6 +83,28 @@ async def test_questions_that_come_meanwhile_are_asked_together(scene):
     assert scene.readers.begun == 2
 
 
+async def test_questions_in_one_snapshot_look_for_changes_once(scene, monkeypatch):
+    """L6: what one of them found level with it is so for the others."""
+    looks = []
+    find = scene.shelves.find
+    monkeypatch.setattr(scene.shelves, "find", lambda *place: looks.append(place) or find(*place))
+    tasks = await scene.ask_all(*THINGS[:5])
+    scene.readers.let_through(2)
+    await asyncio.gather(*tasks)
+    assert [first(task) for task in tasks] == [about(thing) for thing in THINGS[:5]]
+    assert len(looks) == 2
+
+
+async def test_what_was_added_before_a_question_is_in_its_answer(scene, library):
+    """L6: whoever it is asked together with, and whatever was asked before it."""
+    [early] = await scene.ask_all("apple")
+    library.add("the lemon stands on the table")
+    late = await scene.ask_all("bee", "lemon")
+    scene.readers.let_through(2)
+    await asyncio.gather(early, *late)
+    assert [first(task) for task in late] == [about("bee"), about("lemon")]
+
+
 async def test_no_question_waits_for_more_than_a_few_others(scene, monkeypatch):
     """L7: whoever asks first waits for those who ask with it, so there is an end to them."""
     monkeypatch.setattr(together_module, "_TOGETHER_MAX", 3)

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Recollection
-from afterturn.recall.lanes import RecallRequest, recall
+from afterturn.recall.lanes import RecallRequest, Shelf, recall
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from afterturn.recall.searching import Cosines
     from afterturn.recall.shelves import Shelves
 
 # About 10 ms of work: who comes first waits so long for who comes last.
@@ -91,4 +95,22 @@ class Together:
 
 
 def _recall_all(unit: Unit, requests: Sequence[RecallRequest], shelves: Shelves) -> list[Recollection]:
-    return [recall(unit, request, shelves) for request in requests]
+    found = _AtOnce(shelves)
+    return [recall(unit, request, found) for request in requests]
+
+
+class _AtOnce:
+    """The shelves at one snapshot, which stays as it is: what one question found level with it is so for the others."""
+
+    def __init__(self, shelves: Shelves) -> None:
+        self._shelves = shelves
+        self._found: dict[tuple[str, str], Shelf] = {}
+
+    def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
+        found = self._found.get((tenant, space)) or self._shelves.find(unit, tenant, space)
+        if found is not None:
+            self._found[tenant, space] = found
+        return found
+
+    def cosines(self, unit: Unit, tenant: str, space: str, query_vector: NDArray[np.float32]) -> Cosines | None:
+        return self._shelves.cosines(unit, tenant, space, query_vector)
