@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.base.errors import MemoryClosed
 from afterturn.base.exits import last_chance
+from afterturn.base.loading import load
 from afterturn.opening import Handler, Target, resolve_target
 
 if TYPE_CHECKING:
@@ -31,11 +32,8 @@ class MemoryHandle:
 
     @property
     def _core(self) -> MemoryCore:
-        if self._started is None:
-            raise MemoryClosed(
-                "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
-                "`with afterturn.blocking.open(...)`."
-            )
+        self._check_opened()
+        assert self._started is not None
         return self._started
 
     @property
@@ -57,19 +55,43 @@ class MemoryHandle:
     def _closable(self) -> bool:
         return self._started is not None and not self._started.loop.forked
 
-    def _make(self, parts: Parts) -> MemoryCore:
-        from afterturn.runtime import make_core
+    @property
+    def _is_opened(self) -> bool:
+        return self._started is not None
 
-        self._check_new()
-        return make_core(self._target, self._config, parts, self._on_event)
+    def _check_opened(self) -> None:
+        if not self._is_opened:
+            raise MemoryClosed(
+                "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
+                "`with afterturn.blocking.open(...)`."
+            )
 
     def _check_new(self) -> None:
-        if self._started is not None:
+        if self._is_opened:
             raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
 
-    def _opened(self, core: MemoryCore) -> None:
-        self._started = core
-        last_chance.watch(self)
+    def _make(self, parts: Parts) -> MemoryCore:
+        """A core that is not started yet, on a loop that is."""
+        load("afterturn.runtime")
+        from afterturn.base.events import Events
+        from afterturn.runtime import MemoryCore
+
+        loop = parts.loop("afterturn")
+        loop.start()
+        events = Events(parts.clock, self._config.tenant, self._on_event)
+        return MemoryCore(loop, self._target, self._config, parts, events)
+
+    def _make_ended(self, process: int) -> MemoryCore:
+        """Stands for one that was closed, or left to the process that this was forked from, before it was needed."""
+        load("afterturn.runtime")
+        from afterturn.base.events import Events
+        from afterturn.base.loop import PrivateLoop
+        from afterturn.runtime import MemoryCore, NoStore
+
+        events = Events(self._parts.clock, self._config.tenant, self._on_event)
+        core = MemoryCore(PrivateLoop.ended_in(process), self._target, self._config, self._parts, events)
+        core.connect(NoStore())
+        return core
 
     def _ended(self, *, ended: bool) -> None:
         last_chance.forget(self)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from afterturn.base.bridged import awaiting
+from afterturn.base.exits import last_chance
 from afterturn.base.loop import PrivateLoop
 from afterturn.handle import MemoryHandle
 from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen
@@ -25,6 +26,7 @@ class Memory(MemoryHandle):
 
     async def start(self) -> Memory:
         """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
+        self._check_new()
         core = self._make(self._parts)
         try:
             await core.loop.run(core.start())
@@ -33,7 +35,8 @@ class Memory(MemoryHandle):
             if isinstance(error, Exception):
                 await core.loop.ended(within=self._patience)
             raise
-        self._opened(core)
+        self._started = core
+        last_chance.watch(self)
         return self
 
     async def close(self) -> None:

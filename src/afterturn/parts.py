@@ -11,14 +11,21 @@ from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, models_folder
 from afterturn.base.errors import ConfigError
 from afterturn.base.loading import load
-from afterturn.base.loop import PrivateLoop
-from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
 from afterturn.base.worker import ThreadWorker
 
 if TYPE_CHECKING:
+    from afterturn.base.loop import PrivateLoop
+    from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
     from afterturn.base.recording_ports import RecordingProvider
     from afterturn.guard.gate import Gate
     from afterturn.learn.providers import Keepers
+    from afterturn.stores.sqlite.engine import Engine as Engine
+
+
+def private_loop(name: str) -> PrivateLoop:
+    from afterturn.base.loop import PrivateLoop
+
+    return PrivateLoop(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +38,35 @@ class Parts:
     provider: RecordingProvider | None = None
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
-    loop: Callable[[str], PrivateLoop] = PrivateLoop
+    loop: Callable[[str], PrivateLoop] = private_loop
     worker: Callable[[str, int], Worker] = ThreadWorker
     store: Callable[[Path, Config, Clock], Store] | None = None
+
+    @property
+    def are_own(self) -> bool:
+        """Whether loop, threads and store are ours."""
+        return self.loop is private_loop and self.worker is ThreadWorker and self.store is None
 
 
 def open_store(target: Path, config: Config, parts: Parts) -> Store:
     if parts.store is not None:
         return parts.store(target, config, parts.clock)
-    from afterturn.stores.sqlite.store import open_store as open_file
+    return make_store(open_engine(target, config, parts), parts)
 
-    return open_file(target, config, parts.clock, worker=parts.worker)
+
+def open_engine(target: Path, config: Config, parts: Parts) -> Engine:
+    """A store without an event loop. Blocks; raises the specific StoreError."""
+    load("afterturn.stores.sqlite.engine")
+    from afterturn.stores.sqlite.engine import open_engine as open_file
+
+    return open_file(target, config, parts.clock)
+
+
+def make_store(engine: Engine, parts: Parts) -> Store:
+    load("afterturn.stores.sqlite.store")
+    from afterturn.stores.sqlite.store import SqliteStore
+
+    return SqliteStore(engine, parts.worker)
 
 
 def load_turns() -> None:

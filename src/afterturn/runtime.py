@@ -97,10 +97,10 @@ class MemoryCore:
         if self._target is None:
             logger.warning("memory is off: opened with no store")
             self._events.emit("memory_off")
-            self._connect(None)
+            self.connect(None)
             return
         await run_on(self._files, self._open)
-        self._connect(self._store)
+        self.connect(self._store)
         self._supervisor.start(self._warm(), "warm up")
         self._supervisor.start(self._load_turns(), "loading")
         self._supervisor.start(self._timeline.run(), "timeline")
@@ -115,9 +115,10 @@ class MemoryCore:
         assert self._target is not None
         self._store = open_store(self._target, self.config, self._parts)
 
-    def _connect(self, store: Store | None) -> None:
+    def connect(self, store: Store | NoStore | None) -> None:
+        """Makes everything that needs a store. None: memory is off; NoStore: there was one, and it is closed."""
         parts, config, events = self._parts, self.config, self._events
-        chosen = store or _NoStore()
+        chosen = store or NoStore()
         embedder = parts.embedder or default_embedder(config)
         if embedder is not None and store is not None:
             self._embedding = Embedding(
@@ -212,7 +213,7 @@ class MemoryCore:
         outfit = Outfit(
             loop=self.loop,
             store=self._store,
-            no_store=_NoStore(),
+            no_store=NoStore(),
             embedding=self._embedding,
             model=self._model,
             meter=self._meter,
@@ -455,7 +456,7 @@ def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
 _OFF = "Memory is off: it was opened with no store. Pass a path to `afterturn.open(...)`."
 
 
-class _NoStore:
+class NoStore:
     """Stands where a store would: everything that needs one says why there is none."""
 
     def __getattr__(self, name: str) -> Any:
@@ -487,12 +488,3 @@ async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) 
             logger.exception("closing met an error")
         return [undone]
     return []
-
-
-def make_core(
-    target: Path | None, config: Config, parts: Parts, on_event: Callable[[Event], None] | None
-) -> MemoryCore:
-    """A memory that is not started yet, on a loop that is."""
-    loop = parts.loop("afterturn")
-    loop.start()
-    return MemoryCore(loop, target, config, parts, Events(parts.clock, config.tenant, on_event))

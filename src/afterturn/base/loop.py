@@ -40,6 +40,15 @@ class PrivateLoop:
         self._bridge = Bridge(self._loop, self.post, lambda: MemoryClosed(_CLOSED))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
+    @classmethod
+    def ended_in(cls, process: int) -> PrivateLoop:
+        """One that is over, for what was closed in that process, or forked off it, before it needed a loop."""
+        ended = cls("afterturn")
+        ended._pid, ended._closed = process, True
+        ended._loop.close()
+        ended._gone.settle(True)
+        return ended
+
     def start(self) -> None:
         self._thread.start()
         _inheritable.add(self)

@@ -1,0 +1,115 @@
+"""A memory without an event loop, before it has needed one: its store is open, and is read in the caller's thread.
+
+A script, a hook or a cron job that asks one question has its answer before a loop, an embedder and all else are loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from afterturn.parts import open_engine
+from afterturn.space.reading import SpaceReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from afterturn.base.config import Config
+    from afterturn.base.ports import Clock, Ids, Unit
+    from afterturn.opening import Handler
+    from afterturn.parts import Engine, Parts
+
+R = TypeVar("R")
+
+# After which the rest is started though nobody asked for it: jobs wait, and so do vectors.
+START_AFTER = 0.5
+
+
+class _Parts(NamedTuple):
+    store: Early
+    clock: Clock
+    ids: Ids
+    config: Config
+    tenant: str
+    embedding: None = None
+
+
+class Early:
+    """One open store. Reads are answered one at a time, until it is handed over or closed."""
+
+    def __init__(self, engine: Engine, config: Config, parts: Parts) -> None:
+        self.engine = engine
+        self.process = os.getpid()
+        self.is_closed = False
+        # A signal's handler may ask while its own thread does.
+        self._reading = threading.RLock()
+        self._parts = _Parts(self, parts.clock, parts.ids, config, config.tenant)
+        self._over = threading.Event()
+        self._starter: threading.Thread | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        # First of all: a lock that was held when the process forked is held for ever in the child.
+        return os.getpid() == self.process and not self.is_closed
+
+    def space(self, name: str) -> SpaceReader:
+        return SpaceReader(self._parts, name)
+
+    async def read(self, work: Callable[[Unit], R]) -> R:
+        """A coroutine as any store's, though it waits for nothing: `at_once` runs it."""
+        with self._reading:
+            return self.engine.read_now(work)
+
+    def start_later(self, start: Callable[[Early], None]) -> None:
+        """Calls it in a thread after START_AFTER, unless `settle` or `close` comes first."""
+        self._starter = threading.Thread(target=self._wait, args=(start,), name="afterturn-start", daemon=True)
+        self._starter.start()
+
+    def settle(self) -> None:
+        """The rest was started."""
+        self._over.set()
+
+    def close(self, *, within: float) -> None:
+        """Once the reads of other threads have ended, or so many seconds later."""
+        self._over.set()
+        held = self._reading.acquire(timeout=within)
+        try:
+            self.is_closed = True
+            self.engine.close()
+        finally:
+            if held:
+                self._reading.release()
+
+    def wait_ended(self, *, within: float) -> bool:
+        """Whether its thread is gone."""
+        if self._starter is None or self._starter is threading.current_thread():
+            return True
+        self._starter.join(within)
+        return not self._starter.is_alive()
+
+    def _wait(self, start: Callable[[Early], None]) -> None:
+        if not self._over.wait(START_AFTER):
+            start(self)
+
+
+def open_early(target: Path | None, config: Config, parts: Parts, on_event: Handler | None) -> Early | None:
+    """None where memory is to be opened as a whole: a store that is yet to be made, a host that hears of everything,
+    settings that are checked by what they are for, or parts that are no files or threads of ours."""
+    if target is None or on_event is not None or not parts.are_own or not os.path.isfile(target):
+        return None
+    if config.embedder == "http" or config.model_url is not None:
+        return None
+    return Early(open_engine(target, config, parts), config, parts)
+
+
+def at_once(work: Coroutine[Any, Any, R]) -> R:
+    """What a coroutine gives that has nothing to wait for."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        value: R = ended.value
+        return value
+    work.close()
+    raise AssertionError("a read had to wait, and there is no loop")

@@ -1,0 +1,270 @@
+"""A memory without an event loop answers before it has started one; nobody can tell, but by the time it takes."""
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import StartChild
+from ears import WAIT, WORDS, Ears, exchange
+from numpy.typing import NDArray
+
+import afterturn
+from afterturn import blocking, early
+from afterturn.base.errors import AfterturnError, ConfigError, MemoryClosed
+from afterturn.base.types import Filter, Kind, Recollection
+from afterturn.testing.hashing import HashingEmbedder
+
+ASKED = "Which tea does Ada like?"
+
+
+@pytest.fixture
+def told(path: Path) -> Path:
+    """A store that knows of tea."""
+    with blocking.open(path, WORDS) as memory:
+        memory.space("user:ada").add("Ada likes green tea")
+        memory.space("user:ada").add("The kettle is broken", target="environment")
+    return path
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started before somebody needs it."""
+    monkeypatch.setattr(early, "START_AFTER", 3600.0)
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("afterturn")]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_first_answer_needs_no_loop(told: Path) -> None:
+    """L1: it is read where it is asked for, by words, and says that vectors are missing."""
+    with blocking.open(told, WORDS) as memory:
+        found = memory.space("user:ada").recall(ASKED)
+        threads = _threads()
+    assert ([hit.entry.text for hit in found.hits], found.missing) == (["Ada likes green tea"], ("vectors",))
+    assert found.correlation
+    assert threads == ["afterturn-start"]
+    assert not _threads()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"query": ASKED},
+        {"query": "kettle", "limit": 1, "filter": Filter(kind=Kind.STATEMENT)},
+        {"query": "tea", "as_of": 1.0},
+        {"query": "tea", "lanes": ["long_term"], "conversation": "c"},
+        {"query": "ok"},
+        {"query": ""},
+        {"query": "tea", "limit": 0},
+        {"query": "tea", "lanes": "long_term"},
+        {"query": "tea", "conversation": " "},
+        {"query": "tea", "filter": None},
+        {"query": "the token is ghp_" + "a1" * 18},
+    ],
+)
+async def test_the_answer_is_the_one_that_memory_gives_on_its_loop(told: Path, question: dict[str, object]) -> None:
+    """L1: one recall, two ways to it: the same hits with the same scores, or the same error."""
+    with blocking.open(told, WORDS) as memory:
+        first = _outcome(lambda: memory.space("user:ada").recall(**question))  # type: ignore[arg-type]
+        memory.ready(within=0.0)
+        second = _outcome(lambda: memory.space("user:ada").recall(**question))  # type: ignore[arg-type]
+    assert first == second
+
+
+def _outcome(ask: object) -> object:
+    assert callable(ask)
+    try:
+        found = ask()
+    except AfterturnError as error:
+        return type(error), str(error)
+    assert isinstance(found, Recollection)
+    return found.query, found.hits, found.missing
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_written_is_read_next(told: Path) -> None:
+    """M1: whoever writes starts the rest, and what was read early does not stand in its way."""
+    with blocking.open(told, WORDS) as memory:
+        ada = memory.space("user:ada")
+        before = [entry.text for entry in ada.list()]
+        added = ada.add("Ada likes black coffee")
+        found = ada.recall("black coffee")
+        same = ada.get(added.entry.id)
+    assert before == ["The kettle is broken", "Ada likes green tea"]
+    assert found.hits[0].entry == same == added.entry
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_turn_starts_the_rest(told: Path) -> None:
+    """H1: a conversation needs the loop; the first thing that is asked for may be one."""
+    with blocking.open(told, WORDS) as memory:
+        messages = exchange(ASKED)[:1]
+        with memory.conversation("c", user="ada").turn(messages) as turn:
+            block = turn.inject(messages, within=WAIT)
+    assert block is not None
+    assert "Ada likes green tea" in str(block)
+
+
+class HeardEmbedder(HashingEmbedder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.asked.set()
+        return super().embed(texts)
+
+
+def test_vectors_warm_up_though_nobody_asks(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L1: what is not needed for the first answer is started behind it."""
+    monkeypatch.setattr(early, "START_AFTER", 0.0)
+    embedder = HeardEmbedder()
+    with blocking.open(told, parts=afterturn.Parts(embedder=embedder)) as memory:
+        warmed = embedder.asked.wait(WAIT)
+        drained = memory.drain(within=WAIT)
+        found = memory.space("user:ada").recall(ASKED)
+    assert (warmed, drained) == (True, True)
+    assert found.hits[0].similarity is not None
+    assert not _threads()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_memory_is_opened_once(told: Path) -> None:
+    """§2: also before it has a loop, and after it was closed."""
+    memory = blocking.open(told, WORDS).start()
+    with pytest.raises(MemoryClosed, match="opened once"):
+        memory.start()
+    memory.close()
+    with pytest.raises(MemoryClosed, match="opened once"):
+        memory.start()
+
+
+def test_a_memory_that_is_not_open_says_so(told: Path) -> None:
+    """§2: nothing can be asked before it is entered."""
+    with pytest.raises(MemoryClosed, match="not open yet"):
+        blocking.open(told, WORDS).space("user:ada")
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_memory_that_was_closed_early_is_closed(told: Path) -> None:
+    """§2: direct verbs raise, turns get nothing, closing again is harmless, and no thread or file stays open."""
+    before = len(os.listdir("/proc/self/fd"))
+    with blocking.open(told, WORDS) as memory:
+        ada = memory.space("user:ada")
+        ada.recall(ASKED)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for verb in (lambda: ada.recall(ASKED), lambda: ada.add("tea"), lambda: memory.stats()):
+        with pytest.raises(MemoryClosed, match="Open it again with"):
+            verb()
+    messages = exchange(ASKED)[:1]
+    with memory.conversation("c", user="ada").turn(messages) as turn:
+        assert turn.inject(messages, within=WAIT) is None
+    memory.close()
+    assert not _threads()
+
+
+@pytest.mark.usefixtures("patient")
+def test_closing_waits_for_who_reads(told: Path) -> None:
+    """§2: another thread has its answer, and the file is closed when `close` returns."""
+    memory = blocking.open(told, WORDS).start()
+    opened = memory._early
+    assert opened is not None
+    reading, goes_on = threading.Event(), threading.Event()
+
+    def work(unit: object) -> str:
+        reading.set()
+        goes_on.wait(WAIT)
+        return "read"
+
+    answers: list[str] = []
+    reader = threading.Thread(target=lambda: answers.append(early.at_once(opened.read(work))))
+    reader.start()
+    reading.wait(WAIT)
+    closer = threading.Thread(target=memory.close)
+    closer.start()
+    goes_on.set()
+    for thread in (reader, closer):
+        thread.join(WAIT)
+    assert answers == ["read"]
+    with pytest.raises(MemoryClosed):
+        opened.engine.read_now(work)
+
+
+@pytest.mark.parametrize("content", [None, b"no database, but long enough to be one" * 40])
+async def test_what_can_not_be_opened_is_told_alike(tmp_path: Path, content: bytes | None) -> None:
+    """§2: a folder, or another program's file: the same error with and without a loop, and nothing stays open."""
+    target = tmp_path / "odd"
+    _ = target.mkdir() if content is None else target.write_bytes(content)
+    with pytest.raises(AfterturnError) as waited:
+        blocking.open(target, WORDS).start()
+    with pytest.raises(AfterturnError) as awaited:
+        await afterturn.open(target, WORDS).start()
+    assert (type(waited.value), str(waited.value)) == (type(awaited.value), str(awaited.value))
+    assert not _threads()
+
+
+@pytest.mark.parametrize("wrong", [{"embedder": "http"}, {"model_url": "ftp://localhost"}])
+def test_settings_that_can_not_be_used_are_told_when_it_opens(told: Path, wrong: dict[str, str]) -> None:
+    """§2: not by the first verb that needs them."""
+    with pytest.raises(ConfigError):
+        blocking.open(told, wrong).start()
+
+
+def test_a_host_that_listens_hears_that_memory_is_open(told: Path) -> None:
+    """O1: events come from memory's own thread, so it is there from the beginning."""
+    ears = Ears()
+    with blocking.open(told, WORDS, on_event=ears):
+        assert ears.wait("memory_opened")
+
+
+FORKED = """
+from afterturn import early
+from afterturn.base.errors import ForkedProcess
+early.START_AFTER = 3600.0
+memory = blocking.open(path, WORDS).start()
+ada = memory.space("user:ada")
+say(ada.recall("Which tea does Ada like?").hits[0].entry.text)
+pid = os.fork()
+if not pid:
+    for verb in (lambda: ada.recall("tea"), lambda: ada.add("tea"), lambda: memory.drain()):
+        try:
+            verb()
+        except ForkedProcess as error:
+            say(error)
+    messages = exchange("Which tea does Ada like?")[:1]
+    with memory.conversation("c", user="ada").turn(messages) as turn:
+        say(turn.inject(messages, within=9))
+    memory.close()
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+say(ada.add("Ada likes black coffee").created)
+"""
+
+
+def test_a_forked_child_of_an_early_memory_has_none(told: Path, start: StartChild) -> None:
+    """§2: as of any other: direct verbs raise, turns get nothing, and the parent, which closes nothing, is unharmed."""
+    ended = start(FORKED).end()
+    text, *errors, block, created = ended.out
+    assert (ended.code, text, block, created) == (0, "Ada likes green tea", "None", "True")
+    assert len(errors) == 3
+    assert all("Open it again in the child" in error for error in errors)
+
+
+def test_a_program_that_asks_and_closes_nothing_leaves_without_a_word(told: Path, start: StartChild) -> None:
+    """§2: whether the rest was started behind it or not."""
+    child = start(
+        """
+        from afterturn import early
+        early.START_AFTER = 0.01
+        for number in range(3):
+            memory = blocking.open(path, WORDS).start()
+            say(memory.space("user:ada").recall("Which tea does Ada like?").hits[0].entry.text)
+        """
+    )
+    assert child.result() == ["Ada likes green tea"] * 3
