@@ -1,9 +1,15 @@
 """Vectors of embedders that the store no longer has: looked for and taken away, a few at a time."""
 
-import json
+from __future__ import annotations
 
-from afterturn.base.types import EmbedderIdentity
+import json
+from typing import TYPE_CHECKING
+
+from afterturn.base.loading import load
 from afterturn.stores.sql.session import Session
+
+if TYPE_CHECKING:
+    from afterturn.base.types import EmbedderIdentity
 
 
 def identity_text(embedder: EmbedderIdentity) -> str:
@@ -12,6 +18,9 @@ def identity_text(embedder: EmbedderIdentity) -> str:
 
 
 def read_identity(text: str) -> EmbedderIdentity:
+    load("afterturn.base.written")
+    from afterturn.base.written import EmbedderIdentity
+
     name, version, dimensions, normalised = json.loads(text)
     return EmbedderIdentity(name, version, dimensions, normalised)
 

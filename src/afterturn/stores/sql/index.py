@@ -1,13 +1,19 @@
 """What recall searches: terms, figures, changes and vectors, all derived from active entries."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Nearby, Scope, Shelved
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from afterturn.base.types import Changes, Extent, LaneQuery, Match, Nearby, Scope, Shelved
 from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, read_entries, read_shelved
 from afterturn.stores.sql.session import Row, Value
+
+if TYPE_CHECKING:
+    from afterturn.base.types import EmbedderIdentity
 
 _BYTES_PER_DIMENSION = 2
 # A batch of long records must fit into memory, and no embedder says more of a text than its beginning.

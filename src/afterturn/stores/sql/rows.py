@@ -1,10 +1,16 @@
 """Entries as rows and back. One column list for every query, so that reading is written once."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from afterturn.base.types import NO_METADATA, Admitted, Entry, Kind, Metadata, Origin, Shelved, Status, Target
+from afterturn.base.types import NO_METADATA, Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
+
+if TYPE_CHECKING:
+    from afterturn.base.types import Admitted
 
 _COLUMNS = (
     "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
