@@ -11,7 +11,6 @@ from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config, models_folder
 from afterturn.base.errors import ConfigError
 from afterturn.base.loading import load
-from afterturn.base.worker import ThreadWorker
 
 if TYPE_CHECKING:
     from afterturn.base.loop import PrivateLoop
@@ -28,6 +27,13 @@ def private_loop(name: str) -> PrivateLoop:
     return PrivateLoop(name)
 
 
+def thread_worker(name: str, threads: int) -> Worker:
+    load("afterturn.base.worker")
+    from afterturn.base.worker import ThreadWorker
+
+    return ThreadWorker(name, threads)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
@@ -39,13 +45,13 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=TimeOrderedIds)
     loop: Callable[[str], PrivateLoop] = private_loop
-    worker: Callable[[str, int], Worker] = ThreadWorker
+    worker: Callable[[str, int], Worker] = thread_worker
     store: Callable[[Path, Config, Clock], Store] | None = None
 
     @property
     def are_own(self) -> bool:
         """Whether loop, threads and store are ours."""
-        return self.loop is private_loop and self.worker is ThreadWorker and self.store is None
+        return self.loop is private_loop and self.worker is thread_worker and self.store is None
 
 
 def open_store(target: Path, config: Config, parts: Parts) -> Store:

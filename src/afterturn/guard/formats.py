@@ -4,13 +4,12 @@ Every expression takes a bounded number of characters a start and repeats nothin
 one slow (G5).
 """
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from afterturn.base.loading import load
 from afterturn.guard.named import compiled, is_no_placeholder
 
 Span: TypeAlias = tuple[int, int]
@@ -35,8 +34,7 @@ _CODE = (
 _CODE_CHARS_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """`hints`: one of them is in every text that holds such a secret.
 
     Where a match has a group, that is the secret; `is_one` looks at the secret's text. Amid a word it must match
@@ -88,8 +86,11 @@ def _is_jwt(text: str) -> bool:
         return False
     if len(parts[0]) > _JWT_HEADER_CHARS_MAX:
         return False
+    load("base64")
+    from base64 import urlsafe_b64decode
+
     try:
-        fields = json.loads(base64.urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
+        fields = json.loads(urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
     except (ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and "alg" in fields

@@ -5,51 +5,59 @@ Every expression takes a bounded number of characters a start, and no text is lo
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 _HEXADECIMAL_CHARS_MIN = 32
-_DIGIT = re.compile(r"[0-9]")
+_DIGIT = r"[0-9]"
 _DIGITS_ENOUGH = 4
-_ANY_DIGIT = re.compile(r"\d")
-_HEXADECIMAL = re.compile(r"[0-9a-f]++")
-_SIGN = re.compile(r"[^\w./\\-]")
-_PLACEHOLDER = re.compile(
-    r"^[$<%({\[]|[$%{][{(]|\*\*\*|\.\.\.|x{4}|X{4}|example|EXAMPLE|changeme|placeholder|your|redacted"
-)
+_ANY_DIGIT = r"\d"
+_HEXADECIMAL = r"[0-9a-f]++"
+_SIGN = r"[^\w./\\-]"
+_PLACEHOLDER = r"^[$<%({\[]|[$%{][{(]|\*\*\*|\.\.\.|x{4}|X{4}|example|EXAMPLE|changeme|placeholder|your|redacted"
 _NO_VALUES = frozenset(["password", "passwd", "pass", "pwd", "secret", "token", "key", "none", "null", "true", "false"])
-_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*+[(\[]")
-_REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+\.|[.~]?/")
-_NAMED_SO = re.compile(r"pass|secret|token|key|pwd", re.IGNORECASE)
+_CALL = r"[A-Za-z_][A-Za-z0-9_.]*+[(\[]"
+_REFERENCE = r"[A-Za-z_][A-Za-z0-9_]*+\.|[.~]?/"
+_NAMED_SO = r"(?i:pass|secret|token|key|pwd)"
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """When it is first needed: a hook that answers in milliseconds has no time for what nothing hints at."""
+    return re.compile(pattern)
 
 
 def is_no_placeholder(text: str) -> bool:
     """A value, and not the place of one, or what gives it."""
-    return not (_PLACEHOLDER.search(text) or _CALL.match(text)) and text.lower() not in _NO_VALUES
+    return not (compiled(_PLACEHOLDER).search(text) or compiled(_CALL).match(text)) and text.lower() not in _NO_VALUES
 
 
 def is_password(text: str) -> bool:
     """What nobody writes behind "password:" for another reason: letters, digits, and capitals or signs among them."""
-    if _ANY_DIGIT.search(text) is None:
+    if compiled(_ANY_DIGIT).search(text) is None:
         return False
-    signs = _SIGN.search(text) is not None
+    signs = compiled(_SIGN).search(text) is not None
     if (text.upper() != text) + (text.lower() != text) + signs < 2 or not is_no_placeholder(text):
         return False
-    return signs or not (_REFERENCE.match(text) or _NAMED_SO.search(text))
+    return signs or not (compiled(_REFERENCE).match(text) or compiled(_NAMED_SO).search(text))
 
 
 def is_random(text: str) -> bool:
     """Long, with small letters, capitals and digits all through; or a long hexadecimal number."""
-    digits = len(_DIGIT.findall(text))
-    if digits < 2 or not is_no_placeholder(text) or _REFERENCE.match(text) or _NAMED_SO.search(text):
+    digits = len(compiled(_DIGIT).findall(text))
+    if (
+        digits < 2
+        or not is_no_placeholder(text)
+        or compiled(_REFERENCE).match(text)
+        or compiled(_NAMED_SO).search(text)
+    ):
         return False
-    if len(text) >= _HEXADECIMAL_CHARS_MIN and _HEXADECIMAL.fullmatch(text):
+    if len(text) >= _HEXADECIMAL_CHARS_MIN and compiled(_HEXADECIMAL).fullmatch(text):
         return _DIGITS_ENOUGH <= digits < len(text)
     return text.upper() != text and text.lower() != text
 
 
-@dataclass(frozen=True, slots=True)
-class _Label:
+class _Label(NamedTuple):
     """`between` is what stands behind a name, `value` what stands behind that. Every value has a digit."""
 
     kind: str
@@ -64,12 +72,6 @@ class _Label:
     def reach(self) -> int:
         """How far from a name its value ends at the latest."""
         return self.chars_max + 40
-
-
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    """When it is first needed: a hook that answers in milliseconds has no time for what nothing hints at."""
-    return re.compile(pattern)
 
 
 _QUOTES = r"[\\\"'`*]{0,4}"
@@ -141,5 +143,5 @@ def _value_at(text: str, behind: int, following: int, label: _Label, name: str) 
 
 
 def _next_digit(text: str, start: int) -> int:
-    found = _ANY_DIGIT.search(text, start)
+    found = compiled(_ANY_DIGIT).search(text, start)
     return -1 if found is None else found.start()

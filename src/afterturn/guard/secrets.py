@@ -1,8 +1,7 @@
 """Finds secrets in a text and takes them out. A first scanner: it knows what is unmistakable, and nothing else."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterturn.base.terms import content_hash
 from afterturn.guard.formats import FINDERS, FORMATS, Span
@@ -12,8 +11,7 @@ from afterturn.guard.named import find_named
 MARGIN_CHARS = 8_192
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(NamedTuple):
     """Where one stands in a text, and what it is, in a few plain words."""
 
     kind: str
@@ -26,8 +24,7 @@ class Scanner(Protocol):
         """By place; they do not overlap. Never raises, and takes time that grows no faster than the text (G5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redacted:
+class Redacted(NamedTuple):
     """A text without its secrets; `kinds` tells of each that was taken out, in order."""
 
     text: str
