@@ -158,7 +158,7 @@ def test_it_is_due_when_a_space_is_large_enough_and_has_moved_on(library, monkey
     found.append(due())
     library.add("and another")
     found.append(due())
-    monkeypatch.setattr(digests_module, "_BEHIND_MAX", 0)
+    monkeypatch.setattr(digests_module, "BEHIND_MAX", 0)
     monkeypatch.setattr(digests_module, "_BEHIND_SHARE", 1000)
     found.append(due())
     save(library)

@@ -17,7 +17,7 @@ logger = logging.getLogger("afterturn")
 DIGESTED_MIN = 64
 # What came since is read with the question that brings the space to memory, some 15 µs an entry. Each makes two
 # changes: it comes, and gets its vector.
-_BEHIND_MAX = 128
+BEHIND_MAX = 128
 _BEHIND_SHARE = 8
 
 
@@ -27,7 +27,7 @@ def is_due(unit: Unit, tenant: str, space: str) -> bool:
     if extent is None or not DIGESTED_MIN <= extent.documents <= AT_ONCE_ROWS_MAX:
         return False
     seq = unit.digests.seq(tenant, space)
-    return seq is None or abs(extent.seq - seq) > max(_BEHIND_MAX, extent.documents // _BEHIND_SHARE)
+    return seq is None or abs(extent.seq - seq) > max(BEHIND_MAX, extent.documents // _BEHIND_SHARE)
 
 
 def load_digest(unit: Unit, place: Place, plan: Plan, digest: Digest) -> Stock | None:

@@ -26,6 +26,7 @@ from afterturn.lab.sim.process import Process, SimIds, Surroundings, healed
 from afterturn.lab.sim.transcript import Broken, Transcript
 from afterturn.lab.sim.words import OWNERS, memories
 from afterturn.lab.sim.world import Stuck, World
+from afterturn.recall import digests
 from afterturn.testing.hashing import HashingEmbedder
 
 # With its conversation, or none: whoever looks after the store has none.
@@ -54,7 +55,7 @@ def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], N
     shutil.copyfile(template, path)
     world = World(seed)
     world.tell = tell
-    with _quiet() as complaints:
+    with _quiet() as complaints, _few_are_saved():
         scenario = Scenario(world, path)
         try:
             scenario.run()
@@ -206,6 +207,17 @@ def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     shutil.rmtree(f"{path}.waiting", ignore_errors=True)
+
+
+@contextmanager
+def _few_are_saved() -> Iterator[None]:
+    """The spaces here are small: already two entries have a digest, and each few changes another."""
+    usual = digests.DIGESTED_MIN, digests.BEHIND_MAX
+    digests.DIGESTED_MIN, digests.BEHIND_MAX = 2, 4
+    try:
+        yield
+    finally:
+        digests.DIGESTED_MIN, digests.BEHIND_MAX = usual
 
 
 @contextmanager
