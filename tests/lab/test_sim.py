@@ -125,7 +125,7 @@ def test_a_broken_promise_is_noticed(
     """C4, R5, R7, V4, M2: a recorder that drops turns, a recall without an outcome, a hand-over that waits too long,
     a review that ends twice, a turn that outlives a forget."""
     monkeypatch.setattr(place, name, fault)
-    assert any(what.startswith(rule) for seed in range(1, 41) for what in run(seed).broken)
+    assert any(what.startswith(rule) for seed in range(1, 121) for what in run(seed).broken)
 
 
 def _said(role: str, content: str | None, **more: object) -> Message:
