@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,7 +24,23 @@ _WARM_RECALLS = 50
 _WITHIN = 300.0
 _PYTHON = (sys.executable, "-P", "-c")
 
-_OURS = """
+_BLOCKING = """
+import json, sys, time
+began = time.perf_counter()
+path, space, question = sys.argv[1:]
+import afterturn.blocking
+with afterturn.blocking.open(path, background=False) as memory:
+    found = memory.space(space).recall(question)
+    print(time.perf_counter() - began, flush=True)
+    assert not set(found.missing) - {"vectors"}, found.missing
+    memory.ready(within=60.0)
+    ready = time.perf_counter() - began
+    while memory.space(space).recall(question).missing:
+        assert time.perf_counter() - began < 120.0, "no answer has vectors"
+        time.sleep(0.005)
+    print(json.dumps([ready, time.perf_counter() - began]))
+"""
+_ASYNCIO = """
 import json, sys, time
 began = time.perf_counter()
 path, space, question = sys.argv[1:]
@@ -35,13 +50,18 @@ async def main():
         found = await memory.space(space).recall(question)
         print(time.perf_counter() - began, flush=True)
         assert not set(found.missing) - {"vectors"}, found.missing
-        await memory.ready(within=60.0)
-        ready = time.perf_counter() - began
-        async with asyncio.timeout(120):
-            while (await memory.space(space).recall(question)).missing:
-                await asyncio.sleep(0.005)
-        print(json.dumps([ready, time.perf_counter() - began]))
+    print("[]")
 asyncio.run(main())
+"""
+# What a program pays for Python's own event loop, whatever it does with it.
+_LOOP = """
+import sys, time
+began = time.perf_counter()
+import asyncio
+async def main():
+    print(time.perf_counter() - began, flush=True)
+asyncio.run(main())
+print("[]")
 """
 _BARE = """
 import json, sys, time
@@ -76,30 +96,51 @@ def measure_opening(stores: Stores, scale: Scale, told: Told) -> list[Measured]:
     path = stores.single(scale.large)
     questions = stores.corpus.questions(scale.processes + 1, texts_of(path, SPACE), seed=9)
     bare = BareSpace(path)
-    expressions = [bare.expression(SPACE, question) for question in questions]
-    bare.close()
-    ours: list[Answered] = []
-    limit: list[Answered] = []
-    for at, (question, expression) in enumerate(zip(questions, expressions, strict=True)):
+    sides = _Sides()
+    for at, question in enumerate(questions):
         told(f"opening: process {at} of {scale.processes}")
-        for side in (ours, limit) if at % 2 else (limit, ours):
-            arguments = (_OURS, str(path), SPACE, question) if side is ours else (_BARE, str(path), expression)
-            side.append(_answered(*arguments))
-    return [_opening(ours[1:], limit[1:], scale)]
+        asked, expression = (str(path), SPACE, question), bare.expression(SPACE, question)
+        programs = (
+            (sides.ours, _BLOCKING, asked),
+            (sides.limit, _BARE, (str(path), expression)),
+            (sides.awaited, _ASYNCIO, asked),
+            (sides.loop, _LOOP, ()),
+        )
+        for side, program, arguments in programs if at % 2 else reversed(programs):
+            answered = _answered(program, *arguments)
+            # The first of each compiles what it loads.
+            side += [answered] if at else []
+    bare.close()
+    return [_opening(sides, scale)]
 
 
-def _opening(ours: Sequence[Answered], limit: Sequence[Answered], scale: Scale) -> Measured:
-    lines = (number(median(one.from_first_line for one in side) * 1000) for side in (ours, limit))
-    ready, vectors = (median(one.rest[part] for one in ours) * 1000 for part in range(2))
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    ours: list[Answered] = field(default_factory=list)
+    limit: list[Answered] = field(default_factory=list)
+    awaited: list[Answered] = field(default_factory=list)
+    loop: list[Answered] = field(default_factory=list)
+
+
+def _opening(sides: _Sides, scale: Scale) -> Measured:
+    lines = (number(median(one.from_first_line for one in side) * 1000) for side in (sides.ours, sides.limit))
+    ready, vectors = (median(one.rest[part] for one in sides.ours) * 1000 for part in range(2))
+    ours, limit, awaited, loop = (
+        median(one.from_start for one in side) * 1000 for side in (sides.ours, sides.limit, sides.awaited, sides.loop)
+    )
     return Row("opening").beside(
         f"opening {scale.large:,}, first answer by words",
         "ms",
-        (median(one.from_start for one in ours) * 1000, median(one.from_start for one in limit) * 1000),
+        (ours, limit),
         OPENING,
-        "limit: a script that imports apsw, opens the file and runs one FTS5 query; both from the start of their "
-        "process to the answer, with modules compiled as an installation leaves them",
+        "a script beside a script: `afterturn.blocking` beside one that imports apsw, opens the file and runs one FTS5 "
+        "query; both from the start of their process to the answer, with modules compiled as an installation leaves "
+        "them",
         "from their first line on, without Python's own start: {} ms and {} ms; medians of ".format(*lines)
-        + f"{len(ours)} processes each",
+        + f"{len(sides.ours)} processes each",
+        f"the same question in a program with an event loop, through `afterturn.open`: {number(awaited)} ms, "
+        f"{number(awaited / limit)} × the script; a program that does nothing but start asyncio takes "
+        f"{number(loop)} ms",
         f"the embedder was ready {ready:,.0f} ms after our first line, the first answer with vectors came after "
         f"{vectors:,.0f} ms",
     )
