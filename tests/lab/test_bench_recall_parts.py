@@ -226,6 +226,7 @@ def test_lines_of_json_or_plain_text_will_do(tmp_path: Path, content: str):
         (b'[{"no": 1}]', "can not be read"),
         (b"\x1f\x8b", "can not be read"),
         (b"\xff", "utf-8"),
+        (b"[" * 100_000, "can not be read"),
     ],
 )
 def test_a_file_without_text_is_refused(tmp_path: Path, content: bytes, said: str):

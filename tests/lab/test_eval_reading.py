@@ -131,6 +131,14 @@ def test_a_damaged_archive_is_refused(tmp_path: Path):
         read_dataset(path)
 
 
+@pytest.mark.parametrize("name", ["talks.json", "said.jsonl"])
+def test_what_is_nested_beyond_reason_is_refused(tmp_path: Path, name: str):
+    path = tmp_path / name
+    path.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(InvalidFile, match=name):
+        find_sources([path])
+
+
 def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
     (tmp_path / "deep" / "cases").mkdir(parents=True)
     written(tmp_path / "deep" / "talks.json.gz", talk([item("a")]))

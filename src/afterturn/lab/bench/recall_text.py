@@ -79,7 +79,7 @@ def load_corpus(path: Path | None) -> Corpus:
         return Corpus("generated")
     try:
         items, asked = _read(path)
-    except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, EOFError, zlib.error, RecursionError) as error:
         raise InvalidInput(f"{path} can not be read as text: {error}. See `afterturn bench recall --help`.") from error
     cut = tuple(dict.fromkeys(text[:_ITEM_CHARS_MAX].strip() for text in items if text.strip()))
     if not cut:

@@ -81,7 +81,7 @@ def read_cases(folder: Path) -> Collection:
         seeds = tuple(_belief(value) for value in json.loads((folder / _BELIEFS).read_text(encoding="utf-8")))
         values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
         cases = tuple(case for value in values for case in _cases(value))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise InvalidFile(f"{folder} holds no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
     if not seeds or not cases:
         raise InvalidFile(f"{folder} holds no beliefs, or no cases about them.")

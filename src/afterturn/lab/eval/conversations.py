@@ -74,7 +74,7 @@ def read_dataset(path: Path) -> Dataset:
         raw = path.read_bytes()
         content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         talks = tuple(_talk(value) for value in content if value["items"])
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(
             f"{path} holds no conversations with questions: {error!r}. See docs/evaluation.md."
         ) from error

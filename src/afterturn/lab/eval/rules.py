@@ -162,7 +162,7 @@ def read_cases(path: Path) -> list[Case]:
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         return [_case(row) for row in rows] if all("lessons" in row for row in rows) else []
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidFile(f"{path} can not be read: {error!r}. docs/rules.md tells what can.") from error
 
 

@@ -92,7 +92,7 @@ def read_utterances(path: Path, *, named: bool = True) -> Utterances:
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         texts = tuple(row["text"] for row in rows if row["label"] == 0 and (named or row.get("category") == _UTTERANCE))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"{path} holds no utterances: {error!r}. See docs/evaluation.md.") from error
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InvalidFile(f"{path} holds no utterances.")
