@@ -254,7 +254,7 @@ class Broken:
         self._fail("read")
         return self
 
-    def best(self, lane, conversation, count):
+    def best_of(self, lanes, conversation, count):
         self._fail("best")
 
     def _fail(self, verb):

@@ -12,7 +12,7 @@ from afterturn.base.types import Lane, LaneQuery, Origin, Shelved
 from afterturn.recall.admitting import lane_of
 from afterturn.recall.lanes import recall
 from afterturn.recall.lexical import Ranked
-from afterturn.recall.searching import MemorySearch, StoreSearch
+from afterturn.recall.searching import MemorySearch, StoreSearch, best_first
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
@@ -209,6 +209,9 @@ class Row:
 
     def best(self, lane, conversation, count):
         return self.rows[lane][:count]
+
+    def best_of(self, lanes, conversation, count):
+        return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
 
     def entries(self, query, keys):
         self.asked += keys

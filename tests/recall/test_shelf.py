@@ -12,6 +12,7 @@ from weighing import Plain
 
 from afterturn.base.types import EmbedderIdentity, Kind, Lane, Origin, Shelved
 from afterturn.recall.asked import Asked, Weights
+from afterturn.recall.searching import best_first
 from afterturn.recall.shelf import Shelf
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
@@ -114,6 +115,23 @@ def test_each_lane_gives_its_own(index, exact, lane, owner):
     found = [one.key for one in reading.best(lane, (owner, "c1"), 100)]
     chosen = in_lane(list(index.entries.values()), lane, owner)
     assert sorted(found) == sorted(entry.key for entry in chosen)
+
+
+@settings(max_examples=50)
+@given(
+    index=spaces(),
+    exact=st.booleans(),
+    lanes=st.lists(st.sampled_from(Lane), min_size=1, unique=True),
+    conversation=st.sampled_from((None, (None, "c1"), (SPACE, "c1"), ("user:bob", "c1"), (None, "c9"))),
+    count=st.integers(1, 30),
+)
+def test_lanes_at_once_give_the_best_of_each(index, exact, lanes, conversation, count):
+    """L1, L3: the same rows with the same scores as lane by lane, each in its own."""
+    shelf = shelved(index, exact=exact)
+    at_once = shelf.read(ASKED, vector(0)).best_of(lanes, conversation, count)
+    one_by_one = shelf.read(ASKED, vector(0))
+    expected = best_first((lane, row) for lane in lanes for row in one_by_one.best(lane, conversation, count))
+    assert list(at_once)[:count] == expected[:count]
 
 
 def in_lane(held: Sequence[Shelved], lane: Lane | None, owner: str | None) -> list[Shelved]:

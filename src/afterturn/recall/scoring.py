@@ -39,6 +39,9 @@ class Weighed(NamedTuple):
     def take(self, at: NDArray[Any]) -> Weighed:
         return Weighed(self.scores.take(at), self.shares.take(at), self.cosines.take(at))
 
+    def part(self, start: int, end: int) -> Weighed:
+        return Weighed(self.scores[start:end], self.shares[start:end], self.cosines[start:end])
+
 
 class Held(NamedTuple):
     """Where the question's terms are, all in one: the row, which of the terms it is, and how often it is there.
@@ -87,15 +90,17 @@ class Scoring:
         """By meaning too."""
         return self._question.vector is not None
 
-    def held_by(self, rows: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    def held_by(self, rows: list[int]) -> dict[int, tuple[str, ...]]:
         """The terms that each of these rows holds; absent when none."""
         held = self._held
         is_wanted = np.zeros(self._edition.count, np.bool_)
-        is_wanted[list(rows)] = True
-        places = np.flatnonzero(is_wanted.take(held.rows) & (held.counts > 0))
+        is_wanted[rows] = True
+        places = is_wanted.take(held.rows).nonzero()[0]
         found: dict[int, tuple[str, ...]] = {}
-        for row, term in zip(held.rows.take(places).tolist(), held.terms.take(places).tolist(), strict=True):
-            found[row] = (*found.get(row, ()), held.names[term])
+        for place in places.tolist():
+            row = int(held.rows[place])
+            if held.counts[place]:
+                found[row] = (*found.get(row, ()), held.names[held.terms[place]])
         return found
 
     def estimated(self) -> Floats:

@@ -31,13 +31,18 @@ _RESOLVED_MAX = 1024
 _PAGE_MAX = 256
 
 Placed: TypeAlias = tuple[Lane, Ranked]
+Conversation: TypeAlias = tuple[str | None, str] | None
+"""The one that is asked from: its owner, if only that one's is meant, and its id."""
 
 
 class SpaceReading(Protocol):
     """One question asked of one space in memory."""
 
-    def best(self, lane: Lane | None, conversation: tuple[str | None, str] | None, count: int) -> Sequence[Ranked]:
+    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> Sequence[Ranked]:
         """The best `count`, best first. Asked again for more, it does not start anew."""
+
+    def best_of(self, lanes: Sequence[Lane], conversation: Conversation, count: int) -> Sequence[Placed]:
+        """The same of several lanes at once: the best `count` of all of them together, or more."""
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> Mapping[int, Entry]:
         """Those of `keys` that the query admits."""
@@ -104,11 +109,15 @@ class MemorySearch:
         """The next so many by score, and the next of lanes that still have too few."""
         conversation = None if self.query.conversation is None else (self.query.owner, self.query.conversation)
         count = len(seen) + size
-        unseen = {
-            lane: [row for row in self.reading.best(lane, conversation, count) if row.key not in seen] for lane in lanes
-        }
-        rows = _best_first((lane, row) for lane in lanes for row in unseen[lane])
-        return _chosen(rows, size, short, lane_size)
+        rows = [item for item in self.reading.best_of(lanes, conversation, count) if item[1].key not in seen]
+        chosen = rows[:size]
+        for lane in short:
+            of_lane = [item for item in rows if item[0] is lane]
+            if len(of_lane) < lane_size:
+                best = self.reading.best(lane, conversation, count)
+                of_lane = [(lane, row) for row in best if row.key not in seen]
+            chosen += of_lane[:lane_size]
+        return {row.key: (lane, row) for lane, row in chosen}
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ class StoreSearch:
         found = find_by_words(self.unit.index, query, self.asked)
         if len(found) < CANDIDATES_MAX or len(lanes) == 1:
             return self._weighed(query, lanes, found)
-        return _best_first(row for lane in lanes for row in self._ranked((lane,)))
+        return best_first(row for lane in lanes for row in self._ranked((lane,)))
 
     def _query(self, lanes: Sequence[Lane]) -> LaneQuery:
         return replace(self.query, lane=lanes[0]) if len(lanes) == 1 else self.query
@@ -152,7 +161,7 @@ class StoreSearch:
         best = heapq.nsmallest(_CONTEXT_MAX, records, key=_place)
         rows.update((row.key, row) for row in self._in_context(query, found, [row.key for row in best]))
         placed = ((lane_of(found[row.key], query), row) for row in rows.values())
-        return _best_first((lane, row) for lane, row in placed if lane in lanes)
+        return best_first((lane, row) for lane, row in placed if lane in lanes)
 
     def _in_context(self, query: LaneQuery, found: dict[int, Shelved], keys: Sequence[int]) -> Iterable[Ranked]:
         """These once more, and their neighbours, which are put to what was found where the query admits them."""
@@ -201,7 +210,7 @@ def _place(row: Ranked) -> tuple[float, int]:
     return -row.score, -row.key
 
 
-def _best_first(rows: Iterable[Placed]) -> list[Placed]:
+def best_first(rows: Iterable[Placed]) -> list[Placed]:
     return sorted(rows, key=lambda item: _place(item[1]))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.resolving import Resolver
 from afterturn.recall.scoring import Question, Rows, Scoring, Weighed, find_held
+from afterturn.recall.searching import Conversation, Placed, best_first
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
 
@@ -28,8 +28,6 @@ _BLOCK = 64
 # So many columns for each row that is wanted: of fewer, too many rows are left to choose from.
 _COLUMNS = 4
 _NOBODY: frozenset[int] = frozenset()
-
-_Conversation: TypeAlias = tuple[str | None, str] | None
 
 
 class Shelf:
@@ -93,15 +91,29 @@ class Reading:
         self._scoring = scoring
         self._resolver = resolver
         self._rows: dict[int, int] = {}
-        self._given: defaultdict[tuple[Lane | None, _Conversation], list[Ranked]] = defaultdict(list)
+        self._given: defaultdict[tuple[Lane | None, Conversation], list[Ranked]] = defaultdict(list)
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
 
-    def best(self, lane: Lane | None, conversation: _Conversation, count: int) -> list[Ranked]:
+    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> list[Ranked]:
         """The best `count`, best first; equal ones: the newer first. Asking for more goes on behind the earlier."""
-        if len(self._given[lane, conversation]) < count:
+        given = self._given[lane, conversation]
+        if len(given) < count:
             self._rank(lane, conversation, count)
-        return self._given[lane, conversation][:count]
+        return given[:count]
+
+    def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[Placed]:
+        codes = self._find_codes(conversation)
+        if any(lane not in lanes for lane in _lanes(codes)):
+            return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
+        # Everything there is: only of the best it matters which lane they are in.
+        ranked = self.best(None, None, count)
+        rows, facts = [self._rows[one.key] for one in ranked], self._edition.facts
+        found = [Lane.EPISODIC if is_record else Lane.LONG_TERM for is_record in facts.is_record.take(rows).tolist()]
+        if codes:
+            here = among(facts.conversations.take(rows), codes) & facts.is_record.take(rows)
+            found = [Lane.SHORT_TERM if is_here else lane for lane, is_here in zip(found, here.tolist(), strict=True)]
+        return list(zip(found, ranked, strict=True))
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         return self._resolver.entries(query, keys)
@@ -111,39 +123,51 @@ class Reading:
         held = self._scoring.held_by([self._rows[key] for key in keys])
         return {key: held[row] for key in keys if (row := self._rows[key]) in held}
 
-    def _rank(self, lane: Lane | None, conversation: _Conversation, count: int) -> None:
-        """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
-        codes = frozenset(() if conversation is None else self._codes.find_conversations(*conversation))
-        lanes = [one for one in Lane if codes or one is not Lane.SHORT_TERM] if lane is not None else [None]
-        spare = 0 if self._weighed is not None else _SPARE
-        rows = [_LanePart(self._edition, one, codes).best(self._values, count + spare) for one in lanes]
-        start, weighed = 0, self._weigh(np.concatenate(rows))
-        for one, of_lane in zip(lanes, rows, strict=True):
-            given = self._given[one, conversation]
-            known = {ranked.key for ranked in given}
-            end = start + of_lane.size
-            ranked = self._ranked(of_lane, weighed.take(np.arange(start, end)), count)
-            given += [one for one in ranked if one.key not in known][: count - len(given)]
-            start = end
+    def _find_codes(self, conversation: Conversation) -> frozenset[int]:
+        return _NOBODY if conversation is None else frozenset(self._codes.find_conversations(*conversation))
 
-    def _weigh(self, rows: Rows) -> Weighed:
-        return self._scoring.weigh(rows) if self._weighed is None else self._weighed.take(rows)
+    def _rank(self, lane: Lane | None, conversation: Conversation, count: int) -> None:
+        """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
+        codes = self._find_codes(conversation)
+        lanes = [None] if lane is None else _lanes(codes)
+        parts = [_LanePart(self._edition, one, codes) for one in lanes]
+        if self._weighed is not None:
+            for one, part in zip(lanes, parts, strict=True):
+                rows = part.best(self._values, count)
+                self._give(one, conversation, rows, self._weighed.take(rows), count)
+            return
+        chosen = [part.best(self._values, count + _SPARE) for part in parts]
+        start, weighed = 0, self._scoring.weigh(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
+        for one, rows in zip(lanes, chosen, strict=True):
+            self._give(one, conversation, rows, weighed.part(start, start + rows.size), count)
+            start += rows.size
+
+    def _give(self, lane: Lane | None, conversation: Conversation, rows: Rows, weighed: Weighed, count: int) -> None:
+        given = self._given[lane, conversation]
+        known = {ranked.key for ranked in given}
+        ranked = self._ranked(rows, weighed, count)
+        given += [one for one in ranked if one.key not in known][: count - len(given)]
 
     def _ranked(self, rows: Rows, weighed: Weighed, count: int) -> list[Ranked]:
-        if not rows.size:
-            return []
-        keys = self._edition.facts.keys.take(rows)
+        edition = self._edition
+        keys = edition.facts.keys.take(rows)
         order = np.lexsort((-keys, -weighed.scores))[:count]
+        rows = rows.take(order)
         scores, shares, cosines = weighed.take(order)
         similarities: list[float | None] = cosines.tolist()
-        rows = rows.take(order)
-        has, is_compared = self._edition.has_vector.take(rows), self._scoring.is_compared
-        if not is_compared or not has.all():
-            has &= is_compared
-            similarities = [one if compared else None for one, compared in zip(similarities, has.tolist(), strict=True)]
+        if not self._scoring.is_compared:
+            similarities = [None] * rows.size
+        elif edition.without_vector.size:
+            has = edition.has_vector.take(rows).tolist()
+            similarities = [one if compared else None for one, compared in zip(similarities, has, strict=True)]
         ordered = keys.take(order).tolist()
         self._rows.update(zip(ordered, rows.tolist(), strict=True))
         return list(map(Ranked, ordered, scores.tolist(), shares.tolist(), similarities))
+
+
+def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
+    """Those that have rows, when these are the codes of the conversation that is asked from."""
+    return tuple(Lane) if codes else (Lane.LONG_TERM, Lane.EPISODIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +180,8 @@ class _LanePart:
 
     def best(self, values: Floats, count: int) -> Rows:
         """The rows of the `count` largest values; of equal ones at the end, the last. In ascending order."""
+        if self.lane is None and self.edition.alive_count == self.edition.count:
+            return _top(values, count)
         rows = self._rows()
         return rows.take(_top(values.take(rows), count))
 
