@@ -48,7 +48,7 @@ class SpaceReading(Protocol):
         """Those of `keys` that the query admits."""
 
     def terms(self, keys: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """The question's terms that each of these holds, in the question's order; absent when none."""
+        """The question's terms that each of these holds, in the question's order."""
 
 
 class Cosines(Protocol):
@@ -100,7 +100,7 @@ class MemorySearch:
         hits = []
         for key, entry in entries.items():
             lane, (_, score, share, similarity) = page[key]
-            hits.append(Hit(entry, lane, score, share, similarity, terms.get(key, ())))
+            hits.append(Hit(entry, lane, score, share, similarity, terms[key]))
         return hits
 
     def _page(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from afterturn.recall.lexical import Ranked
 from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.resolving import Resolver
-from afterturn.recall.scoring import Question, Rows, Scoring, Weighed, find_held
+from afterturn.recall.scoring import Held, Question, Rows, Scoring, Weighed
 from afterturn.recall.searching import Conversation, Placed, best_first
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
@@ -56,7 +56,9 @@ class Shelf:
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many entries each of the terms is; absent when in none."""
-        counts = ((term, sum(int(np.count_nonzero(held)) for _, held in parts)) for term, parts in self._find(terms))
+        # Where nothing has gone, nothing is blank.
+        count = len if self._edition.alive_count == self._edition.count else np.count_nonzero
+        counts = ((term, sum(int(count(held)) for _, held in parts)) for term, parts in self._find(terms))
         return {term: count for term, count in counts if count}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
@@ -68,7 +70,7 @@ class Shelf:
             assert query_vector is not None
             return _read_cosines(self._index, self._stock, keys, query_vector)
 
-        held = find_held(weights, dict(self._find(weights.by_term)))
+        held = Held(weights, dict(self._find(weights.by_term)))
         scoring = Scoring(self._edition, question, held, read_cosines)
         vectors = self._edition.vectors
         is_small = self._edition.count <= WEIGHED_ROWS_MAX and (vectors is None or vectors.matrix is not None)
@@ -107,21 +109,14 @@ class Reading:
         if any(lane not in lanes for lane in _lanes(codes)):
             return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
         # Everything there is: only of the best it matters which lane they are in.
-        ranked = self.best(None, None, count)
-        rows, facts = [self._rows[one.key] for one in ranked], self._edition.facts
-        found = [Lane.EPISODIC if is_record else Lane.LONG_TERM for is_record in facts.is_record.take(rows).tolist()]
-        if codes:
-            here = among(facts.conversations.take(rows), codes) & facts.is_record.take(rows)
-            found = [Lane.SHORT_TERM if is_here else lane for lane, is_here in zip(found, here.tolist(), strict=True)]
-        return list(zip(found, ranked, strict=True))
+        return [(self._lane(self._rows[row.key], codes), row) for row in self.best(None, None, count)]
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         return self._resolver.entries(query, keys)
 
     def terms(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Of keys that were given."""
-        held = self._scoring.held_by([self._rows[key] for key in keys])
-        return {key: held[row] for key in keys if (row := self._rows[key]) in held}
+        return dict(zip(keys, self._scoring.held_by([self._rows[key] for key in keys]), strict=True))
 
     def _find_codes(self, conversation: Conversation) -> frozenset[int]:
         return _NOBODY if conversation is None else frozenset(self._codes.find_conversations(*conversation))
@@ -133,36 +128,41 @@ class Reading:
         parts = [_LanePart(self._edition, one, codes) for one in lanes]
         if self._weighed is not None:
             for one, part in zip(lanes, parts, strict=True):
-                rows = part.best(self._values, count)
-                self._give(one, conversation, rows, self._weighed.take(rows), count)
+                rows = part.likely(self._values, count)
+                rows = rows.take(self._order(rows, self._values.take(rows), count))
+                self._give((one, conversation), rows, self._weighed.take(rows), count)
             return
         chosen = [part.best(self._values, count + _SPARE) for part in parts]
         start, weighed = 0, self._scoring.weigh(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
         for one, rows in zip(lanes, chosen, strict=True):
-            self._give(one, conversation, rows, weighed.part(start, start + rows.size), count)
+            order = self._order(rows, weighed.scores[start : start + rows.size], count)
+            self._give((one, conversation), rows.take(order), weighed.take(order + start), count)
             start += rows.size
 
-    def _give(self, lane: Lane | None, conversation: Conversation, rows: Rows, weighed: Weighed, count: int) -> None:
-        given = self._given[lane, conversation]
-        known = {ranked.key for ranked in given}
-        ranked = self._ranked(rows, weighed, count)
-        given += [one for one in ranked if one.key not in known][: count - len(given)]
+    def _order(self, rows: Rows, scores: Floats, count: int) -> Rows:
+        """Where the best are, best first; equal ones: the newer first."""
+        return np.lexsort((-self._edition.facts.keys.take(rows), -scores))[:count]
 
-    def _ranked(self, rows: Rows, weighed: Weighed, count: int) -> list[Ranked]:
-        edition = self._edition
-        keys = edition.facts.keys.take(rows)
-        order = np.lexsort((-keys, -weighed.scores))[:count]
-        rows = rows.take(order)
-        scores, shares, cosines = weighed.take(order)
-        similarities: list[float | None] = cosines.tolist()
+    def _give(self, to: tuple[Lane | None, Conversation], rows: Rows, weighed: Weighed, count: int) -> None:
+        """What is new of these, which are in order."""
+        edition, given = self._edition, self._given[to]
+        similarities: list[float | None] = weighed.cosines.tolist()
         if not self._scoring.is_compared:
             similarities = [None] * rows.size
         elif edition.without_vector.size:
             has = edition.has_vector.take(rows).tolist()
             similarities = [one if compared else None for one, compared in zip(similarities, has, strict=True)]
-        ordered = keys.take(order).tolist()
-        self._rows.update(zip(ordered, rows.tolist(), strict=True))
-        return list(map(Ranked, ordered, scores.tolist(), shares.tolist(), similarities))
+        keys = edition.facts.keys.take(rows).tolist()
+        known = {ranked.key for ranked in given}
+        ranked = map(Ranked, keys, weighed.scores.tolist(), weighed.shares.tolist(), similarities)
+        given += [one for one in ranked if one.key not in known][: count - len(given)]
+        self._rows.update(zip(keys, rows.tolist(), strict=True))
+
+    def _lane(self, row: int, codes: frozenset[int]) -> Lane:
+        facts = self._edition.facts
+        if not facts.is_record[row]:
+            return Lane.LONG_TERM
+        return Lane.SHORT_TERM if codes and int(facts.conversations[row]) in codes else Lane.EPISODIC
 
 
 def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
@@ -180,10 +180,17 @@ class _LanePart:
 
     def best(self, values: Floats, count: int) -> Rows:
         """The rows of the `count` largest values; of equal ones at the end, the last. In ascending order."""
+        return self._chosen(_top, values, count)
+
+    def likely(self, values: Floats, count: int) -> Rows:
+        """Those, and mostly a few more."""
+        return self._chosen(_likely, values, count)
+
+    def _chosen(self, choose: Callable[[Floats, int], Rows], values: Floats, count: int) -> Rows:
         if self.lane is None and self.edition.alive_count == self.edition.count:
-            return _top(values, count)
+            return choose(values, count)
         rows = self._rows()
-        return rows.take(_top(values.take(rows), count))
+        return rows.take(choose(values.take(rows), count))
 
     def _rows(self) -> Rows:
         edition, lane = self.edition, self.lane
@@ -197,16 +204,24 @@ class _LanePart:
         return edition.records[here if lane is Lane.SHORT_TERM else ~here]
 
 
+def _likely(values: Floats, count: int) -> Rows:
+    """Where the `count` largest are, and others; all that are as large as the last of them."""
+    block = min(_BLOCK, values.size // (_COLUMNS * count))
+    if values.size <= count:
+        return np.arange(values.size)
+    if block <= 1 or values.size <= WEIGHED_ROWS_MAX:
+        last = np.partition(values, values.size - count)[values.size - count]
+        return np.flatnonzero(values >= last)
+    # The largest of each column: as many rows as are wanted are at least as large as the last of the best of them.
+    columns = values.size // block
+    largest = values[: columns * block].reshape(block, columns).max(axis=0)
+    largest.partition(columns - count)
+    return np.flatnonzero(values >= largest[columns - count])
+
+
 def _top(values: Floats, count: int) -> Rows:
     """Where the `count` largest are."""
-    rows = np.arange(values.size)
-    block = min(_BLOCK, values.size // (_COLUMNS * count))
-    if block > 1:
-        # The largest of each column: as many rows as are wanted are at least as large as the last of the best of them.
-        columns = values.size // block
-        largest = values[: columns * block].reshape(block, columns).max(axis=0)
-        largest.partition(columns - count)
-        rows = np.flatnonzero(values >= largest[columns - count])
+    rows = _likely(values, count)
     if rows.size <= count:
         return rows
     chosen = values.take(rows)
