@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -24,6 +23,8 @@ from afterturn.parts import rescue as rescue_store
 from afterturn.space.reading import SpaceReader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from afterturn.base.config import Config
     from afterturn.base.loop import PrivateLoop
     from afterturn.opening import Handler
@@ -58,7 +59,7 @@ class Memory(MemoryHandle):
 
     def start(self) -> Memory:
         self._check_new()
-        self._early = open_early(self._target, self._config, self._parts, self._on_event)
+        self._early = open_early(self._file, self._config, self._parts, self._on_event)
         if self._early is None:
             self._started = self._start_core(self._parts)
         else:
@@ -267,6 +268,8 @@ def rescue(
     target: Target, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
 ) -> Path:
     """Puts a backup in the place of a store that raises StoreCorrupt when opened; where the damaged file went."""
+    from pathlib import Path
+
     config = settings(None, None, background=False)
     path = resolve_target(target, config)
     if path is None:

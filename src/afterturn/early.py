@@ -14,8 +14,6 @@ from afterturn.parts import open_engine
 from afterturn.space.reading import SpaceReader
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from afterturn.base.config import Config
     from afterturn.base.ports import Clock, Ids, Unit
     from afterturn.opening import Handler
@@ -94,14 +92,14 @@ class Early:
             start(self)
 
 
-def open_early(target: Path | None, config: Config, parts: Parts, on_event: Handler | None) -> Early | None:
+def open_early(file: str | None, config: Config, parts: Parts, on_event: Handler | None) -> Early | None:
     """None where memory is to be opened as a whole: a store that is yet to be made, a host that hears of everything,
     settings that are checked by what they are for, or parts that are no files or threads of ours."""
-    if target is None or on_event is not None or not parts.are_own or not os.path.isfile(target):
+    if file is None or on_event is not None or not parts.are_own or not os.path.isfile(file):
         return None
     if config.embedder == "http" or config.model_url is not None:
         return None
-    return Early(open_engine(target, config, parts), config, parts)
+    return Early(open_engine(file, config, parts), config, parts)
 
 
 def at_once(work: Coroutine[Any, Any, R]) -> R:

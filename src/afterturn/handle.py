@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from afterturn.base.errors import MemoryClosed
 from afterturn.base.exits import last_chance
 from afterturn.base.loading import load
-from afterturn.opening import Handler, Target, resolve_target
+from afterturn.opening import Handler, Target, find_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from afterturn.base.config import Config
     from afterturn.base.loop import PrivateLoop
     from afterturn.parts import Parts
@@ -24,11 +26,17 @@ STOP_WITHIN = 2.0
 
 class MemoryHandle:
     def __init__(self, target: Target, config: Config, parts: Parts, on_event: Handler | None) -> None:
-        self._target = resolve_target(target, config)
+        self._file = find_file(target, config)
         self._config = config
         self._parts = parts
         self._on_event = on_event
         self._started: MemoryCore | None = None
+
+    @property
+    def _target(self) -> Path | None:
+        from pathlib import Path
+
+        return None if self._file is None else Path(self._file)
 
     @property
     def _core(self) -> MemoryCore:

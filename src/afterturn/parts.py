@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
@@ -13,6 +12,9 @@ from afterturn.base.errors import ConfigError
 from afterturn.base.loading import load
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
     from afterturn.base.loop import PrivateLoop
     from afterturn.base.ports import ChatModel, Clock, Embedder, Ids, Store, Worker
     from afterturn.base.recording_ports import RecordingProvider
@@ -60,7 +62,7 @@ def open_store(target: Path, config: Config, parts: Parts) -> Store:
     return make_store(open_engine(target, config, parts), parts)
 
 
-def open_engine(target: Path, config: Config, parts: Parts) -> Engine:
+def open_engine(target: str | os.PathLike[str], config: Config, parts: Parts) -> Engine:
     """A store without an event loop. Blocks; raises the specific StoreError."""
     load("afterturn.stores.sqlite.engine")
     from afterturn.stores.sqlite.engine import open_engine as open_file

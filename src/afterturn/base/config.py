@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from afterturn.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 # The unit of a value that is in no representation, error or listing.
@@ -167,11 +169,11 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
-    path: Path | None = None,
+    path: "Path | None" = None,
 ) -> Config:
     """Merges the sources. ConfigError names the key, the value, where it stands and what would do."""
     environ = os.environ if environment is None else environment
-    values = dict(_from_file(path or _existing_path(environ)))
+    values = dict(_from_file(str(path or _existing_file(environ))))
     values.update(_from_environment(environ))
     for name, value in (overrides or {}).items():
         values[_named(name)] = _checked(_named(name), value, "the argument")
@@ -182,52 +184,63 @@ def config_origins(
     overrides: Mapping[str, Any] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
-    path: Path | None = None,
+    path: "Path | None" = None,
 ) -> dict[str, str]:
     """Where each setting's value comes from: "argument", a variable's name, the settings file's path or "default"."""
     environ = os.environ if environment is None else environment
-    file = path or _existing_path(environ)
+    file = str(path or _existing_file(environ))
     origins = dict.fromkeys(KEYS, "default")
-    origins.update(dict.fromkeys(_from_file(file), str(file)))
+    origins.update(dict.fromkeys(_from_file(file), file))
     origins.update({_named(name): ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)})
     origins.update({_named(name): "argument" for name in overrides or {}})
     return origins
 
 
-def config_path(environment: Mapping[str, str] | None = None) -> Path:
-    environ = os.environ if environment is None else environment
-    explicit = environ.get(ENVIRONMENT_PREFIX + "CONFIG")
-    if explicit:
-        return Path(explicit)
-    return config_folder(environ) / "config.toml"
+def config_path(environment: Mapping[str, str] | None = None) -> "Path":
+    return _path(_config_file(os.environ if environment is None else environment))
 
 
-def config_folder(environment: Mapping[str, str] | None = None) -> Path:
+def config_folder(environment: Mapping[str, str] | None = None) -> "Path":
     """Where settings and context files for all projects usually are, wherever a variable says that settings are."""
-    environ = os.environ if environment is None else environment
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "afterturn"
+    return _path(_folder(environment, "XDG_CONFIG_HOME", ".config"))
 
 
-def _existing_path(environ: Mapping[str, str]) -> Path:
-    """A file that is named must be there; in the usual place there may be none."""
-    path = config_path(environ)
-    if environ.get(ENVIRONMENT_PREFIX + "CONFIG") and not path.exists():
-        raise ConfigError(f"{ENVIRONMENT_PREFIX}CONFIG names {path}, which is not there. Mend the name, or unset it.")
-    return path
-
-
-def default_store(environment: Mapping[str, str] | None = None) -> Path:
+def default_store(environment: Mapping[str, str] | None = None) -> "Path":
     """Where the CLI and `open()` keep memories when nothing else is configured."""
-    environ = os.environ if environment is None else environment
-    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "afterturn" / "memory.db"
+    return _path(_folder(environment, "XDG_DATA_HOME", ".local", "share"), "memory.db")
 
 
-def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:
+def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> "Path":
     """Where model files are kept: they can be had again, so it is a cache."""
     if config.models_folder is not None:
-        return Path(config.models_folder).expanduser()
+        return _path(config.models_folder).expanduser()
+    return _path(_folder(environment, "XDG_CACHE_HOME", ".cache"), "models")
+
+
+def _config_file(environ: Mapping[str, str]) -> str:
+    return environ.get(ENVIRONMENT_PREFIX + "CONFIG") or os.path.join(
+        _folder(environ, "XDG_CONFIG_HOME", ".config"), "config.toml"
+    )
+
+
+def _existing_file(environ: Mapping[str, str]) -> str:
+    """A file that is named must be there; in the usual place there may be none."""
+    file = _config_file(environ)
+    if environ.get(ENVIRONMENT_PREFIX + "CONFIG") and not os.path.exists(file):
+        raise ConfigError(f"{ENVIRONMENT_PREFIX}CONFIG names {file}, which is not there. Mend the name, or unset it.")
+    return file
+
+
+def _folder(environment: Mapping[str, str] | None, variable: str, *usual: str) -> str:
     environ = os.environ if environment is None else environment
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "afterturn" / "models"
+    return os.path.join(environ.get(variable) or os.path.join(os.path.expanduser("~"), *usual), "afterturn")
+
+
+def _path(*names: str) -> "Path":
+    # Not above: a first answer goes without paths, which take 5 ms to load.
+    from pathlib import Path
+
+    return Path(*names)
 
 
 def config_schema() -> dict[str, Any]:
@@ -271,9 +284,10 @@ def _types_of(name: str) -> tuple[type, ...]:
     return get_args(annotation) or (annotation,)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: str) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -284,7 +298,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
-    return {_named(name): _checked(_named(name), value, str(path)) for name, value in table.items()}
+    return {_named(name): _checked(_named(name), value, path) for name, value in table.items()}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -1,7 +1,12 @@
 """Files that outlive a power cut."""
 
+from __future__ import annotations
+
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def sync(path: Path) -> None:

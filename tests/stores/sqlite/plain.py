@@ -1,7 +1,6 @@
 """A unit of work with nothing but SQL, over one small table: the engine's tests need no repositories."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def plain_store(path: Path, **settings: Any) -> SqliteStore:
 
 
 def with_schema(place: Place, *migrations: Sequence[str]) -> Place:
-    return replace(place, migrations=migrations)
+    return place._replace(migrations=migrations)
 
 
 def insert(value: int, text: str = "") -> Callable[[Any], int]:

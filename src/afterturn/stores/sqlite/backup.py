@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def write_backup(place: Place, target: Path, progress: Progress, stopped: Callab
         # One open read transaction keeps the snapshot; without it every commit of others would start the copy anew.
         run(source, "BEGIN")
         run(source, "SELECT count(*) FROM sqlite_master")
-        _copy_to_file(source, replace(place, path=partial), progress, stopped)
+        _copy_to_file(source, place._replace(file=partial), progress, stopped)
         os.rename(partial, target)
         sync(target.parent)
 
@@ -55,8 +54,8 @@ def prepare_restore(place: Place, source: Path, partial: Path, progress: Progres
 
     InvalidFile when `source` is no store or damaged, StoreTooNew when this afterturn does not know its schema.
     """
-    origin = replace(place, path=source.absolute())
-    copy = replace(place, path=partial)
+    origin = place._replace(file=source.absolute())
+    copy = place._replace(file=partial)
     if not origin.path.is_file():
         raise InvalidFile(f"{source} is not a file. Name a backup, such as one that `afterturn backup` wrote.")
     try:
@@ -77,7 +76,7 @@ def prepare_restore(place: Place, source: Path, partial: Path, progress: Progres
 def copy_into(writer: apsw.Connection, place: Place, prepared: Path, progress: Progress) -> None:
     """Replaces the content of the live store in one transaction; the writer's lock must be held by the caller."""
     try:
-        with closing(connect(replace(place, path=prepared))) as source:
+        with closing(connect(place._replace(file=prepared))) as source:
             _keep_count(writer, source)
             _copy_pages(writer, source, progress, never)
     except apsw.Error as error:

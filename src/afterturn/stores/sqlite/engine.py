@@ -1,9 +1,10 @@
 """The SQLite store without an event loop: what hooks and short commands use, and what `store.py` drives."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -23,6 +24,9 @@ from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.text import FtsText
 from afterturn.stores.sqlite.writes import Outcome, Write, Writer, WritingUnit
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 R = TypeVar("R")
 READERS = 2
 
@@ -31,9 +35,9 @@ def sql_unit(session: ApswSession) -> WritingUnit:
     return SqlUnit(session, FtsText(session))
 
 
-def open_engine(path: Path, config: Config, clock: Clock, *, vfs: str | None = None) -> "Engine":
+def open_engine(path: str | os.PathLike[str], config: Config, clock: Clock, *, vfs: str | None = None) -> Engine:
     """Checks the file, sets it up, migrates it. Blocks; raises the specific StoreError."""
-    return open_place(Place(path.absolute(), config, clock, MIGRATIONS, AFTER, vfs))
+    return open_place(Place(_absolute(path), config, clock, MIGRATIONS, AFTER, vfs))
 
 
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
@@ -44,8 +48,8 @@ def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, prog
     return rescue(Place(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
 
 
-def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_unit) -> "Engine":
-    check_place(place.path)
+def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_unit) -> Engine:
+    check_place(place)
     connection = connect(place)
     try:
         check_version(connection, place)
@@ -58,6 +62,10 @@ def open_place(place: Place, unit: Callable[[ApswSession], WritingUnit] = sql_un
         connection.close()
         raise
     return Engine(place, connection, unit)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.join("" if os.path.isabs(path) else os.getcwd(), path)
 
 
 def _keep_copy(place: Place, version: int) -> None:
