@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 from afterturn.base.bridged import blocking_later
 from afterturn.base.errors import MemoryClosed, StoreUnavailable
 from afterturn.base.exits import last_chance
+from afterturn.base.logs import find_logger
 from afterturn.base.names import check_space
 from afterturn.early import Early, at_once, open_early
 from afterturn.handle import MemoryHandle
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-logger = logging.getLogger("afterturn")
+logger = find_logger("afterturn")
 
 WORK_POLL = 0.2
 # Public names that are loaded when they are first used.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import MemoryClosed
 from afterturn.base.exits import last_chance
 from afterturn.base.loading import load
+from afterturn.base.logs import find_logger
 from afterturn.opening import Handler, Target, find_file
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from afterturn.parts import Parts
     from afterturn.runtime import MemoryCore
 
-logger = logging.getLogger("afterturn")
+logger = find_logger("afterturn")
 
 # What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
 STOP_WITHIN = 2.0

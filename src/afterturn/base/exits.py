@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 from typing import Protocol
 
-logger = logging.getLogger("afterturn")
+from afterturn.base.logs import find_logger
+
+logger = find_logger("afterturn")
 
 
 class Closing(Protocol):

@@ -6,7 +6,6 @@ A space that is in memory is ranked there as a whole; of any other one, the stor
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
+from afterturn.base.logs import find_logger
 from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-logger = logging.getLogger(__name__)
+logger = find_logger(__name__)
 
 VECTORS = "vectors"
 

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from afterturn.stores.sql.session import Session
 
@@ -11,12 +10,12 @@ CHANGES_MAX = 20_000
 _TRIM_EVERY = 1_000
 
 
-@dataclass(slots=True)
 class _Delta:
-    documents: int = 0
-    terms_total: int = 0
-    frequencies: Counter[str] = field(default_factory=Counter)
-    changed: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.documents = 0
+        self.terms_total = 0
+        self.frequencies: Counter[str] = Counter()
+        self.changed: list[int] = []
 
 
 class Tally:

@@ -1,19 +1,18 @@
 """The one writer: several units of work share a commit, and each succeeds or fails alone."""
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 
+from afterturn.base.logs import find_logger
 from afterturn.base.ports import Unit
 from afterturn.stores.sqlite.connection import Place, log_bytes, run, stop_when, wait_for_locks
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
 
-logger = logging.getLogger(__name__)
+logger = find_logger(__name__)
 GROUP_SECONDS_MAX = 0.1
 _LOG_WAIT = 0.1
 
@@ -27,21 +26,19 @@ def _always() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """`wanted` is asked when the work's turn comes; after that it commits or rolls back whole."""
 
     work: Callable[[Unit], Any]
     wanted: Callable[[], bool] = _always
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one write. A skipped one has neither value nor error."""
 
     value: Any = None
     error: Exception | None = None
-    skipped: bool = field(default=False, kw_only=True)
+    skipped: bool = False
 
 
 class Writer:
