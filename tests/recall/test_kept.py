@@ -163,6 +163,24 @@ def test_what_was_forgotten_is_in_memory_no_more(library):
     assert {one[0].text for one in stock._kept._entries.values()} == {"blue sea"}
 
 
+def test_what_rests_on_something_else_is_read_anew(library):
+    """M2: a statement's sources are forgotten one by one, and said again, while its text stays."""
+    said = [library.add(f"yes {number}", conversation="c1", position=number) for number in range(3)]
+    library.add("red apple pie", sources=(said[0].id, said[1].id))
+    shelves = shelved(library, ADA)
+
+    def sources() -> tuple[str, ...]:
+        found = library.read(lambda unit: recall(unit, request("red apple", score_min=0.0), shelves))
+        return found.hits[0].entry.sources
+
+    seen = [sources(), sources()]
+    library.add("red apple pie", sources=(said[2].id,))
+    seen.append(sources())
+    library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=said[0].id), at=500.0))
+    first, second, third = (one.id for one in said)
+    assert [*seen, sources()] == [(first, second), (first, second), (first, second, third), (second, third)]
+
+
 @pytest.mark.parametrize("is_forgotten", [True, False])
 def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     """M2: a reader that began before something was forgotten must not bring it back, nor be told what came since."""

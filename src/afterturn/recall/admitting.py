@@ -14,18 +14,20 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
     """Of an active entry in the query's scope. None when it depends on other entries, which the store knows."""
     if not entry.is_valid(query.now) or entry.content_hash in query.visible_hashes:
         return False
-    if entry.kind is Kind.RECORD and entry.origin is Origin.TOOL and not query.evidence:
-        return False
     if query.excluded_refs and entry.ref in query.excluded_refs:
         return False
-    lane = lane_of(entry, query)
-    if query.lane is not None and lane is not query.lane:
+    if not query.evidence and entry.origin is Origin.TOOL and entry.kind is Kind.RECORD:
         return False
     seen_since = query.seen_since if query.conversation is not None else None
-    if seen_since is not None and lane is Lane.SHORT_TERM and entry.recorded_at > seen_since:
-        return False
+    if query.lane is None and seen_since is None:
+        is_given = True
+    else:
+        lane = lane_of(entry, query)
+        is_seen = lane is Lane.SHORT_TERM and seen_since is not None and entry.recorded_at > seen_since
+        is_given = query.lane in (None, lane) and not is_seen
     is_learned = entry.sources and entry.kind is Kind.STATEMENT
-    return None if is_learned and (query.visible_hashes or seen_since is not None) else True
+    is_unsure = is_learned and (query.visible_hashes or seen_since is not None)
+    return None if is_given and is_unsure else is_given
 
 
 def lane_of(entry: Entry | Shelved, query: LaneQuery) -> Lane:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ _ROOM_MIN = 16
 _ROOM_SHARE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     tenant: str
     space: str
 

@@ -77,9 +77,10 @@ class RecallRequest:
     filter: Filter = Filter()
     correlation: str = ""
 
-    def lane_query(self, lane: Lane | None) -> LaneQuery:
+    def lane_query(self, lane: Lane | None, scope: Scope | None = None) -> LaneQuery:
+        """Of all spaces that are asked, or of those in `scope`."""
         return LaneQuery(
-            scope=self.scope,
+            scope=scope or self.scope,
             now=self.now,
             lane=lane,
             conversation=self.conversation,
@@ -187,7 +188,7 @@ class _Search:
                 compared += [] if cosines is None else [cosines]
         rest = tuple(space for space in self._asked.spaces if space not in self._readings)
         if rest:
-            query = replace(request.lane_query(None), scope=Scope(tenant, rest))
+            query = request.lane_query(None, Scope(tenant, rest))
             self._store = StoreSearch(self._unit, query, self._asked, compared)
         return complete
 
@@ -221,7 +222,7 @@ class _Search:
         request = self._request
         hits: list[Hit] = []
         for space, reading in self._readings.items():
-            query = replace(request.lane_query(lane), scope=Scope(request.scope.tenant, (space,)))
+            query = request.lane_query(lane, Scope(request.scope.tenant, (space,)))
             found, is_done = MemorySearch(query, reading).search(lanes, limit=request.limit, lane_min=request.lane_min)
             hits += found
             if not is_done:

@@ -85,16 +85,16 @@ class Part:
         return self.terms.nbytes + self.starts.nbytes + self.rows.nbytes + self.counts.nbytes
 
     def find(self, terms: NDArray[np.int64]) -> list[Places | None]:
-        if not self.terms.size:
-            return [None] * terms.size
-        terms = self.form.terms(terms)
-        at = self.terms.searchsorted(terms)
-        is_there = self.terms.take(at, mode="clip") == terms
-        starts, ends = self.starts.take(at, mode="clip").tolist(), self.starts.take(at + 1, mode="clip").tolist()
-        return [
-            (self.rows[start:end], self.counts[start:end]) if found else None
-            for found, start, end in zip(is_there.tolist(), starts, ends, strict=True)
-        ]
+        wanted = self.form.terms(terms)
+        found: list[Places | None] = []
+        # One by one: of so few, numpy takes longer to begin than to end.
+        for term, at in zip(wanted.tolist(), self.terms.searchsorted(wanted).tolist(), strict=True):
+            if at < self.terms.size and self.terms[at] == term:
+                start, end = self.starts[at], self.starts[at + 1]
+                found.append((self.rows[start:end], self.counts[start:end]))
+            else:
+                found.append(None)
+        return found
 
 
 def make_part(form: Form, packed: NDArray[np.int64]) -> Part:

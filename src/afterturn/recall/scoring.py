@@ -76,7 +76,7 @@ class Held:
         counted = np.zeros((len(self.names), count), np.float32)
         for of_term, parts in zip(counted, self._places, strict=True):
             for rows, counts in parts:
-                of_term[rows] = counts
+                of_term.put(rows, counts)
         return counted
 
 

@@ -76,20 +76,17 @@ class MemorySearch:
         False when most of what was looked at is not admitted: then the store knows better where to look.
         """
         found: list[Hit] = []
-        reached: Counter[Lane] = Counter()
         seen: set[int] = set()
         size = limit
         seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.visible_hashes)
         while len(seen) < seen_max:
-            short = [lane for lane in lanes if reached[lane] < lane_min]
+            short = [lane for lane in lanes if lane_min and sum(hit.lane is lane for hit in found) < lane_min]
             if not short and len(found) >= limit:
                 break
             page = self._page(lanes, short, seen, size, lane_min)
             if not page:
                 break
-            hits = self._hits(page)
-            found += hits
-            reached.update(hit.lane for hit in hits)
+            found += self._hits(page)
             seen.update(page)
             size = min(_PAGE_MAX, size * _PAGE_GROWTH)
         return found, len(found) >= limit or len(seen) < seen_max

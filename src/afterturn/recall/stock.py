@@ -111,11 +111,9 @@ class Stock:
 
     def keep(self, entries: Mapping[int, Entry], *, seq: int | None) -> None:
         """As they were read in such a snapshot. All of them take no more room than the shelf does, or very little."""
-        # What an entry rests on may change, and no change tells.
-        lasting = {key: entry for key, entry in entries.items() if not entry.sources}
         with self._lock:
             if seq == self.seq:
-                self._kept.put(lasting, bytes_max=max(KEPT_BYTES_LEAST, self.shelf_bytes))
+                self._kept.put(entries, bytes_max=max(KEPT_BYTES_LEAST, self.shelf_bytes))
 
     def let_entries_go(self) -> None:
         with self._lock:

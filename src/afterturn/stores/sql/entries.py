@@ -73,7 +73,7 @@ class Entries:
             else:
                 self.tally.changed(key, space_key)
 
-    def rest_also(self, key: int, entry: Entry, sources: Sequence[str]) -> Entry:
+    def rest_also(self, operation: Operation, key: int, entry: Entry, sources: Sequence[str]) -> Entry:
         """What was said again rests on that too, if it rests on anything: erasing the first leaves the other (M2)."""
         room = SOURCES_MAX - len(entry.sources)
         new = [source for source in dict.fromkeys(sources) if source not in entry.sources][:room]
@@ -84,6 +84,7 @@ class Entries:
             "SELECT ?, max(ordinal) + 1, ? FROM source WHERE entry_key = ?",
             [(key, source, key) for source in new],
         )
+        self.tally.changed(key, self.spaces.key(operation.tenant, operation.space))
         return replace(entry, sources=(*entry.sources, *new))
 
     def settle(self) -> None:

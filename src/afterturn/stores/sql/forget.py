@@ -146,6 +146,7 @@ class Eraser:
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
     def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> None:
+        self._tell_of_sources(tenant, names.gone.union(*names.own.values()))
         # By version, since a conversation shows versions, and before the names go by which its blocks are found.
         self._traces.hide_texts(tenant, {reference(version.id, version.version) for version in doomed.values()})
         for space_key, keys in _by_space(doomed).items():
@@ -154,6 +155,16 @@ class Eraser:
             self._erase_names(space_key, names.own[space_key])
         condition, value = self._session.among("source", sorted(names.gone))
         self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
+
+    def _tell_of_sources(self, tenant: str, names: Set[str]) -> None:
+        """What rests on one of these, and on others too, has changed for whoever keeps it in memory."""
+        condition, value = self._session.among("o.source", sorted(names))
+        for key, space_key in self._session.rows(
+            f"SELECT DISTINCT e.key, e.space_key FROM {FROM_ENTRY} JOIN source AS o ON o.entry_key = e.key "
+            f"WHERE {condition} AND s.tenant = ? AND e.status = 'active'",
+            (value, tenant),
+        ):
+            self._entries.tally.changed(key, space_key)
 
     def _erase_names(self, space_key: int, names: Collection[str]) -> None:
         """In this space alone: another may use the same id for an entry of its own."""

@@ -63,7 +63,7 @@ class SqlMemories:
         if admitted.trust > existing.trust:
             return self._promote(operation, admitted, key, existing)
         if admitted.trust == existing.trust:
-            existing = self._entries.rest_also(key, existing, admitted.draft.sources)
+            existing = self._entries.rest_also(operation, key, existing, admitted.draft.sources)
         return Added(existing, created=False, operation=None)
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:

@@ -148,6 +148,20 @@ class TestChanges:
         await forget(store, Selector(memory=added.entry.id))
         assert (await self._changes(store, before.seq)).keys == (key,)
 
+    async def test_what_rests_on_something_else_is_named(self, store: Store) -> None:
+        """M2: said again, and when one of two sources is forgotten; whoever has it in memory reads it anew."""
+        for source in ("s1", "s2"):
+            await add(store, f"Something else that is called {source}", id=source)
+        await add(store, "Ada keeps bees", sources=("s1",))
+        key = await key_of(store, "Ada keeps bees")
+        before = await self._changes(store, 0)
+        await add(store, "Ada keeps bees", sources=("s2",))
+        again = await self._changes(store, before.seq)
+        forgotten = await key_of(store, "Something else that is called s1")
+        await forget(store, Selector(memory="s1"))
+        assert again.keys == (key,)
+        assert set((await self._changes(store, again.seq)).keys or ()) == {key, forgotten}
+
     async def test_a_sequence_from_the_future_means_rebuild(self, store: Store) -> None:
         await add(store, "Ada keeps bees")
         assert (await self._changes(store, 999)).keys is None
