@@ -280,7 +280,7 @@ class Index(Protocol):
         """Active entries by key: of `keys`, or the first `limit` behind key `after`."""
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
-        """Keys of versions that came, went, got a vector or other sources since then; a restore changes `generation`."""
+        """Keys of versions that came, went, got a vector or other sources since; a restore changes `generation`."""
 
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
