@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
@@ -29,8 +29,7 @@ NOBODY: frozenset[str] = frozenset()
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
 
     `total` is of all of them, `telling` without the light words; `even` is what scores 0.5 of a message there.

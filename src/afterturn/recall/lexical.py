@@ -6,7 +6,6 @@ memory, and hooks, which have no time for that.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from afterturn.base.ports import Index
@@ -49,8 +48,7 @@ class Ranked(NamedTuple):
     similarity: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(NamedTuple):
     """`score` and `share` are 0 to 1, the share that of the query's weight; `terms` are those of the query in it."""
 
     match: Match
@@ -69,17 +67,17 @@ class _Said(NamedTuple):
     shortly: float
 
 
-@dataclass(frozen=True)
 class Weigher:
     """Of one question. `newer` tells by key how many entries of the space are newer, where that is fewer than 1,000;
     `cosines` those of entries with a vector."""
 
-    asked: Asked
-    newer: Mapping[int, int]
-    cosines: Mapping[int, float]
-    # Of each entry that was looked at, since most are looked at again as somebody's context; and of each speaker.
-    _read: dict[int, _Said] = field(default_factory=dict)
-    _named: dict[str | None, float] = field(default_factory=dict)
+    def __init__(self, asked: Asked, newer: Mapping[int, int], cosines: Mapping[int, float]) -> None:
+        self.asked = asked
+        self.newer = newer
+        self.cosines = cosines
+        # Of each entry that was looked at, since most are looked at again as somebody's context; and of each speaker.
+        self._read: dict[int, _Said] = {}
+        self._named: dict[str | None, float] = {}
 
     def weigh_all(
         self, entries: Iterable[Shelved], threads: Threads, check: Callable[[], None] = _never_given_up

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from afterturn.base.ports import Unit
 from afterturn.base.types import Entry, Hit, Kind, Lane, LaneQuery, Shelved
@@ -62,8 +62,7 @@ class Cosines(Protocol):
     def nearest_keys(self, count: int) -> list[int]: ...
 
 
-@dataclass(frozen=True)
-class MemorySearch:
+class MemorySearch(NamedTuple):
     """One question asked of one space in memory. What the query excludes is passed over before any cut (L3)."""
 
     query: LaneQuery
@@ -117,17 +116,17 @@ class MemorySearch:
         return {row.key: (lane, row) for lane, row in chosen}
 
 
-@dataclass(frozen=True)
 class StoreSearch:
     """One question asked of spaces that are not in memory. `query` is for all lanes.
 
     Candidates are weighed by what a shelf knows of them too; only the best are read as entries.
     """
 
-    unit: Unit
-    query: LaneQuery
-    asked: Asked
-    compared: Sequence[Cosines]
+    def __init__(self, unit: Unit, query: LaneQuery, asked: Asked, compared: Sequence[Cosines]) -> None:
+        self.unit = unit
+        self.query = query
+        self.asked = asked
+        self.compared = compared
 
     def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> list[tuple[Lane, Weighed]]:
         """The best `limit` of all lanes, and the best `lane_min` of each."""
