@@ -7,6 +7,8 @@ import time
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BYTES = 4
+# While the system is asked another thread takes Python's lock; for many, that is once.
+_RANDOM_AT_ONCE = 256
 
 
 class SystemClock:
@@ -22,13 +24,24 @@ class TimeOrderedIds:
 
     def __init__(self) -> None:
         self._last = 0
+        self._random = b""
+        self._process = 0
         self._lock = threading.Lock()
 
     def new(self) -> str:
-        fresh = (int(time.time() * 1000) << _RANDOM_BYTES * 8) | int.from_bytes(os.urandom(_RANDOM_BYTES))
+        now = int(time.time() * 1000)
         with self._lock:
+            fresh = (now << _RANDOM_BYTES * 8) | self._next_random()
             self._last = value = fresh if fresh > self._last else self._last + 1
         return _encode(value)
+
+    def _next_random(self) -> int:
+        # A forked child must not give the ids that its parent gives.
+        if not self._random or self._process != os.getpid():
+            self._random = os.urandom(_RANDOM_BYTES * _RANDOM_AT_ONCE)
+            self._process = os.getpid()
+        taken, self._random = self._random[:_RANDOM_BYTES], self._random[_RANDOM_BYTES:]
+        return int.from_bytes(taken)
 
 
 def _encode(value: int) -> str:

@@ -229,13 +229,20 @@ class Embedding:
     def find_immediate(self) -> Embed | None:
         """For whoever asks on a thread of its own, where a question's names are known. None: `query_vector` is to be
         awaited."""
+        if self.index is None or self._immediate is None:
+            return None
+        self._asked.set()
+        return self._immediate
+
+    @functools.cached_property
+    def _immediate(self) -> Embed | None:
+        # Once: telling what an embedder can do takes longer than the rest of a question's way to it.
         embedder = self._embedder
-        if self.index is None or not isinstance(embedder, Immediate) or not embedder.is_immediate:
+        if not isinstance(embedder, Immediate) or not embedder.is_immediate:
             return None
         load("afterturn.recall.promised")
         from afterturn.recall.promised import embed_as_promised
 
-        self._asked.set()
         return lambda text: embed_as_promised(embedder, [text])[0]
 
     async def recall(self, request: RecallRequest) -> Recollection:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -52,7 +51,7 @@ class SqliteStore:
         self._writer = worker("afterturn-write", 1)
         self._reader = worker("afterturn-read", READERS)
         self._pending: deque[_Pending] = deque()
-        self._kicked: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+        self._is_posted = False
         self._asides: set[Worker] = set()
         self._stopping = threading.Event()
         self._closing = threading.Lock()
@@ -64,10 +63,10 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._pending.append(_Pending(Write(work, lambda: not future.cancelled()), loop, future))
-        # Posted at the loop's next round: whoever else is about to write in this one joins the same commit.
-        if loop not in self._kicked:
-            self._kicked.add(loop)
-            loop.call_soon(self._kick, loop)
+        # The writing thread begins when this one gives Python's lock away, which is when it has nothing more to do:
+        # whoever else is about to write joins the same commit.
+        if not self._is_posted:
+            self._post_commit()
         return await future
 
     async def read(self, work: Callable[[Unit], R]) -> R:
@@ -137,11 +136,12 @@ class SqliteStore:
         if self._closed:
             raise MemoryClosed(f"The store {self.engine.place.path} is closed. Open it again.")
 
-    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._kicked.discard(loop)
+    def _post_commit(self) -> None:
+        self._is_posted = True
         try:
             self._writer.post(self._commit_pending)
         except MemoryClosed:
+            self._is_posted = False
             if self._drained:
                 self._refuse_pending()
 
@@ -151,6 +151,8 @@ class SqliteStore:
         self._deliver((item, Outcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
 
     def _commit_pending(self) -> None:
+        # Before it takes any: whoever comes after the last of them posts again.
+        self._is_posted = False
         while group := self._taken(GROUP_WRITES_MAX):
             try:
                 outcomes = self.engine.commit([item.write for item in group])
