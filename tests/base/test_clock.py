@@ -16,9 +16,10 @@ def test_ids_are_in_the_order_of_their_making() -> None:
 
 def test_a_forked_child_gives_other_ids_than_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have the random numbers that were at hand when the child was forked."""
-    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
     parent, child = TimeOrderedIds(), TimeOrderedIds()
     parent.new()
+    later = time.time() + 60.0
+    monkeypatch.setattr(time, "time", lambda: later)
     child.__dict__ |= {name: value for name, value in vars(parent).items() if name != "_lock"}
     of_parent = parent.new()
     monkeypatch.setattr(os, "getpid", lambda: -1)
