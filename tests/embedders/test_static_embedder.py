@@ -52,6 +52,16 @@ def test_batches_do_not_change_vectors():
     assert all(np.allclose(together[at], EMBEDDER.embed([texts[at]])[0], atol=1e-6) for at in (0, 255, 256, 599))
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_keeping_words_does_not_change_vectors(count: int):
+    """M3: vectors of one name are made in two processes, of which one takes a text word by word."""
+    texts = ["My cat is called Miso", "two  spaces, <s> markup", "naïve 猫 words:\nand lines", " \u2581 at the edge "]
+    other = StaticEmbedder(words_max=100)
+    for start in range(0, len(texts), count):
+        some = texts[start : start + count]
+        assert np.array_equal(other.embed(some), EMBEDDER.embed(some))
+
+
 def test_a_huge_text_and_broken_characters_are_taken():
     """Whatever was recorded can be embedded, in bounded time."""
     vectors = EMBEDDER.embed(["word " * 2_000_000, "a lone \ud800 surrogate", "\x00"])
