@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from afterturn.parts import open_engine
+from afterturn.parts import check_servers, open_engine
 from afterturn.space.reading import SpaceReader
 
 if TYPE_CHECKING:
@@ -94,11 +94,10 @@ class Early:
 
 def open_early(file: str | None, config: Config, parts: Parts, on_event: Handler | None) -> Early | None:
     """None where memory is to be opened as a whole: a store that is yet to be made, a host that hears of everything,
-    settings that are checked by what they are for, or parts that are no files or threads of ours."""
+    or parts that are no files, threads or loop of ours."""
     if file is None or on_event is not None or not parts.are_own or not os.path.isfile(file):
         return None
-    if config.embedder == "http" or config.model_url is not None:
-        return None
+    check_servers(config, parts)
     return Early(open_engine(file, config, parts), config, parts)
 
 

@@ -111,17 +111,37 @@ def default_embedder(config: Config) -> Embedder | None:
 def _http_embedder(config: Config) -> Embedder:
     from afterturn.embedders.http import HttpEmbedder
 
-    if config.embedder_url is None or config.embedder_model is None:
-        raise ConfigError(
-            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
-        )
+    url, model = _embedding_server(config)
     return HttpEmbedder(
-        config.embedder_url,
-        config.embedder_model,
+        url,
+        model,
         key=config.embedder_key,
         dimensions=config.embedder_dimensions,
         timeout=config.embedder_timeout,
     )
+
+
+def _embedding_server(config: Config) -> tuple[str, str]:
+    if config.embedder_url is None or config.embedder_model is None:
+        raise ConfigError(
+            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+        )
+    return config.embedder_url, config.embedder_model
+
+
+def check_servers(config: Config, parts: Parts) -> None:
+    """ConfigError as from making what asks them, none of which is loaded for it."""
+    if parts.embedder is None and config.embedder == "http":
+        from afterturn.base.endpoint import check_server
+        from afterturn.embedders.service import EMBEDDINGS
+
+        check_server(EMBEDDINGS, _embedding_server(config)[0], config.embedder_key)
+    brought = parts.model is not None and (parts.review_model is not None or config.review_model is None)
+    if config.model_url is not None and not brought:
+        from afterturn.base.endpoint import check_server
+        from afterturn.models.service import CHAT
+
+        check_server(CHAT, config.model_url, config.model_key)
 
 
 def default_model(config: Config) -> ChatModel | None:

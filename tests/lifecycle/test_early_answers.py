@@ -209,11 +209,34 @@ async def test_what_can_not_be_opened_is_told_alike(tmp_path: Path, content: byt
     assert not _threads()
 
 
-@pytest.mark.parametrize("wrong", [{"embedder": "http"}, {"model_url": "ftp://localhost"}])
-def test_settings_that_can_not_be_used_are_told_when_it_opens(told: Path, wrong: dict[str, str]) -> None:
-    """§2: not by the first verb that needs them."""
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"embedder": "http"},
+        {"embedder": "http", "embedder_url": "localhost", "embedder_model": "m"},
+        {"embedder": "http", "embedder_url": "http://localhost", "embedder_model": "m", "embedder_key": "é"},
+        {"model_url": "ftp://localhost"},
+        {"model_url": "http://localhost", "model_key": "a\nb"},
+    ],
+)
+async def test_settings_that_can_not_be_used_are_told_when_it_opens(told: Path, wrong: dict[str, str]) -> None:
+    """§2: as with a loop, and not by the first verb that needs them."""
+    with pytest.raises(ConfigError) as waited:
         blocking.open(told, wrong).start()
+    with pytest.raises(ConfigError) as awaited:
+        await afterturn.open(told, wrong).start()
+    assert str(waited.value) == str(awaited.value)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_server_that_is_named_need_not_be_there_for_a_first_answer(told: Path) -> None:
+    """L1: words are read from the store, whoever is to make vectors or to review."""
+    servers = {"model_url": "http://localhost:9", "embedder_url": "http://localhost:9", "embedder_model": "m"}
+    with blocking.open(told, {"embedder": "http", **servers}) as memory:
+        found = memory.space("user:ada").recall(ASKED)
+        threads = _threads()
+    assert [hit.entry.text for hit in found.hits] == ["Ada likes green tea"]
+    assert threads == ["afterturn-start"]
 
 
 def test_a_host_that_listens_hears_that_memory_is_open(told: Path) -> None:

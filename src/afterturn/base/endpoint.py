@@ -48,6 +48,12 @@ def bearer(service: Service, key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
+def check_server(service: Service, url: str, key: str | None) -> None:
+    """ConfigError when it could not be asked."""
+    make_endpoint(service, url)
+    bearer(service, key)
+
+
 def _split(service: Service, url: str) -> SplitResult:
     # First: whatever is said about another fault would show it.
     if "@" in url.partition("?")[0]:

@@ -5,23 +5,12 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from afterturn.base.endpoint import Service
 from afterturn.base.replies import Reader, Reply
+from afterturn.embedders.service import EMBEDDINGS as EMBEDDINGS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-EMBEDDINGS = Service(
-    name="embedding server",
-    path="/embeddings",
-    url="embedder_url",
-    key="embedder_key",
-    model="embedder_model",
-    timeout="embedder_timeout",
-    # 32 vectors of 4,096 numbers, each written with twenty digits.
-    answer_bytes_max=1 << 22,
-)
 
 
 def read_vectors(reader: Reader, reply: Reply, *, count: int) -> NDArray[np.float32]:

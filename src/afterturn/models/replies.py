@@ -2,19 +2,9 @@
 
 from typing import Any
 
-from afterturn.base.endpoint import Service
 from afterturn.base.replies import Reader, Reply
-
-ANSWER_BYTES_MAX = 1 << 20
-CHAT = Service(
-    name="model server",
-    path="/chat/completions",
-    url="model_url",
-    key="model_key",
-    model="model",
-    timeout="model_timeout",
-    answer_bytes_max=ANSWER_BYTES_MAX,
-)
+from afterturn.models.service import ANSWER_BYTES_MAX as ANSWER_BYTES_MAX
+from afterturn.models.service import CHAT as CHAT
 
 
 def read_reply(reader: Reader, reply: Reply) -> dict[str, Any]:
