@@ -217,7 +217,7 @@ def link(edition: Edition, conversations: set[int] | None) -> None:
     facts, count = edition.facts, edition.count
     of = facts.conversations[:count]
     chosen = edition.is_alive & facts.is_record[:count] & (facts.positions[:count] != NO_POSITION)
-    chosen &= of >= 0 if conversations is None else among(of, conversations - {NOWHERE})
+    chosen &= of >= 0 if conversations is None else among(of, conversations)
     rows = np.flatnonzero(chosen).astype(np.int32)
     if not rows.size:
         return
@@ -242,6 +242,15 @@ def stand(edition: Edition) -> None:
     edition.newer[newest] = np.arange(newest.size - 1, -1, -1)
     own = edition.facts.is_own[: edition.count]
     edition.plain[:] = standing(np.zeros(1, np.float32), own, edition.newer)
+
+
+def stand_behind(edition: Edition, added: int) -> None:
+    """The same where the last `added` rows are newer than all others, of which none has gone since they stood."""
+    rows = np.append(np.flatnonzero(edition.newer[:-added] < RECENT), np.arange(edition.count - added, edition.count))
+    newer = edition.newer[rows] + np.float32(added)
+    newer[-added:] = np.arange(added - 1, -1, -1)
+    edition.newer[rows] = newer = np.minimum(newer, np.float32(RECENT))
+    edition.plain[rows] = standing(np.zeros(1, np.float32), edition.facts.is_own[rows], newer)
 
 
 def _tell(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
@@ -298,6 +307,7 @@ def _position(entry: Shelved) -> int:
 
 
 def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
-    grown = np.zeros(size, array.dtype)
+    grown = np.empty(size, array.dtype)
     grown[: array.size] = array
+    grown[array.size :] = 0
     return grown

@@ -101,6 +101,9 @@ def make_part(form: Form, packed: NDArray[np.int64]) -> Part:
     """Of occurrences, which are sorted in place."""
     packed.sort()
     differs = _differs(packed)
+    if packed.size <= _SLICE:
+        begins = np.flatnonzero(differs)
+        return _part(form, packed[begins], np.diff(begins, append=packed.size).astype(np.uint16))
     size = int(np.count_nonzero(differs))
     distinct, firsts = np.empty(size, np.int64), np.empty(size + 1, np.int32)
     done, firsts[-1] = 0, packed.size

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from afterturn.base.ports import Index, Unit
 from afterturn.base.types import Changes, Entry, Shelved
 from afterturn.recall.assembly import MEAN_ROWS, Place, Plan, room_for
-from afterturn.recall.codes import Codes
-from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand
+from afterturn.recall.codes import NOWHERE, Codes
+from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand, stand_behind
 from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
 from afterturn.recall.postings import hashed
 from afterturn.recall.sketches import read_vectors
@@ -55,6 +55,8 @@ class Stock:
         # Rows up to here are sorted by key; later ones are looked up by name.
         self._sorted = self.edition.count
         self._late: dict[int, int] = {}
+        self._newest_key = int(self.edition.facts.keys[: self.edition.count].max(initial=0))
+        self._columns = _Columns()
         self._vectors_at_first = self.edition.vectors_count
         self._is_sketched = self.edition.vectors is not None and self.edition.vectors.is_sketched
         self.shelf_bytes = self._size()
@@ -120,7 +122,8 @@ class Stock:
             self._kept.clear()
 
     def _size(self) -> int:
-        return _STOCK_BYTES + self.edition.size_bytes + self.codes.size_bytes + len(self._late) * _LATE_BYTES
+        arrays_bytes = self.edition.size_bytes + self._columns.spare_bytes(self.edition.count)
+        return _STOCK_BYTES + arrays_bytes + self.codes.size_bytes + len(self._late) * _LATE_BYTES
 
     def _apply(self, index: Index, keys: Sequence[int]) -> None:
         self._kept.drop(keys)
@@ -141,16 +144,25 @@ class Stock:
         self.shelf_bytes = self._size()
 
     def _with_changes(self, fresh: Sequence[Shelved], gone: NDArray[np.int32]) -> Edition:
-        touched = set(self.edition.facts.conversations[gone].tolist())
-        edition = _next_edition(self.edition, len(fresh))
+        facts = read_facts(fresh, self.codes)
+        touched = {*self.edition.facts.conversations[gone].tolist(), *facts.conversations.tolist()} - {NOWHERE}
+        is_behind = not gone.size and fresh[0].key > self._newest_key
+        if gone.size or touched:
+            # What is read by others now would change below their eyes.
+            self._columns.clear()
+            edition = _next_edition(self.edition, len(fresh), grown)
+        else:
+            edition = _next_edition(self.edition, len(fresh), self._columns.extended)
         if fresh:
-            facts = read_facts(fresh, self.codes)
-            touched |= set(facts.conversations.tolist())
             edition = self._with_rows(edition, facts, fresh)
         if gone.size:
             self._without_rows(edition, gone)
-        link(edition, touched)
-        stand(edition)
+        if touched:
+            link(edition, touched)
+        if is_behind:
+            stand_behind(edition, len(fresh))
+        else:
+            stand(edition)
         return edition
 
     def _rows(self, edition: Edition, keys: Sequence[int]) -> dict[int, int]:
@@ -171,6 +183,7 @@ class Stock:
         edition.before[start:] = edition.after[start:] = rows
         edition.spans[start:] = facts.lengths
         self._late.update(zip(facts.keys.tolist(), rows.tolist(), strict=True))
+        self._newest_key = max(self._newest_key, int(facts.keys[-1]))
         terms = hashed([entry.terms for entry in entries])
         postings = edition.postings.with_rows(terms, np.repeat(rows, facts.lengths.astype(np.int64)))
         return replace(edition, postings=postings)
@@ -202,7 +215,29 @@ class Stock:
             edition.has_vector[at] = True
 
 
-def _next_edition(edition: Edition, added: int) -> Edition:
+class _Columns:
+    """Arrays with room behind their last row: where a later edition changes nothing, it sees more of the same memory."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, NDArray[Any]] = {}
+
+    def clear(self) -> None:
+        self._columns.clear()
+
+    def extended(self, array: NDArray[Any], count: int) -> NDArray[Any]:
+        """The same, with so many rows, of which nobody has filled in the new. To be called for the last edition's."""
+        column = array.base if id(array.base) in self._columns else None
+        if column is None or column.size < count:
+            self._columns.pop(id(column), None)
+            column = grown(array, room_for(count))
+            self._columns[id(column)] = column
+        return column[:count]
+
+    def spare_bytes(self, count: int) -> int:
+        return sum((column.size - count) * column.itemsize for column in self._columns.values())
+
+
+def _next_edition(edition: Edition, added: int, extended: Callable[[NDArray[Any], int], NDArray[Any]]) -> Edition:
     """The same with so many more rows, which nobody has filled in; in arrays of its own where something may change."""
     count = edition.count + added
     facts, vectors = edition.facts, edition.vectors
@@ -215,11 +250,11 @@ def _next_edition(edition: Edition, added: int) -> Edition:
         count=count,
         facts=facts,
         vectors=vectors,
-        is_alive=grown(edition.is_alive, count),
+        is_alive=extended(edition.is_alive, count),
         has_vector=grown(edition.has_vector, count),
-        before=grown(edition.before, count),
-        after=grown(edition.after, count),
-        spans=grown(edition.spans, count),
+        before=extended(edition.before, count),
+        after=extended(edition.after, count),
+        spans=extended(edition.spans, count),
         newer=grown(edition.newer, count),
         plain=grown(edition.plain, count),
     )
