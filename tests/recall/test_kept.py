@@ -104,9 +104,9 @@ class Counting:
         self.read: list[int] = []
         self.index = self
 
-    def resolve(self, query, keys):
+    def resolve(self, query, keys, **options):
         self.read += keys
-        return self._unit.index.resolve(query, keys)
+        return self._unit.index.resolve(query, keys, **options)
 
     def __getattr__(self, name):
         return getattr(self._unit.index if hasattr(self._unit.index, name) else self._unit, name)

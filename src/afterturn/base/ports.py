@@ -258,8 +258,8 @@ class Index(Protocol):
     def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
         """Those of `keys` that the query admits, in no particular order."""
 
-    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
-        """The same, as whole entries, which take longer to read."""
+    def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
+        """The same, as whole entries, which take longer to read: still longer `with_terms`, which are empty without."""
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
         """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.

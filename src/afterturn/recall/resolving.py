@@ -40,7 +40,7 @@ class Resolver:
         return found | self._read(query, unsure) if unsure else found
 
     def _read(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
-        read = {match.key: match.entry for match in self._index.resolve(query, keys)}
+        read = {match.key: match.entry for match in self._index.resolve(query, keys, with_terms=False)}
         self._stock.keep(read, seq=self._seq)
         self._grown(self._stock)
         return read

@@ -100,13 +100,14 @@ class SqlIndex:
     def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
         return self._shelved(query.scope, self._resolved(SHELVED, query, keys)) if keys else []
 
-    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> list[Match]:
+    def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
         if not keys:
             return []
         rows = self._resolved(SELECTED, query, keys)
-        terms = self._entries.text.find([row[0] for row in rows])
+        found = [row[0] for row in rows]
+        terms = self._entries.text.find(found) if with_terms else dict.fromkeys(found, ())
         entries = read_entries(self._session, rows)
-        return [Match(row[0], entry, terms[row[0]]) for row, entry in zip(rows, entries, strict=True)]
+        return [Match(key, entry, terms[key]) for key, entry in zip(found, entries, strict=True)]
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
         if not keys:

@@ -85,6 +85,16 @@ class TestSearch:
         resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
         assert [(match.entry.text, match.terms) for match in resolved] == [("to be or not to be", ())]
 
+    async def test_entries_resolve_without_their_terms_too(self, store: Store) -> None:
+        """L6: for whoever knows them already."""
+        await add(store, "Ada keeps bees")
+        keys = [await key_of(store, "Ada keeps bees")]
+        query = LaneQuery(ADA, NOW)
+        [whole] = await store.read(lambda unit: unit.index.resolve(query, keys))
+        [bare] = await store.read(lambda unit: unit.index.resolve(query, keys, with_terms=False))
+        assert (bare.key, bare.entry, bare.terms) == (whole.key, whole.entry, ())
+        assert whole.terms
+
     async def test_frequencies_count_entries_not_occurrences(self, store: Store) -> None:
         """L6: document frequencies are the space's own."""
         await add(store, "bees, bees and bees")
