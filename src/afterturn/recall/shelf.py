@@ -206,17 +206,18 @@ class _LanePart:
 
 def _likely(values: Floats, count: int) -> Rows:
     """Where the `count` largest are, and others; all that are as large as the last of them."""
-    block = min(_BLOCK, values.size // (_COLUMNS * count))
     if values.size <= count:
         return np.arange(values.size)
+    block = min(_BLOCK, values.size // (_COLUMNS * count))
     if block <= 1 or values.size <= WEIGHED_ROWS_MAX:
-        last = np.partition(values, values.size - count)[values.size - count]
-        return np.flatnonzero(values >= last)
-    # The largest of each column: as many rows as are wanted are at least as large as the last of the best of them.
-    columns = values.size // block
-    largest = values[: columns * block].reshape(block, columns).max(axis=0)
-    largest.partition(columns - count)
-    return np.flatnonzero(values >= largest[columns - count])
+        largest = values.copy()
+    else:
+        # Of each column: as many rows as are wanted are at least as large as the last of the best of them.
+        columns = values.size // block
+        largest = values[: columns * block].reshape(block, columns).max(axis=0)
+    largest.partition(largest.size - count)
+    rows: Rows = (values >= largest[-count]).nonzero()[0]
+    return rows
 
 
 def _top(values: Floats, count: int) -> Rows:
