@@ -104,18 +104,22 @@ def read_question(
     said: Sequence[str] | None = None,
 ) -> Asked:
     """Reads the speakers and frequencies of all spaces once, for all lanes. `said` are the text's terms, if known."""
-    rest = tuple(space for space in scope.spaces if space not in in_memory)
-    stored = Scope(scope.tenant, rest) if rest else None
-    known = name_words(index.speakers(stored, limit=SPEAKERS_MAX)) if stored else NOBODY
-    known = known.union(*(space.name_words() for space in in_memory.values()))
-    names = known.intersection(words(text)) if known else known
     asked = tuple(dict.fromkeys(terms(text) if said is None else said))[:WEIGHED_TERMS_MAX]
-    named = frozenset(terms(" ".join(names))) if names else names
-    documents = {space: figures.documents for space, figures in in_memory.items()}
-    frequencies = {space: figures.frequencies(asked) for space, figures in in_memory.items()}
-    if stored is not None:
+    known = NOBODY
+    documents: dict[str, int] = {}
+    frequencies: dict[str, Mapping[str, int]] = {}
+    for space, figures in in_memory.items():
+        known |= figures.name_words()
+        documents[space] = figures.documents
+        frequencies[space] = figures.frequencies(asked)
+    rest = tuple(space for space in scope.spaces if space not in in_memory)
+    if rest:
+        stored = Scope(scope.tenant, rest)
+        known |= name_words(index.speakers(stored, limit=SPEAKERS_MAX))
         documents |= {space: extent.documents for space, extent in index.extents(stored).items()}
         frequencies |= index.frequencies(stored, asked) if asked else {}
+    names = known.intersection(words(text)) if known else known
+    named = frozenset(terms(" ".join(names))) if names else names
     chosen = telling_terms(asked, frequencies.values())
     spaces = {space: weigh(chosen, frequencies.get(space, {}), count, named) for space, count in documents.items()}
     return Asked(chosen, names, spaces)
@@ -144,9 +148,12 @@ def weigh(
     light = LIGHT_TERMS | named if named else LIGHT_TERMS
     if light.issuperset(chosen):
         light = frozenset()
-    rarities = {term: _rarity(frequencies.get(term, 0), documents) for term in chosen}
-    weights = {term: rarity * (LIGHT if term in light else 1.0) for term, rarity in rarities.items()}
-    telling = sum(weight for term, weight in weights.items() if term not in light)
+    weights: dict[str, float] = {}
+    telling = 0.0
+    for term in chosen:
+        rarity = _rarity(frequencies.get(term, 0), documents)
+        weights[term] = rarity * LIGHT if term in light else rarity
+        telling += 0.0 if term in light else rarity
     return Weights(weights, frequencies, sum(weights.values()), telling, even(documents))
 
 

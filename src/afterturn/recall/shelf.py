@@ -58,8 +58,8 @@ class Shelf:
         """In how many entries each of the terms is; absent when in none."""
         # Where nothing has gone, nothing is blank.
         count = len if self._edition.alive_count == self._edition.count else np.count_nonzero
-        counts = ((term, sum(int(count(held)) for _, held in parts)) for term, parts in self._find(terms))
-        return {term: count for term, count in counts if count}
+        found = {term: sum([int(count(held)) for _, held in parts]) for term, parts in self._find(terms)}
+        return {term: documents for term, documents in found.items() if documents}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
         weights = asked.spaces.get(self._stock.place.space, NO_WEIGHTS)
