@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ _BLOCK = 64
 # So many columns for each row that is wanted: of fewer, too many rows are left to choose from.
 _COLUMNS = 4
 _NOBODY: frozenset[int] = frozenset()
+
+Choose: TypeAlias = Callable[[Floats, int], Rows]
 
 
 class Shelf:
@@ -106,10 +108,15 @@ class Reading:
 
     def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[Placed]:
         codes = self._find_codes(conversation)
-        if any(lane not in lanes for lane in _lanes(codes)):
+        if not frozenset(lanes).issuperset(_lanes(codes)):
             return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
         # Everything there is: only of the best it matters which lane they are in.
-        return [(self._lane(self._rows[row.key], codes), row) for row in self.best(None, None, count)]
+        facts, rows = self._edition.facts, self._rows
+        found = [
+            (Lane.EPISODIC if facts.is_record[rows[one.key]] else Lane.LONG_TERM, one)
+            for one in self.best(None, None, count)
+        ]
+        return [self._moved_here(placed, codes) for placed in found] if codes else found
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         return self._resolver.entries(query, keys)
@@ -125,19 +132,25 @@ class Reading:
         """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
         codes = self._find_codes(conversation)
         lanes = [None] if lane is None else _lanes(codes)
-        parts = [_LanePart(self._edition, one, codes) for one in lanes]
         if self._weighed is not None:
-            for one, part in zip(lanes, parts, strict=True):
-                rows = part.likely(self._values, count)
+            for one in lanes:
+                rows = self._choose(_likely, one, codes, count)
                 rows = rows.take(self._order(rows, self._values.take(rows), count))
                 self._give((one, conversation), rows, self._weighed.take(rows), count)
             return
-        chosen = [part.best(self._values, count + _SPARE) for part in parts]
+        chosen = [self._choose(_top, one, codes, count + _SPARE) for one in lanes]
         start, weighed = 0, self._scoring.weigh(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
         for one, rows in zip(lanes, chosen, strict=True):
             order = self._order(rows, weighed.scores[start : start + rows.size], count)
             self._give((one, conversation), rows.take(order), weighed.take(order + start), count)
             start += rows.size
+
+    def _choose(self, choose: Choose, lane: Lane | None, codes: frozenset[int], count: int) -> Rows:
+        edition = self._edition
+        if lane is None and edition.alive_count == edition.count:
+            return choose(self._values, count)
+        rows = _rows(edition, lane, codes)
+        return rows.take(choose(self._values.take(rows), count))
 
     def _order(self, rows: Rows, scores: Floats, count: int) -> Rows:
         """Where the best are, best first; equal ones: the newer first."""
@@ -154,15 +167,15 @@ class Reading:
             similarities = [one if compared else None for one, compared in zip(similarities, has, strict=True)]
         keys = edition.facts.keys.take(rows).tolist()
         known = {ranked.key for ranked in given}
-        ranked = map(Ranked, keys, weighed.scores.tolist(), weighed.shares.tolist(), similarities)
-        given += [one for one in ranked if one.key not in known][: count - len(given)]
+        ranked = list(map(Ranked, keys, weighed.scores.tolist(), weighed.shares.tolist(), similarities))
+        given += [one for one in ranked if one.key not in known][: count - len(given)] if known else ranked
         self._rows.update(zip(keys, rows.tolist(), strict=True))
 
-    def _lane(self, row: int, codes: frozenset[int]) -> Lane:
-        facts = self._edition.facts
-        if not facts.is_record[row]:
-            return Lane.LONG_TERM
-        return Lane.SHORT_TERM if codes and int(facts.conversations[row]) in codes else Lane.EPISODIC
+    def _moved_here(self, placed: Placed, codes: frozenset[int]) -> Placed:
+        """To the short-term lane, where it was said in the conversation that is asked from."""
+        lane, row = placed
+        is_here = int(self._edition.facts.conversations[self._rows[row.key]]) in codes
+        return (Lane.SHORT_TERM, row) if is_here and lane is Lane.EPISODIC else placed
 
 
 def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
@@ -170,38 +183,16 @@ def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
     return tuple(Lane) if codes else (Lane.LONG_TERM, Lane.EPISODIC)
 
 
-@dataclass(frozen=True, slots=True)
-class _LanePart:
-    """The rows of one lane; `conversations` are the codes of the one that is asked from, a code an owner."""
-
-    edition: Edition
-    lane: Lane | None
-    conversations: frozenset[int]
-
-    def best(self, values: Floats, count: int) -> Rows:
-        """The rows of the `count` largest values; of equal ones at the end, the last. In ascending order."""
-        return self._chosen(_top, values, count)
-
-    def likely(self, values: Floats, count: int) -> Rows:
-        """Those, and mostly a few more."""
-        return self._chosen(_likely, values, count)
-
-    def _chosen(self, choose: Callable[[Floats, int], Rows], values: Floats, count: int) -> Rows:
-        if self.lane is None and self.edition.alive_count == self.edition.count:
-            return choose(values, count)
-        rows = self._rows()
-        return rows.take(choose(values.take(rows), count))
-
-    def _rows(self) -> Rows:
-        edition, lane = self.edition, self.lane
-        if lane is None:
-            return np.flatnonzero(edition.is_alive)
-        if lane is Lane.LONG_TERM:
-            return edition.statements
-        if not self.conversations:
-            return edition.records if lane is Lane.EPISODIC else edition.records[:0]
-        here = among(edition.facts.conversations.take(edition.records), self.conversations)
-        return edition.records[here if lane is Lane.SHORT_TERM else ~here]
+def _rows(edition: Edition, lane: Lane | None, conversations: frozenset[int]) -> Rows:
+    """Those of one lane; `conversations` are the codes of the one that is asked from, a code an owner."""
+    if lane is None:
+        return np.flatnonzero(edition.is_alive)
+    if lane is Lane.LONG_TERM:
+        return edition.statements
+    if not conversations:
+        return edition.records if lane is Lane.EPISODIC else edition.records[:0]
+    here = among(edition.facts.conversations.take(edition.records), conversations)
+    return edition.records[here if lane is Lane.SHORT_TERM else ~here]
 
 
 def _likely(values: Floats, count: int) -> Rows:
@@ -221,7 +212,7 @@ def _likely(values: Floats, count: int) -> Rows:
 
 
 def _top(values: Floats, count: int) -> Rows:
-    """Where the `count` largest are."""
+    """Where the `count` largest are; of equal ones at the end, the last. In ascending order."""
     rows = _likely(values, count)
     if rows.size <= count:
         return rows
