@@ -216,7 +216,7 @@ class Stock:
 
 
 class _Columns:
-    """Arrays with room behind their last row: where a later edition changes nothing, it sees more of the same memory."""
+    """Arrays with room behind their last row: where nothing changes, a later edition sees more of the same memory."""
 
     def __init__(self) -> None:
         self._columns: dict[int, NDArray[Any]] = {}
