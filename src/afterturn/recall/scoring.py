@@ -32,14 +32,16 @@ class Question:
 
 
 class Weighed(NamedTuple):
-    """Of some rows, in their order."""
+    """Of some rows, in their order; `counts` has a row for each of the terms that are held."""
 
     scores: Floats
     shares: Floats
     cosines: Floats
+    counts: Floats
 
     def take(self, at: NDArray[Any]) -> Weighed:
-        return Weighed(self.scores.take(at), self.shares.take(at), self.cosines.take(at))
+        values = (self.scores.take(at), self.shares.take(at), self.cosines.take(at))
+        return Weighed(*values, self.counts.take(at, axis=1))
 
 
 class Occurrences(NamedTuple):
@@ -88,22 +90,15 @@ class Scoring:
         self._question = question
         self._held = held
         self._read_cosines = read_cosines
-        self._table: Floats | None = None
 
     @property
     def is_compared(self) -> bool:
         """By meaning too."""
         return self._question.vector is not None
 
-    def held_by(self, rows: Sequence[int]) -> list[tuple[str, ...]]:
-        """The terms that each of these rows holds."""
-        wanted = np.array(rows, np.intp)
-        if self._table is not None:
-            counted = self._table.take(wanted, axis=1)
-        else:
-            gathered = _Gathered(self._edition.count, wanted)
-            counted = self._counts(gathered).take(gathered.at(wanted), axis=1)
-        return [tuple(compress(self._held.names, of_row)) for of_row in counted.T.tolist()]
+    def found_terms(self, weighed: Weighed) -> list[tuple[str, ...]]:
+        """The question's terms that each of these rows holds."""
+        return [tuple(compress(self._held.names, counts)) for counts in weighed.counts.T.tolist()]
 
     def estimated(self) -> Floats:
         """About the scores of all rows, from their sketches, and as if no two messages beside each other held the same
@@ -126,8 +121,7 @@ class Scoring:
         edition = self._edition
         if rows is None:
             around, said, near = edition.whole_context
-            self._table = counts = self._held.table(edition.count)
-            cosines = self._cosines(None)
+            counts, cosines = self._held.table(edition.count), self._cosines(None)
             own, compared, spans = counts, cosines, edition.spans
         else:
             around, said, near = edition.context(rows)
@@ -144,7 +138,7 @@ class Scoring:
         shares: Floats = self._held.weights @ saturated(counted, spans)
         likeness = in_context(compared, *cosines.take(near))
         known = evidence(shares, self._question.weights.worth, likeness)
-        return Weighed(score(known, self._standing(rows), self._even(rows)), shares, compared)
+        return Weighed(score(known, self._standing(rows), self._even(rows)), shares, compared, own)
 
     def _counts(self, gathered: _Gathered) -> Floats:
         """(terms, rows): how often each of the rows holds each term."""

@@ -94,7 +94,9 @@ class Reading:
         self._edition = edition
         self._scoring = scoring
         self._resolver = resolver
+        # Of each key that was given.
         self._rows: dict[int, int] = {}
+        self._terms: dict[int, tuple[str, ...]] = {}
         self._given: defaultdict[tuple[Lane | None, Conversation], list[Ranked]] = defaultdict(list)
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
@@ -123,7 +125,7 @@ class Reading:
 
     def terms(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """Of keys that were given."""
-        return dict(zip(keys, self._scoring.held_by([self._rows[key] for key in keys]), strict=True))
+        return {key: self._terms[key] for key in keys}
 
     def _find_codes(self, conversation: Conversation) -> frozenset[int]:
         return _NOBODY if conversation is None else frozenset(self._codes.find_conversations(*conversation))
@@ -170,6 +172,7 @@ class Reading:
         ranked = list(map(Ranked, keys, weighed.scores.tolist(), weighed.shares.tolist(), similarities))
         given += [one for one in ranked if one.key not in known][: count - len(given)] if known else ranked
         self._rows.update(zip(keys, rows.tolist(), strict=True))
+        self._terms.update(zip(keys, self._scoring.found_terms(weighed), strict=True))
 
     def _moved_here(self, placed: Placed, codes: frozenset[int]) -> Placed:
         """To the short-term lane, where it was said in the conversation that is asked from."""
@@ -218,6 +221,9 @@ def _top(values: Floats, count: int) -> Rows:
         return rows
     chosen = values.take(rows)
     last = np.partition(chosen, rows.size - count)[rows.size - count]
+    found: Rows = rows[chosen >= last]
+    if found.size == count:
+        return found
     above, level = rows[chosen > last], rows[chosen == last]
     return np.sort(np.concatenate([above, level[level.size - (count - above.size) :]]))
 

@@ -40,6 +40,9 @@ class Vectors:
         # What a vector is apart from its direction around the mean: the length of that, and what the mean says of it.
         self.spreads = np.zeros(capacity if sketched else 0, np.float32)
         self.leanings = np.zeros(capacity if sketched else 0, np.float32)
+        # The more of the signs differ, the larger is the angle.
+        bits = np.arange(dimensions + 1 if sketched else 0, dtype=np.float32)
+        self._cosines_by_bits: Floats = np.cos(bits * np.float32(np.pi / dimensions))
 
     @property
     def is_sketched(self) -> bool:
@@ -83,8 +86,7 @@ class Vectors:
         differing = np.bitwise_count(self.signs[0, :count] ^ signs[0]).astype(np.uint16)
         for word, of_query in zip(self.signs[1:], signs[1:], strict=True):
             differing += np.bitwise_count(word[:count] ^ of_query)
-        angles = np.arange(self.dimensions + 1, dtype=np.float32) * np.float32(np.pi / self.dimensions)
-        table = np.cos(angles) * np.float32(np.linalg.norm(apart))
+        table = self._cosines_by_bits * np.float32(np.linalg.norm(apart))
         cosines: Floats = table.take(differing, mode="clip")
         cosines *= self.spreads[:count]
         cosines += self.leanings[:count]
