@@ -9,7 +9,7 @@ from afterturn.base.types import Changes, Extent, LaneQuery, Match, Nearby, Scop
 from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, SHELVED, read_entries, read_shelved
+from afterturn.stores.sql.rows import SELECTED, SHELVED, read_entries, read_shelved
 from afterturn.stores.sql.session import Row, Value
 
 if TYPE_CHECKING:
@@ -264,7 +264,9 @@ class SqlIndex:
         where.lane(query, at=query.now)
         where.among("e.key", keys)
         return self._session.rows(
-            f"SELECT {columns} FROM {FROM_ENTRY} WHERE e.status = 'active' AND {where.sql}", where.values
+            f"SELECT {columns} FROM entry AS e JOIN space AS s ON {_SPACE_LAST} "
+            f"WHERE e.status = 'active' AND {where.sql}",
+            where.values,
         )
 
     def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[Shelved]:

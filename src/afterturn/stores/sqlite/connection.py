@@ -224,6 +224,9 @@ def _set_up(connection: apsw.Connection, config: Config) -> None:
         f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT_MAX}",
     ):
         run(connection, pragma)
+    # Where a value might tell that a partial index will do, SQLite prepares the statement anew for every value, which
+    # takes longer than to run it. Conditions that such an index needs are written out, so nothing is lost.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def _is_writable(item: str | os.PathLike[str]) -> bool:
