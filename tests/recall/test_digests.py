@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from library import Library
 from test_recall_at_work import Built
 from test_shelves import ADA, EMBEDDER, MEGABYTE, Reading, ask, find, shelve
 
@@ -14,7 +15,6 @@ from afterturn.recall import shelves as shelves_module
 from afterturn.recall.digesting import Digesting
 from afterturn.recall.digests import DIGESTED_MIN, is_due
 from afterturn.recall.shelves import Shelves
-from conftest import Library
 
 WITHIN = 20.0
 

@@ -9,6 +9,7 @@ import pytest
 from asking import ADA, Behind, request, shelved, texts
 from hypothesis import given
 from hypothesis import strategies as st
+from library import Library
 
 from afterturn.base.types import Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
 from afterturn.recall.admitting import admits, is_told_by_entries
@@ -17,7 +18,6 @@ from afterturn.recall.lanes import recall
 from afterturn.recall.shelves import Shelves
 from afterturn.recall.stock import Stock
 from afterturn.testing.entries import entry
-from conftest import Library
 
 EVERYTHING = LaneQuery(ADA, 150.0, evidence=True)
 

@@ -1,0 +1,64 @@
+"""A real store to recall from, small enough to fill in one line."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from afterturn.base.clock import SystemClock
+from afterturn.base.config import Config
+from afterturn.base.ports import Embedder, Unit
+from afterturn.base.types import Entry, Kind, Verb
+from afterturn.stores.sqlite.engine import open_engine
+from afterturn.testing.drafts import admit, operation
+
+R = TypeVar("R")
+
+
+class Library:
+    """What tests do with a store: add, embed, read. `add` gives records when a conversation is named."""
+
+    def __init__(self, path: Path) -> None:
+        self._engine = open_engine(path, Config(), SystemClock())
+
+    def add(self, text: str, *, space: str = "user:ada", at: float = 100.0, **draft: Any) -> Entry:
+        def work(unit: Unit) -> Entry:
+            step = unit.operations.start(operation(space=space, at=at))
+            if draft.get("conversation"):
+                return unit.records.add(step, [admit(text, at=at, kind=Kind.RECORD, **draft)])[0]
+            return unit.memories.add(step, admit(text, at=at, **draft)).entry
+
+        return self._engine.write_now(work)
+
+    def add_all(self, texts: Sequence[str], **draft: Any) -> list[Entry]:
+        return [self.add(text, **draft) for text in texts]
+
+    def delete(self, entry: Entry, *, at: float = 200.0) -> None:
+        def work(unit: Unit) -> None:
+            unit.memories.delete(unit.operations.start(operation(Verb.DELETE, space=entry.space, at=at)), entry.id)
+
+        self._engine.write_now(work)
+
+    def embed(self, embedder: Embedder, *, space: str = "user:ada") -> None:
+        def work(unit: Unit) -> None:
+            waiting = unit.index.unembedded("default", space, embedder.identity, limit=1000)
+            rows = embedder.embed([text for _, text in waiting]).astype("<f2")
+            unit.index.put_vectors(
+                embedder.identity, [(key, row.tobytes()) for (key, _), row in zip(waiting, rows, strict=True)]
+            )
+
+        self._engine.write_now(work)
+
+    def write(self, work: Callable[[Unit], R]) -> R:
+        return self._engine.write_now(work)
+
+    def read(self, work: Callable[[Unit], R]) -> R:
+        return self._engine.read_now(work)
+
+    def backup(self, target: Path) -> None:
+        self._engine.backup(target)
+
+    def restore(self, source: Path) -> None:
+        self._engine.restore(source)
+
+    def close(self) -> None:
+        self._engine.close()
