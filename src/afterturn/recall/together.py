@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterturn.base.ports import Store, Unit
+from afterturn.base.turnstile import turn
 from afterturn.base.types import Recollection
 from afterturn.recall.lanes import RecallRequest, Shelf, recall
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # About 10 ms of work: who comes first waits so long for who comes last.
 _TOGETHER_MAX = 8
+# Most writes compute for less, and behind a long one nobody stands in line.
+_TURN_WITHIN = 0.001
 
 
 class _Waiting(NamedTuple):
@@ -96,7 +99,8 @@ class Together:
 
 def _recall_all(unit: Unit, requests: Sequence[RecallRequest], shelves: Shelves) -> list[Recollection]:
     found = _AtOnce(shelves)
-    return [recall(unit, request, found) for request in requests]
+    with turn(within=_TURN_WITHIN):
+        return [recall(unit, request, found) for request in requests]
 
 
 class _AtOnce:
