@@ -1,6 +1,5 @@
 """One lane: what is said around an entry, who is asked about, and what is passed over."""
 
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -248,7 +247,7 @@ def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
     query = LaneQuery(ADA, 1000.0, conversation=conversation, owner=owner)
 
     def found(lane: Lane | None) -> list[Shelved]:
-        asked = replace(query, lane=lane)
+        asked = query._replace(lane=lane)
         return library.read(lambda unit: unit.index.matches(asked, ["tea"], limit=100))
 
     by_lane = {

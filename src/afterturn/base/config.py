@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from afterturn.base.errors import ConfigError
+from afterturn.base.values import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +22,8 @@ def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (),
     return field(default=default, repr=unit != SECRET, metadata=metadata)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Config(Value):
     """By argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
 
     # where

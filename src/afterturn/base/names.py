@@ -11,10 +11,10 @@ NAME_CHARS_MAX = 200
 METADATA_BYTES_MAX = 4096
 
 _SPACE = re.compile(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
-_ID = re.compile(r"[0-9a-z]{4,40}")
+_ID = r"[0-9a-z]{4,40}"
 # Persian names and composed emoji hold joiners, Japanese names a wide space; Python calls them unprintable.
 _JOINERS = re.compile("[\u200c\u200d\u00a0\u3000]")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_UNSTORABLE = "[\x00\ud800-\udfff]"
 
 
 def check_name(value: object, what: str) -> str:
@@ -37,7 +37,7 @@ def check_space(value: object) -> str:
 
 def check_id(value: object, what: str = "memory id") -> str:
     """An id as `add`, `list` and `search` print it."""
-    if not isinstance(value, str) or not _ID.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(_ID, value):
         raise InvalidName(
             f"{str(value)[:60]!r} is no valid {what}. Copy one from `afterturn list` or `afterturn search`."
         )
@@ -83,7 +83,7 @@ def is_storable(text: str) -> bool:
     """Whether every store can hold it: no NUL, no lone surrogates."""
     if text.isascii():
         return "\x00" not in text
-    return not _UNSTORABLE.search(text)
+    return not re.search(_UNSTORABLE, text)
 
 
 def mend_name(value: str) -> str | None:

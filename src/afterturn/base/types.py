@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from afterturn.base.errors import InvalidName
+from afterturn.base.values import Value
 
 if TYPE_CHECKING:
     from afterturn.base.written import Added as Added
@@ -105,8 +106,8 @@ class Verdict(StrEnum):
     QUARANTINE = "quarantine"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Scope(Value):
     """The spaces a query may see, under one tenant. Never empty: nothing reads across spaces it did not name."""
 
     tenant: str
@@ -117,8 +118,8 @@ class Scope:
             raise InvalidName('No space was named. Name at least one, such as "user:ada".')
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Entry(Value):
     """One stored version of a statement or of a recorded message.
 
     `owner` is the space whose conversation it was said in, None when that is the entry's own `space`.
@@ -173,8 +174,8 @@ def reference(entry_id: str, version: int) -> str:
     return entry_id if version == 1 else f"{entry_id}.{version}"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Filter(Value):
     """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them."""
 
     kind: Kind | None = None
@@ -187,8 +188,7 @@ class Filter:
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
 
 
-@dataclass(frozen=True, slots=True)
-class LaneQuery:
+class LaneQuery(NamedTuple):
     """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
 
     `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
@@ -256,8 +256,8 @@ class Changes(NamedTuple):
     keys: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Hit(Value):
     """One recalled entry and why: `lexical` and `similarity` are 0 to 1, `similarity` None without vectors.
 
     `terms` are the query's terms that the entry contains, as indexed.
@@ -271,8 +271,8 @@ class Hit:
     terms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Recollection(Value):
     """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
 
     query: str

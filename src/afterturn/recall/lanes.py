@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.logs import find_logger
@@ -52,8 +51,7 @@ class VectorSearch(Protocol):
     def cosines(self, unit: Unit, tenant: str, space: str, query_vector: NDArray[np.float32]) -> Cosines | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallRequest:
+class RecallRequest(NamedTuple):
     """What to recall. `limit` bounds all lanes together, but the best `lane_min` of each are among them (H9).
 
     Without `conversation` there is no short-term lane: every record is episodic. `embed` makes the `query_vector`, of
@@ -120,7 +118,7 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     said = _askable_terms(request.text)
     if not said:
         return Recollection(request.text, (), correlation=request.correlation)
-    then = replace(request, now=at)
+    then = request._replace(now=at)
     missing = [VECTORS]
     known: dict[Lane, list[Match]] = {}
     keys = itertools.count(0, -1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -143,7 +142,7 @@ class StoreSearch:
         return best_first(row for lane in lanes for row in self._ranked((lane,)))
 
     def _query(self, lanes: Sequence[Lane]) -> LaneQuery:
-        return replace(self.query, lane=lanes[0]) if len(lanes) == 1 else self.query
+        return self.query._replace(lane=lanes[0]) if len(lanes) == 1 else self.query
 
     def _weighed(self, query: LaneQuery, lanes: Sequence[Lane], by_words: Sequence[Shelved]) -> list[Placed]:
         """Candidates by words and by vectors, the best of them weighed with what is said around them."""
@@ -179,7 +178,7 @@ class StoreSearch:
         reached = Counter(lane_of(entry, query) for entry in admitted)
         for lane in lanes:
             if reached[lane] < _LANE_MIN:
-                admitted += index.admitted(replace(query, lane=lane), keys[_NEAREST_MAX:])
+                admitted += index.admitted(query._replace(lane=lane), keys[_NEAREST_MAX:])
         return admitted
 
     def _compare(self, keys: Collection[int]) -> None:

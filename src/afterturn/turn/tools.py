@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from afterturn.base.config import Config
@@ -175,7 +175,7 @@ class MemoryTools:
             embedding = self._parts.embedding
             request = self._request(query, scope)
             if embedding is not None:
-                request = replace(request, query_vector=await embedding.query_vector(query, request.scope))
+                request = request._replace(query_vector=await embedding.query_vector(query, request.scope))
             screen = Screen(scanning=self._parts.config.scanning)
             found, lines = await self._parts.store.read(lambda unit: self._look_up(unit, request, screen))
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))

@@ -1,6 +1,5 @@
 """Lanes are disjoint, exclusions hold before the cut, and only what holds now is given."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,7 +188,7 @@ class TestLearned:
         hidden = await record(store, "goodbye", conversation="talk", at=90.0)
         await add(store, "learned bees", sources=(shown.id, hidden.id))
         visible, since = _sights(shown)
-        assert await texts(store, "bees", replace(visible, seen_since=since.seen_since)) == []
+        assert await texts(store, "bees", visible._replace(seen_since=since.seen_since)) == []
         assert await texts(store, "bees", visible) == await texts(store, "bees", since) == ["learned bees"]
 
     async def test_what_rests_on_a_record_of_another_space_is_given(self, store: Store) -> None:
@@ -220,7 +219,7 @@ async def _given(store: Store, query: LaneQuery) -> set[str]:
 def _sights(said: Entry, lane: Lane | None = None) -> tuple[LaneQuery, LaneQuery]:
     """Of a message that is shown to us, and of one that a host hides."""
     here = LaneQuery(ADA, NOW, lane=lane, conversation="talk")
-    return replace(here, visible_hashes=frozenset({said.content_hash})), replace(here, seen_since=50.0)
+    return here._replace(visible_hashes=frozenset({said.content_hash})), here._replace(seen_since=50.0)
 
 
 class TestStates:

@@ -1,0 +1,79 @@
+"""Values behave as the dataclasses that they are, though what compares and shows them is written once."""
+
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from pickle import dumps, loads
+from typing import Any
+
+import pytest
+
+from afterturn.base.config import Config
+from afterturn.base.types import Entry, Filter, Hit, Kind, Lane, Origin, Recollection, Scope, Status, Target
+from afterturn.base.values import Value
+
+ENTRY = Entry("e1", 1, Kind.STATEMENT, "user:ada", "tea", Status.ACTIVE, Origin.USER, 100, Target.USER, "h", 1.0, 2.0)
+HIT = Hit(ENTRY, Lane.LONG_TERM, 0.9, 0.8, None, ("tea",))
+VALUES = [
+    Scope("default", ("user:ada",)),
+    ENTRY,
+    HIT,
+    Recollection("tea?", (HIT,), ("vectors",), "c"),
+    Filter(),
+    Config(),
+]
+# A field of each, and another value for it.
+OTHERS: dict[type, tuple[str, Any]] = {
+    Scope: ("spaces", ("user:grace",)),
+    Entry: ("text", "coffee"),
+    Hit: ("score", 0.1),
+    Recollection: ("missing", ()),
+    Filter: ("agent", "a"),
+    Config: ("grace", 1.0),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Pair(Value):
+    first: int
+    second: str = "b"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    first: int
+    second: str = "b"
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_with_equal_fields_are_equal(value: Any) -> None:
+    """§2: a copy is the same, one that differs in a field is not, and nothing of another class is."""
+    name, other = OTHERS[type(value)]
+    assert value == replace(value)
+    assert value != replace(value, **{name: other})
+    assert value != tuple(getattr(value, item.name) for item in fields(value))
+    assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_can_not_be_changed(value: Any) -> None:
+    """§2: frozen, and with no room for anything else."""
+    name, other = OTHERS[type(value)]
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, name, other)
+    with pytest.raises(FrozenInstanceError):
+        delattr(value, name)
+    assert not hasattr(value, "__dict__")
+
+
+def test_a_value_is_shown_and_hashed_as_a_dataclass_is() -> None:
+    """§2: with its fields by name, in their order."""
+    assert repr(Pair(1)) == repr(Plain(1)).replace("Plain", "Pair") == "Pair(first=1, second='b')"
+    assert hash(Pair(1)) == hash(Plain(1))
+    assert asdict(Pair(1)) == asdict(Plain(1))
+    assert {Pair(1), Pair(1), Pair(2)} == {Pair(2), Pair(1)}
+
+
+def test_a_secret_setting_is_not_shown() -> None:
+    """§2: no key is in a representation."""
+    shown = repr(Config(model_key="hunter2", model="small"))
+    assert "hunter2" not in shown
+    assert "model='small'" in shown
