@@ -43,7 +43,15 @@ class Scene:
         library.embed(STATIC)
         self.shelves = shelved(library, ADA)
         self.readers = Readers(library)
-        self.together = Together(self.readers)  # type: ignore[arg-type]
+        self.batches: list[list[str]] = []
+        self.is_embedder_broken = False
+        self.together = Together(self.readers, self._embed)  # type: ignore[arg-type]
+
+    def _embed(self, texts: list[str]):
+        self.batches.append(list(texts))
+        if self.is_embedder_broken:
+            raise OSError("no memory left")
+        return STATIC.embed(texts)
 
     def ask(self, thing: str, shelves: Shelves | None = None) -> asyncio.Task:
         asked = request(f"where is the {thing}", embed=lambda text: STATIC.embed([text])[0])
@@ -93,6 +101,34 @@ async def test_questions_in_one_snapshot_look_for_changes_once(scene, monkeypatc
     await asyncio.gather(*tasks)
     assert [first(task) for task in tasks] == [about(thing) for thing in THINGS[:5]]
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_questions_that_are_asked_together_are_embedded_together(scene, is_broken):
+    """L6: to the same vectors; where that can not be done, each by itself."""
+    scene.is_embedder_broken = is_broken
+    tasks = await scene.ask_all(*THINGS[:4])
+    scene.readers.let_through(2)
+    await asyncio.gather(*tasks)
+    assert scene.batches == [[f"where is the {thing}" for thing in THINGS[1:4]]]
+    for task, thing in zip(tasks, THINGS, strict=False):
+        alone = scene.ask(thing)
+        scene.readers.let_through(1)
+        assert task.result().hits == (await alone).hits
+        assert task.result().missing == ()
+
+
+async def test_a_question_with_a_name_is_embedded_without_it_whoever_asks_too(scene, library):
+    """L6: of what is asked, not of whom, also beside others."""
+    library.add("we took the ferry to the island", conversation="c", position=0, speaker="Bob Miller")
+    library.embed(STATIC)
+    tasks = await scene.ask_all("apple", "ferry that Bob took", "bee")
+    scene.readers.let_through(3)
+    await asyncio.gather(*tasks)
+    alone = await scene.ask("ferry that Bob took")
+    assert scene.batches == [["where is the ferry that Bob took", "where is the bee"]]
+    assert alone.hits[0].entry.speaker == "Bob Miller"
+    assert [hit.similarity for hit in tasks[1].result().hits] == [hit.similarity for hit in alone.hits]
 
 
 async def test_what_was_added_before_a_question_is_in_its_answer(scene, library):

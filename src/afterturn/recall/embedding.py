@@ -86,7 +86,7 @@ class Embedding:
         self._events = parts.events
         self._ids = parts.ids
         self._questions = QuestionVectors(parts.embedder, parts.questions)
-        self._together = Together(parts.store)
+        self._together = Together(parts.store, self._embed_now)
         self._wanted = asyncio.Event()
         self._again_after = AGAIN_AFTER
         self.tried = asyncio.Event()
@@ -240,10 +240,13 @@ class Embedding:
         embedder = self._embedder
         if not isinstance(embedder, Immediate) or not embedder.is_immediate:
             return None
+        return lambda text: self._embed_now([text])[0]
+
+    def _embed_now(self, texts: Sequence[str]) -> NDArray[np.float32]:
         load("afterturn.recall.promised")
         from afterturn.recall.promised import embed_as_promised
 
-        return lambda text: embed_as_promised(embedder, [text])[0]
+        return embed_as_promised(self._embedder, texts)
 
     async def recall(self, request: RecallRequest) -> Recollection:
         """In memory or in the store, together with others that ask at the same time."""
@@ -399,10 +402,7 @@ class Embedding:
         return SLICE_BESIDE_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
-        load("afterturn.recall.promised")
-        from afterturn.recall.promised import embed_as_promised
-
-        return [row.tobytes() for row in embed_as_promised(self._embedder, texts).astype("<f2")]
+        return [row.tobytes() for row in self._embed_now(texts).astype("<f2")]
 
 
 def _disagreement(other: EmbedderIdentity, chosen: str) -> str:
