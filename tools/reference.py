@@ -9,6 +9,7 @@ from pathlib import Path
 
 from afterturn import memory
 from afterturn.base import config, errors, events, types
+from afterturn.opening import Options
 from afterturn.space.fields import DraftFields
 from afterturn.turn import awaited, errands, turn
 from afterturn.turn.place import Whereabouts
@@ -154,7 +155,7 @@ def _signature(verb: Callable[..., object]) -> str:
     return f"({', '.join(parameters)})"
 
 
-EXPANDED = {"fields": DraftFields, "where": Whereabouts, "options": memory.Options}
+EXPANDED = {"fields": DraftFields, "where": Whereabouts, "options": Options}
 
 
 def _default(value: object) -> str:
