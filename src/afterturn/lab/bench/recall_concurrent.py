@@ -144,7 +144,8 @@ def figures_of(alone: Sequence[Round], beside: Sequence[Round], many: Sequence[R
     lags = [lag * 1000 for one in many for lag in one.lags]
     quiet = [lag * 1000 for one in alone for lag in one.lags]
     rates = {name: median(one.rate for one in found) for name, found in (("alone", alone), ("many", many))}
-    writing = f"the writer added {median(one.adds / one.seconds for one in many):,.0f}/s beside them"
+    added, added_beside_one = (median(one.adds / one.seconds for one in found) for found in (many, beside))
+    writing = f"the writer added {added:,.0f}/s beside them, {added_beside_one:,.0f}/s beside one"
     return [
         _ROW.alone(
             f"{CALLERS} recalls at once beside a writer, errors",
