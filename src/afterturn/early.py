@@ -70,11 +70,13 @@ class Early:
         self._over.set()
 
     def close(self, *, within: float) -> None:
-        """Once the reads of other threads have ended, or so many seconds later."""
+        """Once the reads of other threads have ended; what still goes on after so many seconds is interrupted."""
         self._over.set()
+        self.is_closed = True
         held = self._reading.acquire(timeout=within)
         try:
-            self.is_closed = True
+            if not held:
+                self.engine.halt()
             self.engine.close()
         finally:
             if held:

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 import afterturn
 from afterturn import blocking, early
-from afterturn.base.errors import AfterturnError, ConfigError, MemoryClosed
+from afterturn.base.errors import AfterturnError, ConfigError, DeadlineExceeded, MemoryClosed
+from afterturn.base.ports import Unit
 from afterturn.base.types import Filter, Kind, Recollection
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -194,6 +196,34 @@ def test_closing_waits_for_who_reads(told: Path) -> None:
     assert answers == ["read"]
     with pytest.raises(MemoryClosed):
         opened.engine.read_now(work)
+
+
+@pytest.mark.usefixtures("patient")
+def test_closing_interrupts_who_reads_for_too_long(told: Path) -> None:
+    """§2: closing is bounded; whoever still reads is told."""
+    memory = blocking.open(told, {**WORDS, "close_timeout": 0.05}).start()
+    opened = memory._early
+    assert opened is not None
+    reading, errors = threading.Event(), list[Exception]()
+
+    def work(unit: Unit) -> None:
+        deadline = monotonic() + WAIT
+        reading.set()
+        while monotonic() < deadline:
+            unit.check()
+
+    def read() -> None:
+        try:
+            early.at_once(opened.read(work))
+        except AfterturnError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reading.wait(WAIT)
+    memory.close()
+    reader.join(WAIT)
+    assert [type(error) for error in errors] == [DeadlineExceeded]
 
 
 @pytest.mark.parametrize("content", [None, b"no database, but long enough to be one" * 40])
