@@ -120,9 +120,17 @@ class Memory(MemoryHandle):
         if early.is_usable:
             with self._starting:
                 if self._started is None and early.is_usable:
-                    store = make_store(early.engine, self._parts)
-                    self._started = self._start_core(replace(self._parts, store=lambda *place: store))
-                    early.settle()
+                    self._hand_over(early)
+
+    def _hand_over(self, early: Early) -> None:
+        try:
+            store = make_store(early.engine, self._parts)
+            self._started = self._start_core(replace(self._parts, store=lambda *place: store))
+            early.settle()
+        except BaseException:
+            # A core that could not be started has closed its store.
+            early.close(within=0.0)
+            raise
 
     def _start_behind(self, early: Early) -> None:
         try:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 import afterturn
 from afterturn import blocking, early
-from afterturn.base.errors import AfterturnError, ConfigError, DeadlineExceeded, MemoryClosed
+from afterturn.base.errors import AfterturnError, ConfigError, DeadlineExceeded, MemoryClosed, StoreUnavailable
 from afterturn.base.ports import Unit
 from afterturn.base.types import Filter, Kind, Recollection
+from afterturn.runtime import MemoryCore
 from afterturn.testing.hashing import HashingEmbedder
 
 ASKED = "Which tea does Ada like?"
@@ -274,6 +275,23 @@ def test_a_host_that_listens_hears_that_memory_is_open(told: Path) -> None:
     ears = Ears()
     with blocking.open(told, WORDS, on_event=ears):
         assert ears.wait("memory_opened")
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_memory_whose_rest_can_not_be_started_is_closed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§2: whoever needs it is told why, everybody after that it is closed, and nothing stays behind."""
+
+    async def fail(self: MemoryCore) -> None:
+        raise StoreUnavailable("The disk is gone.")
+
+    monkeypatch.setattr(MemoryCore, "start", fail)
+    with blocking.open(told, WORDS) as memory:
+        ada = memory.space("user:ada")
+        with pytest.raises(StoreUnavailable, match="disk is gone"):
+            ada.add("Ada likes black coffee")
+        with pytest.raises(MemoryClosed, match="Open it again"):
+            ada.recall(ASKED)
+    assert not _threads()
 
 
 FORKED = """
