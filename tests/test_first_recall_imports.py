@@ -62,6 +62,7 @@ UNNEEDED_WITHOUT_A_LOOP = [
     "ssl",
     "afterturn.base.jobs",
     "afterturn.base.loop",
+    "afterturn.base.ports",
     "afterturn.base.worker",
     "afterturn.base.written",
     "afterturn.embedders",

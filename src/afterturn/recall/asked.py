@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
 from afterturn.base.types import Scope
 from afterturn.recall.light import LIGHT_TERMS, is_remark
 from afterturn.recall.ranking import LIGHT, even, worth
+
+if TYPE_CHECKING:
+    from afterturn.base.ports import Index
 
 # A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
 QUERY_TERMS_MAX = 48
@@ -49,13 +50,13 @@ class Weights(NamedTuple):
 NO_WEIGHTS = Weights({}, {}, 0.0, 0.0, even(0))
 
 
-@dataclass(frozen=True)
 class Asked:
     """`terms` are distinct and in the question's order; `names` are the words of it that name a speaker."""
 
-    terms: tuple[str, ...]
-    names: frozenset[str]
-    spaces: Mapping[str, Weights]
+    def __init__(self, terms: tuple[str, ...], names: frozenset[str], spaces: Mapping[str, Weights]) -> None:
+        self.terms = terms
+        self.names = names
+        self.spaces = spaces
 
     @cached_property
     def wanted(self) -> frozenset[str]:

@@ -293,7 +293,7 @@ class Explainer:
         match, asked = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._asked
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
-            asked = replace(asked, spaces={entry.space: weigh(asked.terms, {}, 1)})
+            asked = Asked(asked.terms, asked.names, {entry.space: weigh(asked.terms, {}, 1)})
         weigher = Weigher(asked, {match.key: self._newer_then(entry)}, {})
         return with_terms(match, weigher.weigh(shelved_of(match), Threads()), asked)
 

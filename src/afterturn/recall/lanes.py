@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.logs import find_logger
-from afterturn.base.ports import Unit
 from afterturn.base.terms import is_acknowledgement, terms
 from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh, without_names
@@ -25,6 +24,8 @@ from afterturn.recall.threads import Threads
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from afterturn.base.ports import Unit
 
 logger = find_logger(__name__)
 

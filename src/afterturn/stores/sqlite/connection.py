@@ -18,12 +18,13 @@ from afterturn.base.config import Config, default_store
 from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.base.files import sync
 from afterturn.base.loading import load
-from afterturn.base.ports import Clock
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sqlite.failures import translate
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from afterturn.base.ports import Clock
 
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096

@@ -11,7 +11,6 @@ import apsw
 from afterturn.base.config import Config
 from afterturn.base.errors import ForkedProcess, MemoryClosed
 from afterturn.base.loading import load
-from afterturn.base.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite import forks
 from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
@@ -22,10 +21,13 @@ from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.text import FtsText
-from afterturn.stores.sqlite.writes import Outcome, Write, Writer, WritingUnit
+from afterturn.stores.sqlite.writes import Outcome, Write, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from afterturn.base.ports import Clock, Unit
+    from afterturn.stores.sqlite.writes import WritingUnit
 
 R = TypeVar("R")
 READERS = 2

@@ -1,18 +1,22 @@
 """Reading beside the writer: connections that are lent, and reads that any thread may stop."""
 
+from __future__ import annotations
+
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import apsw
 
 from afterturn.base.errors import DeadlineExceeded, MemoryClosed
-from afterturn.base.ports import Unit
 from afterturn.stores.sqlite.connection import Place, connect_reader, run, stop_when
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
+
+if TYPE_CHECKING:
+    from afterturn.base.ports import Unit
 
 R = TypeVar("R")
 
