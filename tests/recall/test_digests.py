@@ -1,7 +1,9 @@
 """Small spaces that were saved come to memory at their first question, on a real store."""
 
 import asyncio
+from dataclasses import replace
 
+import apsw
 import pytest
 from library import Library
 from test_recall_at_work import Built
@@ -44,7 +46,8 @@ def save(library) -> None:
 
 
 def saved_seq(library) -> int | None:
-    return library.read(lambda unit: unit.digests.seq("default", ADA))
+    digest = library.read(lambda unit: unit.digests.find("default", ADA))
+    return None if digest is None else digest.seq
 
 
 def waiting(library) -> list[str]:
@@ -185,6 +188,50 @@ def test_saving_goes_on_from_what_was_saved(library, monkeypatch):
     monkeypatch.setattr(assembly_module.Assembly, "read", never)
     save(library)
     assert saved_seq(library) == library.read(lambda unit: unit.index.extents(Scope("default", (ADA,)))[ADA].seq)
+
+
+def test_a_space_that_shrank_is_loaded_too(library, shelves, caplog):
+    """L6: more rows were saved than there are entries now."""
+    entries = library.add_all([f"jar {number} of honey" for number in range(80)])
+    library.embed(EMBEDDER)
+    save(library)
+    for entry in entries[:50]:
+        library.delete(entry)
+    assert find(library, shelves)
+    assert len(ask(library, shelves, "honey")) == 30
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("broken", [{"data": b"nothing"}, {"form": 0}])
+def test_a_digest_that_can_not_be_read_is_made_anew(library, few, broken):
+    """L6: it is due, and the job does not go on from it."""
+    library.add_all(["red apple pie", "blue sea"])
+    save(library)
+    whole = library.read(lambda unit: unit.digests.find("default", ADA))
+    damaged = replace(whole, **broken)
+    library.write(lambda unit: unit.digests.put("default", ADA, damaged, begun=unit.digests.moment()))
+    assert library.read(lambda unit: is_due(unit, "default", ADA))
+    save(library)
+    assert library.read(lambda unit: unit.digests.find("default", ADA)) == whole
+
+
+def test_a_space_that_outgrew_its_digest_keeps_none(library, few, monkeypatch):
+    """L6: nobody would read it."""
+    library.add_all(["red apple pie", "blue sea"])
+    save(library)
+    monkeypatch.setattr(digests_module, "AT_ONCE_ROWS_MAX", 1)
+    library.write(lambda unit: digesting(library).want(unit, "default", ADA, 0.0))
+    assert (saved_seq(library), waiting(library)) == (None, [])
+
+
+def test_an_older_version_that_forgets_takes_it_away(library, tmp_path):
+    """M2: one that has the store open, and knows of no digests."""
+    entry = library.add("red apple pie")
+    save(library)
+    older = apsw.Connection(str(tmp_path / "memory.db"))
+    older.execute("DELETE FROM entry WHERE id = ?", (entry.id,))
+    older.close()
+    assert saved_seq(library) is None
 
 
 async def test_the_first_question_of_another_process_has_vectors(tmp_path, few, monkeypatch):

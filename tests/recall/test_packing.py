@@ -1,5 +1,7 @@
 """A shelf that was saved and read again is the same shelf."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bookshelf import IDENTITY, SPACE, PlainIndex, PlainUnit, stocked
@@ -11,7 +13,7 @@ from afterturn.base.digest import Digest
 from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall.assembly import Place, Plan
 from afterturn.recall.digests import load_digest, make_digest
-from afterturn.recall.packing import FORM, is_packable
+from afterturn.recall.packing import FORM, Unpacked, is_intact, is_packable
 from afterturn.recall.postings import hashed
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.stock import Stock
@@ -55,7 +57,7 @@ def test_a_saved_shelf_goes_on_where_it_was(data, first):
     stock = stocked(index, embedder=None)
     changed(data, index, range(first + 100, first + 106))
     assert stock.follow(index)
-    digest = make_digest(stock, 0)
+    digest = make_digest(stock)
     if digest is None:
         assert not index.entries
         return
@@ -69,16 +71,16 @@ def test_a_saved_shelf_goes_on_where_it_was(data, first):
 @given(index=spaces(rows_max=12))
 def test_saving_a_saved_shelf_gives_the_same_bytes(index):
     """L6: nothing is lost on the way, and nothing else gets in."""
-    digest = make_digest(stocked(index), 3)
+    digest = make_digest(stocked(index))
     if digest is not None:
-        assert make_digest(loaded(index, digest), 3) == digest
+        assert make_digest(loaded(index, digest)) == digest
 
 
 def test_no_word_is_saved():
     """M2: terms are numbers, so that a digest holds no text; whoever spoke, and where, is named."""
     index = PlainIndex()
     grow_plain(index)
-    digest = make_digest(stocked(index), 0)
+    digest = make_digest(stocked(index))
     assert digest is not None
     assert b"apple" not in digest.data
     assert b"Ada Lovelace" in digest.data
@@ -89,10 +91,10 @@ def test_what_went_is_not_saved():
     index = PlainIndex()
     grow_plain(index)
     stock = stocked(index)
-    with_bob = make_digest(stock, 0)
+    with_bob = make_digest(stock)
     index.remove(2)
     assert stock.follow(index)
-    without_bob = make_digest(stock, 0)
+    without_bob = make_digest(stock)
     assert with_bob is not None
     assert without_bob is not None
     assert (b"Bob" in with_bob.data, b"Bob" in without_bob.data) == (True, False)
@@ -106,28 +108,65 @@ def test_a_space_of_which_keys_are_too_far_apart_is_not_saved():
     assert is_packable(stocked(index).edition)
     index.put(index.entries[1]._replace(key=(1 << 32) + 2))
     assert not is_packable(stocked(index).edition)
-    assert make_digest(stocked(index), 0) is None
+    assert make_digest(stocked(index)) is None
 
 
-@pytest.mark.parametrize("cut", [0, 3, 40, -1])
-def test_bytes_that_are_cut_short_are_not_a_shelf(cut, caplog):
+@pytest.mark.parametrize("broken", [lambda data: b"", lambda data: data[:-1], lambda data: b"x" + data[1:]])
+def test_bytes_that_are_not_what_was_saved_are_not_a_shelf(broken, caplog):
     """L6: it is said, and the space is read as if nothing had been saved."""
     index = PlainIndex()
     grow_plain(index)
-    digest = make_digest(stocked(index), 0)
+    digest = make_digest(stocked(index))
     assert digest is not None
-    broken = Digest(digest.seq, 0, digest.first_key, FORM, digest.data[:cut])
-    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), broken) is None
-    assert "can't be read" in caplog.text
+    damaged = replace(digest, data=broken(digest.data))
+    assert (is_intact(digest), is_intact(damaged)) == (True, False)
+    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), damaged) is None
+    assert "is not what it should be" in caplog.text
+
+
+def test_every_byte_counts():
+    """L6: one that was changed anywhere is noticed."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index))
+    assert digest is not None
+    for at in range(len(digest.data)):
+        changed = bytearray(digest.data)
+        changed[at] ^= 0x10
+        assert not is_intact(replace(digest, data=bytes(changed)))
+
+
+def test_another_space_s_shelf_is_not_taken_for_it(caplog):
+    """L6: it has other entries."""
+    index, other = PlainIndex(), PlainIndex()
+    grow_plain(index)
+    grow_plain(other)
+    other.remove(2)
+    digest = make_digest(stocked(other))
+    assert digest is not None
+    wrong = replace(digest, seq=len(index.changed))
+    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), wrong) is None
+    assert "is not what it should be" in caplog.text
+
+
+def test_what_fails_to_be_read_is_passed_over(monkeypatch, caplog):
+    """L6: whatever it is; the traceback is in the log."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index))
+    assert digest is not None
+    monkeypatch.setattr(Unpacked, "put_vectors", lambda *_: 1 // 0)
+    assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), digest) is None
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_another_form_is_passed_over():
     """L6: an older or a newer version's."""
     index = PlainIndex()
     grow_plain(index)
-    digest = make_digest(stocked(index), 0)
+    digest = make_digest(stocked(index))
     assert digest is not None
-    other = Digest(digest.seq, 0, digest.first_key, FORM + 1, digest.data)
+    other = replace(digest, form=FORM + 1)
     assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), other) is None
 
 

@@ -78,8 +78,8 @@ def write_sentinels(unit: Unit) -> str:
     unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
     unit.jobs.add(Job("failed", "embed", "default", SPACE, "{}", 1.0, error=f"can not embed {TEXT!r}"))
     unit.timeline.add([Event("recorded", 1.0, "default", SPACE, CONVERSATION, TURN)], entries_max=100)
-    forgets = unit.operations.forgets("default", SPACE)
-    unit.digests.put("default", SPACE, Digest(1, forgets, 1, 1, f"{SPEAKER} in {CONVERSATION} ".encode() * 400))
+    digest = Digest(1, 1, 1, f"{SPEAKER} in {CONVERSATION} ".encode() * 400)
+    assert unit.digests.put("default", SPACE, digest, begun=unit.digests.moment())
     return statement.id
 
 

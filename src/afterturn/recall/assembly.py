@@ -164,8 +164,10 @@ def room_for(count: int) -> int:
     return count + max(_ROOM_MIN, count // _ROOM_SHARE)
 
 
-def room_for_vectors(plan: Plan) -> Vectors | None:
+def room_for_vectors(plan: Plan, *, rows: int = 0) -> Vectors | None:
+    """For so many as are planned, or as there are."""
     if plan.embedder is None:
         return None
-    sketched = is_sketched(plan.extent.documents, whole=plan.whole)
-    return Vectors(plan.embedder.dimensions, room_for(plan.extent.documents), whole=plan.whole, sketched=sketched)
+    count = max(rows, plan.extent.documents)
+    sketched = is_sketched(count, whole=plan.whole)
+    return Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, sketched=sketched)

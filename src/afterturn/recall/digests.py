@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 from afterturn.base.digest import Digest
+from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
-from afterturn.base.types import Changes, Scope
+from afterturn.base.types import Changes, Extent, Scope
 from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, Place, Plan
-from afterturn.recall.packing import FORM, Unpacked, is_packable, pack
+from afterturn.recall.packing import FORM, Unpacked, is_intact, is_packable, pack
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
 logger = logging.getLogger("afterturn")
@@ -21,35 +22,53 @@ BEHIND_MAX = 128
 _BEHIND_SHARE = 8
 
 
+def is_worth_saving(extent: Extent | None) -> bool:
+    return extent is not None and DIGESTED_MIN <= extent.documents <= AT_ONCE_ROWS_MAX
+
+
 def is_due(unit: Unit, tenant: str, space: str) -> bool:
-    """Whether a space has none, or has moved on from it."""
+    """Whether a space that is worth it has no digest that can be read, or has moved on from it."""
     extent = unit.index.extents(Scope(tenant, (space,))).get(space)
-    if extent is None or not DIGESTED_MIN <= extent.documents <= AT_ONCE_ROWS_MAX:
+    if extent is None or not is_worth_saving(extent):
         return False
-    seq = unit.digests.seq(tenant, space)
-    return seq is None or abs(extent.seq - seq) > max(BEHIND_MAX, extent.documents // _BEHIND_SHARE)
+    digest = unit.digests.find(tenant, space)
+    if digest is None or not is_intact(digest):
+        return True
+    return abs(extent.seq - digest.seq) > max(BEHIND_MAX, extent.documents // _BEHIND_SHARE)
 
 
 def load_digest(unit: Unit, place: Place, plan: Plan, digest: Digest) -> Stock | None:
-    """The space as the digest has it, with the vectors of the unit's snapshot; whoever asks has it follow the rest.
-    None when it can't be read, or is too far behind."""
+    """The space as the unit's snapshot has it. None when the digest can't be read, or is too far behind."""
     changes = unit.index.changes(place.tenant, place.space, since=digest.seq)
     if digest.form != FORM or changes.keys is None or len(changes.keys) > FOLLOWED_MAX:
         return None
     try:
-        unpacked = Unpacked(place, plan, digest)
-    except (ValueError, LookupError, TypeError) as error:
-        logger.warning("a saved shelf of %s can't be read, and is made anew: %s", place.space, error)
+        stock = _unpack(unit, place, plan, digest, changes)
+    except DeadlineExceeded:
+        raise
+    except Exception:  # the boundary: what can't be read is found in the store, and saved anew when it is built
+        logger.exception("a saved shelf of %s can't be read", place.space)
         return None
+    if stock is None:
+        logger.warning("a saved shelf of %s is not what it should be, and is not used", place.space)
+    return stock
+
+
+def _unpack(unit: Unit, place: Place, plan: Plan, digest: Digest, changes: Changes) -> Stock | None:
+    if not is_intact(digest):
+        return None
+    unpacked = Unpacked(place, plan, digest)
     if plan.embedder is not None:
         unpacked.put_vectors(unit.index.vectors(place.tenant, place.space, plan.embedder, None))
-    return Stock(unpacked, Changes(changes.generation, digest.seq, ()))
+    stock = Stock(unpacked, changes._replace(seq=digest.seq, keys=()))
+    stock.follow(unit.index)
+    return stock if stock.edition.alive_count == plan.extent.documents else None
 
 
-def make_digest(stock: Stock, forgets: int) -> Digest | None:
-    """None when it is too large. `forgets` was read no later than anything of the stock."""
+def make_digest(stock: Stock) -> Digest | None:
+    """None when it is too large."""
     edition = stock.edition
     if not is_packable(edition):
         return None
     first_key, data = pack(edition, stock.codes)
-    return Digest(seq=stock.seq, forgets=forgets, first_key=first_key, form=FORM, data=data)
+    return Digest(seq=stock.seq, first_key=first_key, form=FORM, data=data)

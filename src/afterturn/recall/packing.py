@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,9 +69,9 @@ def pack(edition: Edition, codes: Codes) -> tuple[int, bytes]:
     part = edition.postings.moved(edition.is_alive, places)
     sizes = (alive.size, part.terms.size, part.rows.size)
     head = json.dumps({"sizes": sizes, "row_bits": part.form.row_bits, **codes.saved()}).encode()
-    return first_key, b"".join(
+    body = b"".join(
         [
-            _SIZE.type(len(head)).tobytes(),
+            _number(len(head)),
             head,
             _written(facts, _FACTS),
             _written({**links, "spans": edition.spans[alive]}, _LINKS),
@@ -78,16 +79,23 @@ def pack(edition: Edition, codes: Codes) -> tuple[int, bytes]:
             _written({"rows": part.rows, "counts": part.counts}, _HELD),
         ]
     )
+    return first_key, _number(crc32(body)) + body
+
+
+def is_intact(digest: Digest) -> bool:
+    """Whether this version made it, and all of it is there."""
+    checksum, body = digest.data[: _SIZE.itemsize], memoryview(digest.data)[_SIZE.itemsize :]
+    return digest.form == FORM and checksum == _number(crc32(body))
 
 
 class Unpacked:
-    """A saved shelf, for a `Stock`. ValueError or LookupError when the bytes are not what `pack` makes."""
+    """A saved shelf that is intact, for a `Stock`."""
 
     def __init__(self, place: Place, plan: Plan, digest: Digest) -> None:
         self.place = place
         self.plan = plan
-        size = int(np.frombuffer(digest.data, _SIZE, 1)[0])
-        start = _SIZE.itemsize
+        start = 2 * _SIZE.itemsize
+        size = int(np.frombuffer(digest.data, _SIZE, 2)[1])
         head = json.loads(digest.data[start : start + size])
         self.codes = Codes(place.space)
         self.codes.restore(head["conversations"], head["speakers"])
@@ -97,7 +105,7 @@ class Unpacked:
         self._links = reader.read(self._count, _LINKS)
         self._part = _part(Form(head["row_bits"]), reader.read(terms, _TERMS), reader.read(held, _HELD))
         self._keys = self._facts["keys"].astype(np.int64) + digest.first_key
-        self._vectors = room_for_vectors(plan)
+        self._vectors = room_for_vectors(plan, rows=self._count)
         self._has_vector = np.zeros(self._count, np.bool_)
 
     def put_vectors(self, found: Mapping[int, bytes]) -> None:
@@ -152,6 +160,10 @@ class _Reader:
             found[name] = np.frombuffer(self._data, kind, count, self._at)
             self._at += found[name].nbytes
         return found
+
+
+def _number(value: int) -> bytes:
+    return _SIZE.type(value).tobytes()
 
 
 def _written(arrays: _Arrays, kinds: _Kinds) -> bytes:

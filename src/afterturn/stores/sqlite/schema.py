@@ -340,11 +340,14 @@ _DIGESTS = (
     """CREATE TABLE digest (
         space_key INTEGER PRIMARY KEY,
         seq INTEGER NOT NULL,
-        forgets INTEGER NOT NULL,
         entry_key INTEGER NOT NULL,
         form INTEGER NOT NULL,
         data BLOB NOT NULL
     )""",
+    # For processes of an older version too, which have the store open and know of no digests.
+    """CREATE TRIGGER digest_forgotten AFTER DELETE ON entry BEGIN
+        DELETE FROM digest WHERE space_key = OLD.space_key;
+    END""",
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL, _REVIEWS, _DIGESTS)
