@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = str | int | float | bool | None
 Metadata: TypeAlias = Mapping[str, Scalar]
-NO_METADATA: Metadata = {}
 SOURCES_MAX = 1000
 
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.base.types import NO_METADATA, Entry, Kind, Metadata, Origin, Shelved, Status, Target
+from afterturn.base.metadata import ReadMetadata
+from afterturn.base.types import Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ INSERT = (
 )
 """Nothing is inserted when a constraint (one active version, no duplicate, one row a version) forbids it."""
 
+_NO_METADATA = ReadMetadata()
 _KINDS = {str(kind): kind for kind in Kind}
 _STATUSES = {str(status): status for status in Status}
 _ORIGINS = {str(origin): origin for origin in Origin}
@@ -115,10 +117,7 @@ def encode_metadata(metadata: Metadata) -> str:
 
 
 def decode_metadata(text: str) -> Metadata:
-    if text == "{}":
-        return NO_METADATA
-    decoded: Metadata = json.loads(text)
-    return decoded
+    return _NO_METADATA if text == "{}" else ReadMetadata(json.loads(text))
 
 
 def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
