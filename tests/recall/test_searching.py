@@ -235,6 +235,19 @@ def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     assert len(shelf.asked) == len(set(shelf.asked))
 
 
+def test_a_lane_with_nothing_to_give_does_not_have_the_others_looked_through():
+    """H9, L3: all of this conversation is in sight, as at most turns."""
+    in_sight = {key for key in range(900) if LANES[key % 3] is Lane.SHORT_TERM}
+    shelf = Row(900, in_sight)
+    found, is_done = MemorySearch(LaneQuery(ADA, 0.0), shelf).search(LANES, limit=20, lane_min=2)
+    others = [key for key in shelf.asked if key not in in_sight]
+    assert is_done
+    assert sorted(int(hit.entry.id[1:]) for hit in found) == others
+    assert others[:20] == [key for key in range(900) if key not in in_sight][:20]
+    assert len(others) < 100
+    assert len(shelf.asked) == len(set(shelf.asked))
+
+
 @pytest.mark.parametrize("conversation", [None, "c1"])
 @pytest.mark.parametrize("owner", [None, "user:ada", "user:bob"])
 def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):

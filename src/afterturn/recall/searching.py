@@ -77,18 +77,20 @@ class MemorySearch(NamedTuple):
         """
         found: list[Hit] = []
         seen: set[int] = set()
-        size = limit
+        size, lane_size = limit, lane_min
         seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.visible_hashes)
         while len(seen) < seen_max:
             short = [lane for lane in lanes if lane_min and sum(hit.lane is lane for hit in found) < lane_min]
-            if not short and len(found) >= limit:
+            is_full = len(found) >= limit
+            if is_full and not short:
                 break
-            page = self._page(lanes, short, seen, size, lane_min)
+            # A lane may have nothing more to give, which is no reason to look through all the others.
+            page = self._page(lanes, short, seen, 0 if is_full else size, lane_size)
             if not page:
                 break
             found += self._hits(page)
             seen.update(page)
-            size = min(_PAGE_MAX, size * _PAGE_GROWTH)
+            size = lane_size = min(_PAGE_MAX, size * _PAGE_GROWTH)
         return found, len(found) >= limit or len(seen) < seen_max
 
     def _hits(self, page: Mapping[int, Placed]) -> list[Hit]:
@@ -105,14 +107,14 @@ class MemorySearch(NamedTuple):
     ) -> dict[int, Placed]:
         """The next so many by score, and the next of lanes that still have too few."""
         conversation = None if self.query.conversation is None else (self.query.owner, self.query.conversation)
-        count = len(seen) + size
-        rows = [item for item in self.reading.best_of(lanes, conversation, count) if item[1].key not in seen]
+        best = self.reading.best_of(lanes, conversation, len(seen) + size) if size else ()
+        rows = [item for item in best if item[1].key not in seen]
         chosen = rows[:size]
         for lane in short:
             of_lane = [item for item in rows if item[0] is lane]
             if len(of_lane) < lane_size:
-                best = self.reading.best(lane, conversation, count)
-                of_lane = [(lane, row) for row in best if row.key not in seen]
+                further = self.reading.best(lane, conversation, len(seen) + lane_size)
+                of_lane = [(lane, row) for row in further if row.key not in seen]
             chosen += of_lane[:lane_size]
         return {row.key: (lane, row) for lane, row in chosen}
 

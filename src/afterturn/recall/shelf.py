@@ -98,14 +98,17 @@ class Reading:
         self._rows: dict[int, int] = {}
         self._terms: dict[int, tuple[str, ...]] = {}
         self._given: defaultdict[tuple[Lane | None, Conversation], list[Ranked]] = defaultdict(list)
+        self._exhausted: set[tuple[Lane | None, Conversation]] = set()
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
 
     def best(self, lane: Lane | None, conversation: Conversation, count: int) -> list[Ranked]:
         """The best `count`, best first; equal ones: the newer first. Asking for more goes on behind the earlier."""
         given = self._given[lane, conversation]
-        if len(given) < count:
+        if len(given) < count and (lane, conversation) not in self._exhausted:
             self._rank(lane, conversation, count)
+            if len(given) < count:
+                self._exhausted.add((lane, conversation))
         return given[:count]
 
     def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[Placed]:
@@ -131,21 +134,17 @@ class Reading:
         return _NOBODY if conversation is None else frozenset(self._codes.find_conversations(*conversation))
 
     def _rank(self, lane: Lane | None, conversation: Conversation, count: int) -> None:
-        """The other lanes too: who asks for one goes on to them, and weighing all at once takes little longer."""
         codes = self._find_codes(conversation)
-        lanes = [None] if lane is None else _lanes(codes)
         if self._weighed is not None:
-            for one in lanes:
-                rows = self._choose(_likely, one, codes, count)
-                rows = rows.take(self._order(rows, self._values.take(rows), count))
-                self._give((one, conversation), rows, self._weighed.take(rows), count)
-            return
-        chosen = [self._choose(_top, one, codes, count + _SPARE) for one in lanes]
-        start, weighed = 0, self._scoring.weigh(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
-        for one, rows in zip(lanes, chosen, strict=True):
-            order = self._order(rows, weighed.scores[start : start + rows.size], count)
-            self._give((one, conversation), rows.take(order), weighed.take(order + start), count)
-            start += rows.size
+            rows = self._choose(_likely, lane, codes, count)
+            rows = rows.take(self._order(rows, self._values.take(rows), count))
+            weighed = self._weighed.take(rows)
+        else:
+            rows = self._choose(_top, lane, codes, count + _SPARE)
+            weighed = self._scoring.weigh(rows)
+            order = self._order(rows, weighed.scores, count)
+            rows, weighed = rows.take(order), weighed.take(order)
+        self._give((lane, conversation), rows, weighed, count)
 
     def _choose(self, choose: Choose, lane: Lane | None, codes: frozenset[int], count: int) -> Rows:
         edition = self._edition
