@@ -179,8 +179,6 @@ async def test_context_files_are_not_rendered_again(stage: Stage, tmp_path: Path
         standing.touch(folder / "dates.py")
         assert await standing.flush()
         injected = await spoken(memory, [], OTHER)
-        # What was handed over is noted behind the turn.
-        assert await memory.drain(within=20)
         told = await memory.conversation("c", user="ada").replay("last")
         (traced,) = (await memory.conversation("c", user="ada").trace("last")).turns
     memories, files = told.blocks

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import logging
 import os
 import threading
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import afterturn
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput, InvalidName, MemoryClosed, StoreFull, StoreUnavailable
 from afterturn.base.events import Events
@@ -672,3 +674,18 @@ def test_a_store_that_is_gone_leaves_contexts_without_memories(host: Host, root:
     assert "rules of ." in host.run(core.task_context("tester"))
     with pytest.raises(StoreUnavailable):
         host.run(core.search("cat"))
+
+
+async def test_what_arrives_is_handed_over_though_nobody_holds_the_conversation(
+    memory: afterturn.Memory, tmp_path: Path
+) -> None:
+    """S3: the standing context is enough to hold on to."""
+    (tmp_path / "AGENTS.md").write_text("Dates are ISO 8601.\n", encoding="utf-8")
+    standing = memory.conversation("c", user="ada").standing(roots=[tmp_path])
+    standing.touch(tmp_path / "dates.py")
+    assert await standing.flush(within=WITHIN)
+    gc.collect()
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "How do we write dates?"}]
+    async with memory.conversation("c", user="ada").turn(messages) as turn:
+        element = await turn.inject(messages)
+    assert "ISO 8601" in str(element)

@@ -131,6 +131,7 @@ class ConversationCore:
     def stand(self, place: Place, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]) -> StandingCore:
         """The standing context from now on. InvalidInput for what is no folders or texts."""
         self._standing = self._epochs.standing = StandingCore(self._parts.standing, place, roots, instructions)
+        self._standing.owner = self
         return self._standing
 
     def has_nothing_for(self, state: TurnState, messages: Sequence[object]) -> bool:

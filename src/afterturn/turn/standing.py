@@ -73,6 +73,8 @@ class StandingCore:
     ) -> None:
         self._parts = parts
         self.place = place
+        # Whose it is lives as long: what arrives here is handed over by its turns, and memory holds it but weakly.
+        self.owner: object = None
         self._places = parts.places(roots)
         self._instructions = check_instructions(instructions)
         self._contexts = Contexts(parts, place, self._places)
