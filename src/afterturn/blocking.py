@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 from afterturn.base.bridged import blocking_later
 from afterturn.base.errors import MemoryClosed, StoreUnavailable
 from afterturn.base.exits import last_chance
+from afterturn.base.loading import load_logging
 from afterturn.base.logs import find_logger
 from afterturn.base.names import check_space
 from afterturn.early import Early, at_once, open_early
@@ -124,6 +125,7 @@ class Memory(MemoryHandle):
 
     def _hand_over(self, early: Early) -> None:
         try:
+            load_logging()
             store = make_store(early.engine, self._parts)
             self._started = self._start_core(replace(self._parts, store=lambda *place: store))
             early.settle()

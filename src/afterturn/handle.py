@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from afterturn.base.errors import MemoryClosed
 from afterturn.base.exits import last_chance
-from afterturn.base.loading import load
+from afterturn.base.loading import load, load_logging
 from afterturn.base.logs import find_logger
 from afterturn.opening import Handler, Target, find_file
 
@@ -80,6 +80,7 @@ class MemoryHandle:
 
     def _make(self, parts: Parts) -> MemoryCore:
         """A core that is not started yet, on a loop that is."""
+        load_logging()
         load("afterturn.runtime")
         from afterturn.base.events import Events
         from afterturn.runtime import MemoryCore
@@ -91,6 +92,7 @@ class MemoryHandle:
 
     def _make_ended(self, process: int) -> MemoryCore:
         """Stands for one that was closed, or left to the process that this was forked from, before it was needed."""
+        load_logging()
         load("afterturn.runtime")
         from afterturn.base.events import Events
         from afterturn.base.loop import PrivateLoop

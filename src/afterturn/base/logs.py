@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from afterturn.base.loading import load
+from afterturn.base.loading import load_logging
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -20,7 +20,7 @@ class _Logger:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        load("logging")
+        load_logging()
         from logging import getLogger
 
         return getattr(getLogger(self._name), attribute)
