@@ -680,9 +680,11 @@ async def test_what_arrives_is_handed_over_though_nobody_holds_the_conversation(
     memory: afterturn.Memory, tmp_path: Path
 ) -> None:
     """S3: the standing context is enough to hold on to."""
-    (tmp_path / "AGENTS.md").write_text("Dates are ISO 8601.\n", encoding="utf-8")
-    standing = memory.conversation("c", user="ada").standing(roots=[tmp_path])
-    standing.touch(tmp_path / "dates.py")
+    folder = tmp_path / "project" / "src"
+    folder.mkdir(parents=True)
+    (folder / "AGENTS.md").write_text("Dates are ISO 8601.\n", encoding="utf-8")
+    standing = memory.conversation("c", user="ada").standing(roots=[tmp_path / "project"])
+    standing.touch(folder / "dates.py")
     assert await standing.flush(within=WITHIN)
     gc.collect()
     messages: list[dict[str, Any]] = [{"role": "user", "content": "How do we write dates?"}]
