@@ -201,6 +201,20 @@ def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     assert kept == set(now)
 
 
+def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
+    """M2: who brings it up to date may take a while, and what was forgotten must not wait for that."""
+    pie = library.add("red apple pie")
+    shelves = shelved(library, ADA)
+    ask(library, shelves, "red apple")
+    stock = stock_of(shelves)
+    library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
+    library.add_all(["red apple tart", "blue sea"])
+    monkeypatch.setattr(Stock.follow, "__kwdefaults__", {"changed_max": 1})
+    kept = [stock._kept.size_bytes > 0]
+    assert "red apple pie" not in ask(library, shelves, "red apple")[0]
+    assert [*kept, stock._kept.size_bytes > 0] == [True, False]
+
+
 def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
     """M2: a reader may come between two pages of many changes."""
     library.add("red apple pie")

@@ -82,6 +82,8 @@ class Shelves:
             return None
         changes = self._follow(held, unit)
         if changes is None:
+            # Something of it may be forgotten by now, and who builds it anew may take a while.
+            held.let_entries_go()
             self._want(place)
             return None
         if not held.edition.alive_count:
@@ -202,7 +204,8 @@ class Shelves:
         grown_bytes = stock.size_bytes - self._sizes.get(stock.place, 0)
         if self._size_bytes + grown_bytes > self._bytes_max:
             stock.let_entries_go()
-        self._keep(stock)
+        if self._held.get(stock.place) is stock:
+            self._keep(stock)
 
     def _make_room(self, size_bytes: int) -> None:
         """Before something is built: nothing is in memory twice at the cost of the bound."""
