@@ -14,6 +14,7 @@ from afterturn.base.types import Job, JobKind, Scope, Selector, new_job
 from afterturn.recall import assembly as assembly_module
 from afterturn.recall import digests as digests_module
 from afterturn.recall import shelves as shelves_module
+from afterturn.recall import stock as stock_module
 from afterturn.recall.digesting import Digesting
 from afterturn.recall.digests import DIGESTED_MIN, is_due
 from afterturn.recall.shelves import Shelves
@@ -134,6 +135,37 @@ def test_one_that_a_forget_overtakes_is_made_again(library, few):
     assert (saved_seq(library), waiting(library)) == (None, [JobKind.DIGEST])
 
 
+def test_what_is_forgotten_while_it_is_read_is_not_in_it(library, few):
+    """M2: the moment is noted before anything of the space is read."""
+    _, gone, _ = library.add_all(["red apple pie", "green apple tart", "blue sea"])
+
+    class Forgetting(Reading):
+        reads = 0
+
+        async def read(self, work):
+            found = await super().read(work)
+            self.reads += 1
+            if self.reads == 2:
+                library.write(lambda unit: unit.operations.forget("default", ADA, Selector(memory=gone.id), at=300.0))
+            return found
+
+    library.write(asyncio.run(Digesting(Forgetting(library), Counting()).handle(job())))
+    assert (saved_seq(library), waiting(library)) == (None, [JobKind.DIGEST])
+
+
+def test_a_worn_shelf_is_not_gone_on_from(library, monkeypatch):
+    """L6: it is read row by row, and so put in place."""
+    library.add_all(["red apple pie", "blue sea"])
+    save(library)
+    library.add("green apple tart")
+    monkeypatch.setattr(stock_module, "_WORN_MIN", 0)
+    reads = []
+    read = assembly_module.Assembly.read
+    monkeypatch.setattr(assembly_module.Assembly, "read", lambda *parts: reads.append(1) or read(*parts))
+    save(library)
+    assert reads == [1]
+
+
 def test_a_restored_store_has_its_own(library, shelves, tmp_path):
     """L6: a digest belongs to the changes that it was made from."""
     library.add_all(["red apple pie", "blue sea"])
@@ -162,11 +194,12 @@ def test_it_is_due_when_a_space_is_large_enough_and_has_moved_on(library, monkey
     library.add("and another")
     found.append(due())
     monkeypatch.setattr(digests_module, "BEHIND_MAX", 0)
-    monkeypatch.setattr(digests_module, "_BEHIND_SHARE", 1000)
+    found.append(due())
+    library.add_all([f"note {number} of many" for number in range(9)])
     found.append(due())
     save(library)
     found.append(due())
-    assert found == [False, True, False, False, True, False]
+    assert found == [False, True, False, False, False, True, False]
 
 
 def test_an_empty_space_has_none(library):

@@ -1,5 +1,6 @@
 """A shelf that was saved and read again is the same shelf."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +75,33 @@ def test_saving_a_saved_shelf_gives_the_same_bytes(index):
     digest = make_digest(stocked(index))
     if digest is not None:
         assert make_digest(loaded(index, digest)) == digest
+
+
+def test_rows_are_saved_in_the_order_of_their_keys():
+    """M3: one that came back has a row behind the others, and its vector is looked up by key."""
+    index = PlainIndex()
+    grow_plain(index)
+    stock = stocked(index)
+    away = index.remove(1)
+    assert stock.follow(index)
+    index.put(away)
+    index.embed(1, vector(1))
+    assert stock.follow(index)
+    digest = make_digest(stock)
+    assert digest is not None
+    again = loaded(index, digest)
+    assert again.edition.has_vector.all()
+    assert_agrees(Shelf(again, index), index, vector(0))
+
+
+def test_the_same_entries_give_the_same_bytes_as_ever():
+    """L6: if this fails because a constant of the ranking or the form of the bytes has changed, raise FORM: stores hold
+    digests of before."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index))
+    assert digest is not None
+    assert (digest.form, hashlib.sha256(digest.data).hexdigest()[:16]) == (1, "efbf142f6abc88e6")
 
 
 def test_no_word_is_saved():

@@ -34,7 +34,7 @@ def is_due(unit: Unit, tenant: str, space: str) -> bool:
     digest = unit.digests.find(tenant, space)
     if digest is None or not is_intact(digest):
         return True
-    return abs(extent.seq - digest.seq) > max(BEHIND_MAX, extent.documents // _BEHIND_SHARE)
+    return not 0 <= extent.seq - digest.seq <= max(BEHIND_MAX, extent.documents // _BEHIND_SHARE)
 
 
 def load_digest(unit: Unit, place: Place, plan: Plan, digest: Digest) -> Stock | None:

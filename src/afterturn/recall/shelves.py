@@ -69,7 +69,8 @@ class Shelves:
         return rows <= AT_HAND_ROWS_MAX
 
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
-        """The space as the unit's snapshot has it. None while it is not in memory; who asks twice wants it to be."""
+        """The space as the unit's snapshot has it, from what was saved of it if need be. None while it is not in
+        memory; who asks twice wants it to be."""
         place = Place(tenant, space)
         with self._lock:
             held = self._held.get(place)

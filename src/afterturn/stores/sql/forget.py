@@ -53,8 +53,6 @@ class Eraser:
         self._tombstones.count()
         if kind in ("conversation", "speaker", "everything"):
             self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
-        touched = {space_key, *owners, *_by_space(doomed)}
-        self._session.run_many("DELETE FROM digest WHERE space_key = ?", [(key,) for key in sorted(touched)])
         spaces = sorted(self._entries.spaces.name(key) for key in _by_space(doomed))
         return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed), tuple(spaces))
 

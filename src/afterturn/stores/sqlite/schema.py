@@ -344,7 +344,8 @@ _DIGESTS = (
         form INTEGER NOT NULL,
         data BLOB NOT NULL
     )""",
-    # For processes of an older version too, which have the store open and know of no digests.
+    # All that deletes an entry is a forget; a trigger, so that one by an older version, which knows of no digests and
+    # has the store open, takes them away too.
     """CREATE TRIGGER digest_forgotten AFTER DELETE ON entry BEGIN
         DELETE FROM digest WHERE space_key = OLD.space_key;
     END""",
