@@ -5,7 +5,7 @@ import tracemalloc
 from types import SimpleNamespace
 
 import pytest
-from asking import ADA, Behind, request, shelved, texts
+from asking import ADA, BYTES_MAX, Behind, request, shelved, texts
 from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
@@ -201,6 +201,24 @@ def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     assert kept == set(now)
 
 
+def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
+    """M2: between reading an entry and keeping it, another reader may have dropped it."""
+    pie = library.add("red apple pie")
+    library.add("blue sea")
+    shelves = shelved(library, ADA)
+
+    class Overtaken(Counting):
+        def resolve(self, query, keys, **options):
+            found = super().resolve(query, keys, **options)
+            library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
+            assert ask(library, shelves, "red apple")[0] == ["blue sea"]
+            return found
+
+    began_before = library.read(lambda unit: recall(Overtaken(unit), request("red apple", score_min=0.0), shelves))  # type: ignore[arg-type]
+    assert texts(began_before) == ["red apple pie", "blue sea"]
+    assert {one[0].text for one in stock_of(shelves)._kept._entries.values()} == {"blue sea"}
+
+
 def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
     """M2: who brings it up to date may take a while, and what was forgotten must not wait for that."""
     pie = library.add("red apple pie")
@@ -231,11 +249,8 @@ def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(libra
     for space in spaces:
         library.add_all([f"red apple {number} " + "pie " * 100 for number in range(30)], space=space)
     scope = Scope("default", tuple(spaces))
-    bare = shelved(library, scope)
-    alone_bytes = bare.size_bytes
-    shelves = Shelves(None, alone_bytes + 20_000)
-    for space in spaces:
-        fill(library, shelves, space)
+    alone_bytes = filled(library, scope, BYTES_MAX).size_bytes
+    shelves = filled(library, scope, alone_bytes + 20_000)
     for number in range(60):
         ask(library, shelves, f"red apple {number % 30}", scope=Scope("default", (spaces[number % 3],)), limit=5)
         assert shelves.size_bytes <= alone_bytes + 20_000
@@ -246,11 +261,14 @@ def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(libra
     assert any(stock._kept.size_bytes for stock in shelves._held.values())  # type: ignore[union-attr]
 
 
-def fill(library, shelves: Shelves, space: str) -> None:
-    for _ in range(2):
-        library.read(lambda unit: shelves.find(unit, "default", space))
+def filled(library, scope: Scope, bytes_max: int) -> Shelves:
+    """By words alone: with every space of the scope, and no entries yet."""
+    shelves = Shelves(None, bytes_max)
+    for space in (*scope.spaces, *scope.spaces):
+        library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
     while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
         pass
+    return shelves
 
 
 def test_the_entry_unused_for_longest_goes_first_and_a_large_one_is_not_kept():
