@@ -80,6 +80,17 @@ async def test_the_answer_is_the_one_that_memory_gives_on_its_loop(told: Path, q
     assert first == second
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_secret_in_a_first_question_is_not_told_again(told: Path) -> None:
+    """G1: who logs an answer logs its question, with or without a loop."""
+    secret = "ghp_" + "a1B2" * 9
+    with blocking.open(told, WORDS) as memory:
+        asked = [memory.space("user:ada").recall(f"Which tea takes {secret}?").query]
+        memory.ready(within=0.0)
+        asked.append(memory.space("user:ada").recall(f"Which tea takes {secret}?").query)
+    assert asked == ["Which tea takes […]?"] * 2
+
+
 def _outcome(ask: object) -> object:
     assert callable(ask)
     try:
@@ -172,6 +183,27 @@ def test_a_memory_that_was_closed_early_is_closed(told: Path) -> None:
     assert not _threads()
 
 
+class Watched:
+    """A lock that tells when somebody is about to wait for whoever holds it."""
+
+    def __init__(self, awaited: threading.Event) -> None:
+        self._lock = threading.RLock()
+        self._awaited = awaited
+
+    def acquire(self, timeout: float) -> bool:
+        self._awaited.set()
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
 @pytest.mark.usefixtures("patient")
 def test_closing_waits_for_who_reads(told: Path) -> None:
     """§2: another thread has its answer, and the file is closed when `close` returns."""
@@ -179,22 +211,27 @@ def test_closing_waits_for_who_reads(told: Path) -> None:
     opened = memory._early
     assert opened is not None
     reading, goes_on = threading.Event(), threading.Event()
+    opened._reading = Watched(goes_on)  # type: ignore[assignment]
+    ended: list[str] = []
 
-    def work(unit: object) -> str:
+    def work(unit: object) -> None:
         reading.set()
         goes_on.wait(WAIT)
-        return "read"
+        ended.append("read")
 
-    answers: list[str] = []
-    reader = threading.Thread(target=lambda: answers.append(early.at_once(opened.read(work))))
+    def close() -> None:
+        memory.close()
+        ended.append("closed")
+        goes_on.set()
+
+    reader = threading.Thread(target=lambda: early.at_once(opened.read(work)))
     reader.start()
     reading.wait(WAIT)
-    closer = threading.Thread(target=memory.close)
+    closer = threading.Thread(target=close)
     closer.start()
-    goes_on.set()
     for thread in (reader, closer):
         thread.join(WAIT)
-    assert answers == ["read"]
+    assert ended == ["read", "closed"]
     with pytest.raises(MemoryClosed):
         opened.engine.read_now(work)
 
@@ -270,6 +307,7 @@ def test_a_server_that_is_named_need_not_be_there_for_a_first_answer(told: Path)
     assert threads == ["afterturn-start"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_host_that_listens_hears_that_memory_is_open(told: Path) -> None:
     """O1: events come from memory's own thread, so it is there from the beginning."""
     ears = Ears()
