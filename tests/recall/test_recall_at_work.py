@@ -1,6 +1,7 @@
 """Recall of an open memory: what is embedded of a question, and spaces that come to memory behind it."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 import afterturn
 from afterturn.base.errors import StoreError
 from afterturn.recall.embedding import Embedding
+from afterturn.recall.kept import Kept
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -131,3 +133,26 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
         found = await memory.space("user:ada").recall("Where did Bob go hiking?")
     assert (texts(found)[0], found.missing) == (HIKE, ())
     assert "the disk is slow today" in caplog.text
+
+
+async def test_a_forget_takes_answers_out_of_this_process_at_once(tmp_path: Path) -> None:
+    """M2: not only when the space is next asked."""
+    parts = afterturn.Parts(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+        assert await memory.ready(within=WITHIN)
+        space = memory.space("user:ada")
+        hike = await space.add(HIKE)
+        assert await memory.drain(within=WITHIN)
+        while not (kept := _kept_texts()):
+            await space.recall("hiking with a tent")
+            await asyncio.sleep(0.01)
+        assert kept == {HIKE}
+        await space.forget(memory=hike.entry.id)
+        assert _kept_texts() == set()
+
+
+def _kept_texts() -> set[str]:
+    """What stays in memory of answers, wherever it is."""
+    gc.collect()
+    found = [one for one in gc.get_objects() if type(one) is Kept]
+    return {entry.text for kept in found for entry in kept.find(list(kept._entries)).values()}

@@ -299,8 +299,10 @@ class Embedding:
         return Digesting(self._store, self._ids)
 
     def forget(self) -> None:
-        """Something is being forgotten, which may have been asked for."""
+        """Something is being forgotten, which may have been asked for, or be in memory as an answer."""
         self._questions.clear()
+        if self.index is not None:
+            self.index.let_entries_go()
 
     def close(self) -> None:
         """Ends what the embedder does, where it can be told to."""

@@ -208,6 +208,14 @@ class Shelves:
         if self._held.get(stock.place) is stock:
             self._keep(stock)
 
+    def let_entries_go(self) -> None:
+        """Of all spaces: what was read for answers is read again."""
+        with self._lock:
+            held = list(self._held.values())
+        for stock in held:
+            if isinstance(stock, Stock):
+                stock.let_entries_go()
+
     def _make_room(self, size_bytes: int) -> None:
         """Before something is built: nothing is in memory twice at the cost of the bound."""
         with self._lock:
