@@ -55,7 +55,7 @@ class Memory(MemoryHandle):
     def __init__(self, target: Target, config: Config, parts: Parts, on_event: Handler | None) -> None:
         super().__init__(target, config, parts, on_event)
         self._early: Early | None = None
-        # A signal's handler may need the rest while its own thread starts it.
+        # Held by who starts the rest, and by who closes; a signal's handler may close while its own thread does.
         self._starting = threading.RLock()
 
     def start(self) -> Memory:
@@ -77,7 +77,6 @@ class Memory(MemoryHandle):
 
     def start_closing(self) -> None:
         if self._early is not None:
-            self._early.settle()
             with self._starting:
                 if self._started is None:
                     self._early.close(within=self._config.close_timeout)
@@ -113,37 +112,56 @@ class Memory(MemoryHandle):
         if self._started is None and early is not None:
             self._start_rest(early)
             if self._started is None:
-                self._started = self._make_ended(early.process)
+                self._started = self._make_ended(early.process, early.failure)
         return super()._core
+
+    def _load_rest(self) -> None:
+        """Before what needs a core is looked at, and with it loaded."""
+        if self._early is not None and self._started is None:
+            self._start_rest(self._early)
 
     def _start_rest(self, early: Early) -> None:
         """Unless it is started, or too late for it."""
         if early.is_usable:
-            with self._starting:
-                if self._started is None and early.is_usable:
-                    self._hand_over(early)
-
-    def _hand_over(self, early: Early) -> None:
-        try:
-            load_logging()
-            store = make_store(early.engine, self._parts)
-            self._started = self._start_core(replace(self._parts, store=lambda *place: store))
-            early.settle()
-        except BaseException:
-            # A core that could not be started has closed its store.
-            early.close(within=0.0)
-            raise
+            early.wait_settled()
+            if early.failure is not None:
+                raise early.failure
 
     def _start_behind(self, early: Early) -> None:
+        """The thread that starts the rest."""
+        has_time = not early.is_awaited
         try:
-            self._start_rest(early)
-            if self._started is not None:
-                # Vectors have waited long enough.
-                self._started.loop.wait(self._started.ready(within=0.0))
+            with self._starting:
+                if early.is_usable:
+                    self._hand_over(early)
+        except BaseException as error:  # noqa: BLE001  the boundary of a thread; whoever needs the rest is told
+            self._give_up(early, error)
+        finally:
+            early.settle()
+        if has_time and self._started is not None:
+            self._warm_up(self._started)
+
+    def _hand_over(self, early: Early) -> None:
+        load_logging()
+        store = make_store(early.engine, self._parts)
+        self._started = self._start_core(replace(self._parts, store=lambda *place: store))
+
+    def _give_up(self, early: Early, error: BaseException) -> None:
+        if not early.is_awaited:
+            logger.error("what goes on behind a memory could not be started", exc_info=error)
+        early.failure = error
+        # A core that could not be started has closed its store.
+        early.close(within=0.0)
+        last_chance.forget(self)
+
+    def _warm_up(self, core: MemoryCore) -> None:
+        """Vectors have waited long enough."""
+        try:
+            core.loop.wait(core.ready(within=0.0))
         except MemoryClosed:
             logger.debug("memory was closed while it was started")
-        except Exception:  # the boundary of a thread; whoever needs the rest is told
-            logger.exception("what goes on behind a memory could not be started")
+        except Exception:  # the boundary of a thread; whoever asks for vectors is told
+            logger.exception("what makes vectors could not be started")
 
     def _start_core(self, parts: Parts) -> MemoryCore:
         core = self._make(parts)
@@ -164,6 +182,7 @@ class Memory(MemoryHandle):
 
     def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
+        self._load_rest()
         from afterturn.turn.place import make_place
         from afterturn.turn.waited import Conversation
 
@@ -235,6 +254,9 @@ class Space:
     @property
     def _loop(self) -> PrivateLoop:
         return self._memory._loop
+
+    def _load_rest(self) -> None:
+        self._memory._load_rest()
 
     def _find_reader(self) -> SpaceReader | None:
         return self._memory._find_reader(self._name)

@@ -34,6 +34,33 @@ class _Parts(NamedTuple):
     embedding: None = None
 
 
+class _Latch:
+    """Set once. Not `threading.Event`, whose lock is held for moments: a signal's handler that comes just then would
+    wait for its own thread."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiting: list[threading.Lock] = []
+
+    def set(self) -> None:
+        self.is_set = True
+        while self._waiting:
+            try:
+                self._waiting.pop().release()
+            except IndexError:  # somebody else who sets it has woken the last one
+                return
+
+    def wait(self, within: float = -1) -> bool:
+        """Whether it is set. A negative time is no limit."""
+        own = threading.Lock()
+        own.acquire()
+        # Before it looks: whoever sets it afterwards finds this one.
+        self._waiting.append(own)
+        if not self.is_set:
+            own.acquire(timeout=within)
+        return self.is_set
+
+
 class Early:
     """One open store. Reads are answered one at a time, until it is handed over or closed."""
 
@@ -41,16 +68,24 @@ class Early:
         self.engine = engine
         self.process = os.getpid()
         self.is_closed = False
+        # Why the rest could not be started.
+        self.failure: BaseException | None = None
         # A signal's handler may ask while its own thread does.
         self._reading = threading.RLock()
         self._parts = _Parts(self, parts.clock, parts.ids, config, config.tenant)
-        self._over = threading.Event()
+        self._needed = _Latch()
+        self._over = _Latch()
         self._starter: threading.Thread | None = None
 
     @property
     def is_usable(self) -> bool:
         # First of all: a lock that was held when the process forked is held for ever in the child.
         return os.getpid() == self.process and not self.is_closed
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody needs the rest, or its end."""
+        return self._needed.is_set
 
     def space(self, name: str) -> SpaceReader:
         return SpaceReader(self._parts, name)
@@ -61,18 +96,25 @@ class Early:
             return self.engine.read_now(work)
 
     def start_later(self, start: Callable[[Early], None]) -> None:
-        """Calls it in a thread after START_AFTER, unless `settle` or `close` comes first."""
+        """Calls it in a thread, after START_AFTER or when the rest is needed; it ends with `settle`.
+
+        Nobody else starts anything: no signal interrupts a thread of ours, and leaves modules half loaded.
+        """
         self._starter = threading.Thread(target=self._wait, args=(start,), name="afterturn-start", daemon=True)
         self._starter.start()
 
     def settle(self) -> None:
-        """The rest was started."""
+        """The rest was started, or never will be."""
         self._over.set()
+
+    def wait_settled(self) -> None:
+        self._needed.set()
+        self._over.wait()
 
     def close(self, *, within: float) -> None:
         """Once the reads of other threads have ended; what still goes on after so many seconds is interrupted."""
-        self._over.set()
         self.is_closed = True
+        self._needed.set()
         held = self._reading.acquire(timeout=within)
         try:
             if not held:
@@ -90,8 +132,8 @@ class Early:
         return not self._starter.is_alive()
 
     def _wait(self, start: Callable[[Early], None]) -> None:
-        if not self._over.wait(START_AFTER):
-            start(self)
+        self._needed.wait(START_AFTER)
+        start(self)
 
 
 def open_early(file: str | None, config: Config, parts: Parts, on_event: Handler | None) -> Early | None:

@@ -90,8 +90,9 @@ class MemoryHandle:
         events = Events(parts.clock, self._config.tenant, self._on_event)
         return MemoryCore(loop, self._target, self._config, parts, events)
 
-    def _make_ended(self, process: int) -> MemoryCore:
-        """Stands for one that was closed, or left to the process that this was forked from, before it was needed."""
+    def _make_ended(self, process: int, failure: BaseException | None) -> MemoryCore:
+        """Stands for one that was closed, or left to the process that this was forked from, before it was needed; or
+        that could not be started."""
         load_logging()
         load("afterturn.runtime")
         from afterturn.base.events import Events
@@ -99,7 +100,8 @@ class MemoryHandle:
         from afterturn.runtime import MemoryCore, NoStore
 
         events = Events(self._parts.clock, self._config.tenant, self._on_event)
-        core = MemoryCore(PrivateLoop.ended_in(process), self._target, self._config, self._parts, events)
+        loop = PrivateLoop.ended_in(process, failure)
+        core = MemoryCore(loop, self._target, self._config, self._parts, events)
         core.connect(NoStore())
         return core
 

@@ -317,7 +317,7 @@ def test_a_host_that_listens_hears_that_memory_is_open(told: Path) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_a_memory_whose_rest_can_not_be_started_is_closed(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """§2: whoever needs it is told why, everybody after that it is closed, and nothing stays behind."""
+    """§2: whoever needs it is told why, everybody after that it is closed and why, and nothing stays behind."""
 
     async def fail(self: MemoryCore) -> None:
         raise StoreUnavailable("The disk is gone.")
@@ -327,8 +327,29 @@ def test_a_memory_whose_rest_can_not_be_started_is_closed(told: Path, monkeypatc
         ada = memory.space("user:ada")
         with pytest.raises(StoreUnavailable, match="disk is gone"):
             ada.add("Ada likes black coffee")
-        with pytest.raises(MemoryClosed, match="Open it again"):
-            ada.recall(ASKED)
+        for verb in (lambda: ada.recall(ASKED), lambda: ada.add("tea")):
+            with pytest.raises(MemoryClosed, match=r"StoreUnavailable: The disk is gone.*Open it again"):
+                verb()
+    assert not _threads()
+
+
+def test_what_fails_behind_a_memory_is_told_to_who_asks_next(
+    told: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """§2, O1: nobody needed it yet, so it is logged, and the next answer is why there is none."""
+
+    async def fail(self: MemoryCore) -> None:
+        raise StoreUnavailable("The disk is gone.")
+
+    monkeypatch.setattr(MemoryCore, "start", fail)
+    monkeypatch.setattr(early, "START_AFTER", 0.0)
+    memory = blocking.open(told, WORDS).start()
+    assert memory._early is not None
+    assert memory._early.wait_ended(within=WAIT)
+    with pytest.raises(MemoryClosed, match="The disk is gone"):
+        memory.space("user:ada").recall(ASKED)
+    memory.close()
+    assert "could not be started" in caplog.text
     assert not _threads()
 
 

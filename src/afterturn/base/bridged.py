@@ -54,7 +54,7 @@ def blocking(
 def blocking_later(
     find: Callable[[], Callable[Concatenate[C, P], Coroutine[Any, Any, R]]],
 ) -> Callable[Concatenate[Bridged[C], P], R]:
-    """`blocking` for a core that is loaded when the method is first looked at."""
+    """`blocking` for a core that is loaded when the method is first looked at, by the object's `_load_rest`."""
     return cast(Callable[Concatenate[Bridged[C], P], R], _Later(lambda: blocking(find())))
 
 
@@ -67,7 +67,9 @@ class _Later:
     def __set_name__(self, owner: type, name: str) -> None:
         self._place = owner, name
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is not None:
+            instance._load_rest()
         owner, name = self._place
         setattr(owner, name, self._make())
         return getattr(owner if instance is None else instance, name)
