@@ -1,14 +1,19 @@
 """The direct verbs, on a real store."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import afterturn
 from afterturn.base.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
 from afterturn.base.types import Draft, Filter, Kind, Lane, Status, Target
 from afterturn.testing.clock import ManualClock
+from afterturn.testing.hashing import HashingEmbedder
 
 
 async def texts(space: afterturn.Space, query: str, **options: object) -> list[str]:
@@ -94,6 +99,42 @@ async def test_as_of_tells_what_was_known_then(ada: afterturn.Space, clock: Manu
     clock.advance(60)
     assert await texts(ada, "Where does Ada live?", as_of=before) == ["Ada lives in Turin"]
     assert await texts(ada, "Where does Ada live?", as_of=datetime(2023, 1, 1, tzinfo=UTC)) == []
+
+
+class Heard(HashingEmbedder):
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.texts += texts
+        return super().embed(texts)
+
+
+async def test_the_past_is_asked_for_by_words_alone(tmp_path: Path, clock: ManualClock) -> None:
+    """L7: nothing is compared with vectors, so nobody is asked for one."""
+    embedder = Heard()
+    parts = afterturn.Parts(embedder=embedder, clock=clock)
+    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+        await memory.ready()
+        ada = memory.space("user:ada")
+        await ada.add("Ada lives in Turin")
+        past = await ada.recall("Who lives in Turin?", as_of=clock.advance(60))
+        await ada.recall("Where is Turin?")
+    assert (len(past.hits), past.missing) == (1, ("vectors",))
+    assert "Where is Turin?" in embedder.texts
+    assert "Who lives in Turin?" not in embedder.texts
+
+
+@pytest.mark.parametrize("as_of", [None, 2e9])
+async def test_a_secret_in_a_question_is_not_told_again(ada: afterturn.Space, as_of: float | None) -> None:
+    """G1: who logs an answer logs its question."""
+    await ada.add("Deploy with make ship")
+    found = await ada.recall(f"Deploy with ghp_{'a1B2' * 9} please", as_of=as_of)
+    assert found.query == "Deploy with […] please"
+    assert [hit.entry.text for hit in found.hits] == ["Deploy with make ship"]
 
 
 async def test_undo_takes_back_add_update_and_delete_exactly(ada: afterturn.Space) -> None:
