@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved, texts, with_vectors
 
-from afterturn.base.types import Lane, LaneQuery, Origin, Shelved
+from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Shelved
+from afterturn.recall import searching
 from afterturn.recall.admitting import lane_of
 from afterturn.recall.lanes import recall
 from afterturn.recall.lexical import Ranked
@@ -285,6 +286,27 @@ def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
     found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
     assert (found, is_done) == ([], False)
     assert len(shelf.asked) < 2_000
+
+
+@pytest.mark.parametrize("excluded", ["excluded_refs", "visible_hashes"])
+def test_what_the_model_has_seen_is_no_reason_to_give_up(excluded):
+    """L3: a long conversation has thousands in sight, and the next best are behind all of them."""
+    shelf = Row(10_000, set(range(1_500)))
+    query = LaneQuery(ADA, 0.0)._replace(**{excluded: frozenset(map(str, range(1_500)))})
+    found, is_done = MemorySearch(query, shelf).search(tuple(Lane), limit=20, lane_min=0)
+    best = sorted(found, key=lambda hit: -hit.score)[:20]
+    assert is_done
+    assert [hit.entry.id for hit in best] == [f"e{key}" for key in range(1_500, 1_520)]
+
+
+@WAYS
+def test_what_hardly_anything_passes_finds_the_one_that_does(library, ask, monkeypatch):
+    """L3: where memory gives up, the store is asked, so that it is found whichever way."""
+    monkeypatch.setattr(searching, "_RESOLVED_MAX", 4)
+    library.add("red apple in the cellar of the old house by the river", project="orchard")
+    library.add_all([f"red apple {number}" for number in range(40)])
+    found = ask(library, "red apple", limit=2, filter=Filter(project="orchard"))
+    assert texts(found) == ["red apple in the cellar of the old house by the river"]
 
 
 @WAYS

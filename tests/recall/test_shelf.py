@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from weighing import Plain
 
 from afterturn.base.types import EmbedderIdentity, Kind, Lane, Origin, Shelved
+from afterturn.recall import edition as edition_module
+from afterturn.recall import shelf as shelf_module
 from afterturn.recall.asked import Asked, Weights
 from afterturn.recall.searching import best_first
 from afterturn.recall.shelf import Shelf
@@ -156,6 +158,55 @@ def test_asking_for_more_goes_on_behind_what_was_given(index, sizes):
     for earlier, later in pairwise(pages):
         assert later[: len(earlier)] == earlier
     assert len(pages[-1]) == len(set(pages[-1])) == min(counts[-1], len(index.entries))
+
+
+def said(key: int, *terms: str, position: int | None = None) -> Shelved:
+    """A statement, or a message where it has a position."""
+    kind, conversation = (Kind.STATEMENT, None) if position is None else (Kind.RECORD, "c1")
+    return Shelved(key, SPACE, kind, Origin.USER, None, conversation, None, position, terms)
+
+
+@pytest.mark.parametrize("is_weighed", [True, False])
+def test_of_equal_ones_the_newer_are_given(monkeypatch, is_weighed):
+    """L6: also where they are too old to be told apart, and too many to be weighed."""
+    monkeypatch.setattr(edition_module, "RECENT", 2)
+    monkeypatch.setattr(shelf_module, "WEIGHED_ROWS_MAX", 1024 if is_weighed else 0)
+    index = PlainIndex()
+    for key in range(1, 301):
+        index.put(said(key, "apple"))
+    found = shelved(index).read(ASKED, None).best(None, None, 10)
+    assert [one.key for one in found] == list(range(300, 290, -1))
+
+
+def test_what_has_gone_is_not_counted():
+    """M2, L6: how rare a term is says nothing of what was forgotten."""
+    index = PlainIndex()
+    for key in range(1, 6):
+        index.put(said(key, "apple", *(["bee"] if key == 2 else [])))
+    stock = stocked(index)
+    before = Shelf(stock, index).frequencies(TERMS)
+    index.remove(2)
+    assert stock.follow(index)
+    shelf = Shelf(stock, index)
+    assert (before, shelf.frequencies(TERMS), shelf.documents) == ({"apple": 5, "bee": 1}, {"apple": 4}, 4)
+
+
+def test_what_has_no_vector_or_says_nothing_is_estimated_as_it_is_weighed():
+    """L5, L6: no likeness is made up for the one, and the other hears nothing of what is said around it."""
+    index = PlainIndex()
+    for position in range(40):
+        words = ("sure", "thank") if position % 4 == 1 else ("apple", "bee") if position % 4 == 2 else ("elm",)
+        index.put(said(position + 1, *words, position=position))
+    for key in range(50, 90):
+        index.put(said(key, "apple"))
+        if key % 2:
+            index.embed(key, vector(key))
+    reading = shelved(index, whole=False).read(ASKED, vector(0))
+    edition = reading._edition
+    alike = sorted({*edition.deaf.tolist(), *edition.without_vector[edition.without_vector >= 40].tolist()})
+    estimated, weighed = reading._scoring.estimated(), reading._scoring.weigh(None).scores
+    assert len(alike) == 30
+    assert estimated[alike] == pytest.approx(weighed[alike], abs=1e-6)
 
 
 def large_space(rows: int) -> PlainIndex:

@@ -282,6 +282,26 @@ def test_a_space_that_does_not_fit_keeps_sketches_alone(library):
     assert ask(library, small, "red apple 39")[:10] == ask(library, whole, "red apple 39")[:10]
 
 
+def test_a_shelf_that_has_outgrown_its_room_is_built_anew(library):
+    """L6: at once and in less room, not after it was asked for twice more."""
+    library.add_all([f"red apple {number}" for number in range(60)])
+    library.embed(EMBEDDER)
+    whole = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    shelve(library, whole)
+    bytes_max = whole.size_bytes + 2_000
+    shelves = Shelves(EMBEDDER.identity, bytes_max)
+    shelve(library, shelves)
+    before = shelves.is_wanted
+    library.add_all([f"red apple {number}" for number in range(60, 120)])
+    library.embed(EMBEDDER)
+    assert find(library, shelves)
+    after = shelves.is_wanted
+    assert (before, after) == (False, True)
+    assert build(library, shelves)
+    assert 0 < shelves.size_bytes <= bytes_max
+    assert len(ask(library, shelves, "red apple")) == 100
+
+
 def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(library):
     """L6: no time is spent on what can not be."""
     entries = library.add_all([f"red apple {number}" for number in range(40)])

@@ -8,6 +8,7 @@ from bookshelf import SPACE, PlainIndex, stocked
 
 from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall import edition as edition_module
+from afterturn.recall import stock as stock_module
 from afterturn.recall.edition import Edition
 
 ARRAYS = [field.name for field in fields(Edition) if "NDArray" in field.type]
@@ -88,13 +89,34 @@ def test_rows_share_memory_while_only_statements_come():
 
 
 def test_room_for_what_may_come_is_counted():
-    """L7: the bound on memory is one on what is taken, used or not."""
+    """L7: the bound on memory is one on what is taken, used or not; what a later edition does without is let go."""
     index = filled(400)
     stock = stocked(index)
-    put(index, 1000)
-    assert stock.follow(index)
-    edition = stock.edition
-    arrays = [getattr(edition, name) for name in ARRAYS]
-    taken = sum(array.nbytes if array.base is None else array.base.nbytes for array in arrays)
-    assert stock.shelf_bytes >= taken + edition.facts.size_bytes + edition.postings.size_bytes
-    assert stock._columns.spare_bytes(edition.count) == taken - sum(array.nbytes for array in arrays) > 0
+    spare = []
+    for key in range(1000, 1003):
+        if key == 1001:
+            index.remove(7)
+        else:
+            put(index, key)
+        assert stock.follow(index)
+        edition = stock.edition
+        arrays = [getattr(edition, name) for name in ARRAYS]
+        taken = sum(array.nbytes if array.base is None else array.base.nbytes for array in arrays)
+        assert stock.shelf_bytes >= taken + edition.facts.size_bytes + edition.postings.size_bytes
+        assert stock._columns.spare_bytes(edition.count) == taken - sum(array.nbytes for array in arrays)
+        spare.append(taken > sum(array.nbytes for array in arrays))
+    assert spare == [True, False, True]
+
+
+def test_a_shelf_is_worn_by_what_came_late(monkeypatch: pytest.MonkeyPatch):
+    """L6: rows that are not in order are looked up one by one, so there is an end to them."""
+    monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
+    index = filled(10)
+    stock = stocked(index)
+    worn = []
+    for key in range(100, 105):
+        put(index, key)
+        assert stock.follow(index)
+        worn.append(stock.is_worn)
+    assert worn == [False] * 4 + [True]
+    assert not stocked(index).is_worn

@@ -177,6 +177,19 @@ async def test_whoever_gives_up_leaves_the_others_their_answers(scene, given_up,
     assert len(answered) >= 3
 
 
+async def test_whoever_gives_up_leaves_the_others_their_places(scene):
+    """L7: who came first is asked for first, whoever asks."""
+    tasks = await scene.ask_all(*THINGS[:5])
+    scene.readers.let_through(1)
+    await settled()
+    tasks[1].cancel()
+    await settled()
+    scene.readers.let_through(1)
+    await asyncio.wait(tasks, timeout=20)
+    assert [task.cancelled() for task in tasks] == [False, True, False, False, False]
+    assert scene.batches == [[f"where is the {thing}" for thing in THINGS[2:5]]]
+
+
 async def test_a_turn_that_comes_to_one_who_has_just_given_up_goes_on(scene, monkeypatch):
     """L7: nobody is left waiting for somebody who has gone."""
     tasks = await scene.ask_all(*THINGS[:3])
