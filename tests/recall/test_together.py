@@ -1,6 +1,7 @@
 """Questions at the same time share a reader's way, on a real store, and each gets its own answer."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 from asking import ADA, STATIC, from_shelf, request, shelved
@@ -101,6 +102,17 @@ async def test_questions_in_one_snapshot_look_for_changes_once(scene, monkeypatc
     await asyncio.gather(*tasks)
     assert [first(task) for task in tasks] == [about(thing) for thing in THINGS[:5]]
     assert len(looks) == 2
+
+
+async def test_questions_wait_for_no_write_but_take_their_turn_behind_it(scene, monkeypatch):
+    """L7: as soon as it is theirs, which they look for before each of them."""
+    given = iter([True, False, False, True])
+    monkeypatch.setattr(together_module, "turn", lambda *, within: nullcontext(next(given)))
+    tasks = await scene.ask_all(*THINGS[:6])
+    scene.readers.let_through(2)
+    await asyncio.gather(*tasks)
+    assert [first(task) for task in tasks] == [about(thing) for thing in THINGS[:6]]
+    assert list(given) == []
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

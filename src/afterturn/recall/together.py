@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -110,8 +111,14 @@ def _recall_all(
     unit: Unit, requests: Sequence[RecallRequest], shelves: Shelves, embed: EmbedAll | None
 ) -> list[Recollection]:
     found = _AtOnce(shelves)
-    with turn(within=_TURN_WITHIN):
-        return [recall(unit, request, found) for request in _embedded(requests, embed)]
+    answers: list[Recollection] = []
+    with ExitStack() as stack:
+        is_turn = stack.enter_context(turn(within=_TURN_WITHIN))
+        for request in _embedded(requests, embed):
+            # Whoever had it may have ended meanwhile.
+            is_turn = is_turn or stack.enter_context(turn(within=_TURN_WITHIN))
+            answers.append(recall(unit, request, found))
+    return answers
 
 
 def _embedded(requests: Sequence[RecallRequest], embed: EmbedAll | None) -> list[RecallRequest]:
