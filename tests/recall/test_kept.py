@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
 
-from afterturn.base.types import Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
+from afterturn.base.types import Entry, Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
 from afterturn.recall.admitting import admits, is_told_by_entries
 from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
 from afterturn.recall.lanes import recall
 from afterturn.recall.shelves import Shelves
 from afterturn.recall.stock import Stock
+from afterturn.testing.drafts import admit, operation
 from afterturn.testing.entries import entry
 
 EVERYTHING = LaneQuery(ADA, 150.0, evidence=True)
@@ -47,7 +48,7 @@ def stacks(tmp_path_factory) -> Library:
     return library
 
 
-def entries_of(library, query: LaneQuery) -> dict[int, object]:
+def entries_of(library, query: LaneQuery) -> dict[int, Entry]:
     def work(unit):
         keys = unit.index.newest("default", "user:ada", limit=1000)
         return {match.key: match.entry for match in unit.index.resolve(query, keys)}
@@ -162,9 +163,10 @@ def test_what_was_forgotten_is_in_memory_no_more(library):
     assert {one[0].text for one in stock._kept._entries.values()} == {"blue sea"}
 
 
-def test_what_rests_on_something_else_is_read_anew(library):
-    """M2: a statement's sources are forgotten one by one, and said again, while its text stays."""
-    said = [library.add(f"yes {number}", conversation="c1", position=number) for number in range(3)]
+@pytest.mark.parametrize("conversation", ["c1", None])
+def test_what_rests_on_something_else_is_read_anew(library, conversation):
+    """M2: a statement's sources, messages or statements, are forgotten one by one, while its text stays."""
+    said = [library.add(f"yes {number}", conversation=conversation, position=number) for number in range(3)]
     library.add("red apple pie", sources=(said[0].id, said[1].id))
     shelves = shelved(library, ADA)
 
@@ -178,6 +180,27 @@ def test_what_rests_on_something_else_is_read_anew(library):
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=said[0].id), at=500.0))
     first, second, third = (one.id for one in said)
     assert [*seen, sources()] == [(first, second), (first, second), (first, second, third), (second, third)]
+
+
+def test_nobody_is_told_of_what_another_tenant_forgets(library):
+    """M2, L2: ids are a tenant's own, so what rests on the same id elsewhere stays as it was."""
+    said = [library.add(f"yes {number}", conversation="c1", position=number) for number in range(2)]
+    places = [("default", "user:ada"), ("default", "user:bob"), ("other", "user:ada")]
+
+    def learn(unit):
+        for tenant, space in places:
+            step = unit.operations.start(operation(tenant=tenant, space=space))
+            unit.memories.add(step, admit("red apple pie", sources=tuple(one.id for one in said)))
+
+    def changes(*since: int):
+        return library.read(
+            lambda unit: [unit.index.changes(*at, since=seq) for at, seq in zip(places, since, strict=True)]
+        )
+
+    library.write(learn)
+    before = [one.seq for one in changes(0, 0, 0)]
+    library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=said[0].id), at=500.0))
+    assert [len(one.keys) for one in changes(*before)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("is_forgotten", [True, False])
@@ -294,7 +317,7 @@ def test_what_entries_take_is_counted(library):
     library.read(lambda unit: unit.index.resolve(EVERYTHING, keys[:3]))
     tracemalloc.start()
     try:
-        kept.put(entries_of(library, EVERYTHING), bytes_max=1 << 24)  # type: ignore[arg-type]
+        kept.put(entries_of(library, EVERYTHING), bytes_max=1 << 24)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
