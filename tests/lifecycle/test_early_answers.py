@@ -236,6 +236,28 @@ def test_closing_waits_for_who_reads(told: Path) -> None:
         opened.engine.read_now(work)
 
 
+def test_closing_waits_for_the_thread_that_starts_the_rest(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§2: when `close` returns, nothing of a memory runs any more, however long that thread takes to end."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(blocking.Memory, "_start_behind", lambda self, opened: goes_on.wait(WAIT))
+    memory = blocking.open(told, WORDS).start()
+    assert memory._early is not None
+    starter = memory._early._starter
+    assert starter is not None
+    join = starter.join
+
+    def join_once_awaited(within: float) -> None:
+        goes_on.set()
+        join(within)
+
+    monkeypatch.setattr(starter, "join", join_once_awaited)
+    memory.close()
+    left = _threads()
+    goes_on.set()
+    join(WAIT)
+    assert not left
+
+
 @pytest.mark.usefixtures("patient")
 def test_closing_interrupts_who_reads_for_too_long(told: Path) -> None:
     """§2: closing is bounded; whoever still reads is told."""
