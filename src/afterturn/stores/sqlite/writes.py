@@ -114,11 +114,12 @@ class Writer:
     def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome] | None:
         """None when there were neighbours and the transaction was lost before its end, or is not to be kept."""
         try:
-            run(self.connection, "BEGIN IMMEDIATE")
-        except apsw.Error as error:
-            return [self._failure(error) for _ in writes]
-        try:
+            # Before the file is locked, for which other processes wait.
             with turn(within=_TURN_WITHIN):
+                try:
+                    run(self.connection, "BEGIN IMMEDIATE")
+                except apsw.Error as error:
+                    return [self._failure(error) for _ in writes]
                 outcomes = self._run_all(writes, isolated=isolated)
             if not self.connection.in_transaction:
                 return outcomes if len(writes) == 1 else None
