@@ -37,7 +37,7 @@ class Watched:
 def test_whoever_leaves_comes_after_those_who_wait(other: ThreadPoolExecutor):
     """L7: nobody gets more turns for asking again at once."""
     stile, order = Turnstile(), []
-    stile._now = now = Watched()
+    stile._now = now = Watched()  # type: ignore[assignment]
 
     def wait() -> None:
         with stile.turn(within=LONG):
@@ -69,7 +69,7 @@ def test_a_turn_that_has_lasted_already_is_not_waited_for_at_all():
     stile = Turnstile()
     with stile.turn(within=LONG):
         stile._monotonic = lambda: stile._began + LONG
-        stile._now = stile._next = _Unwaited()
+        stile._now = stile._next = _Unwaited()  # type: ignore[assignment]
         with stile.turn(within=LONG) as is_taken:
             assert not is_taken
         stile._now = threading.Lock()

@@ -358,7 +358,7 @@ class _Busy:
         return getattr(self._store, name)
 
     def close(self) -> None:
-        for write in self._writes:
+        for write in filter(None, self._writes):
             write.close()
 
 
