@@ -96,10 +96,12 @@ def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, 
 def default_embedder(config: Config) -> Embedder | None:
     """The one that the settings name. It loads or connects when it is first asked."""
     if config.embedder == "static":
+        load("afterturn.embedders.static")
         from afterturn.embedders.static import StaticEmbedder
 
         return StaticEmbedder()
     if config.embedder == "minilm":
+        load("afterturn.embedders.minilm")
         from afterturn.embedders.minilm import MiniLmEmbedder
 
         return MiniLmEmbedder(models_folder(config))
@@ -109,6 +111,7 @@ def default_embedder(config: Config) -> Embedder | None:
 
 
 def _http_embedder(config: Config) -> Embedder:
+    load("afterturn.embedders.http")
     from afterturn.embedders.http import HttpEmbedder
 
     url, model = _embedding_server(config)
@@ -159,6 +162,7 @@ def review_model(config: Config, parts: Parts) -> ChatModel | None:
 def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
     if config.model_url is None:
         return None
+    load("afterturn.models.openai_compatible")
     from afterturn.models.openai_compatible import OpenAICompatible
 
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
@@ -166,6 +170,7 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
 
 def make_keepers(config: Config, parts: Parts, store: Store, gate: Gate) -> Keepers:
     """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
+    load("afterturn.learn.providers")
     from afterturn.learn.providers import Keeper, Keepers, Nobody, Provided, Verbatim
     from afterturn.learn.recording import KeptBy
     from afterturn.learn.scheduling import Plan

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from ears import WAIT, WORDS
 
 from afterturn import blocking
@@ -74,3 +75,60 @@ def test_a_program_that_forks_all_the_time_is_not_held_up_by_what_starts_behind(
             print(memory.space("user:ada").add("Ada likes black coffee").created)
         """
     assert _run(script, tmp_path) == ["True"]
+
+
+@pytest.mark.parametrize("module", ["numpy.linalg", "tokenizers.models", "importlib.metadata"])
+def test_a_child_that_is_forked_while_vectors_warm_up_has_vectors_of_its_own(tmp_path: Path, module: str) -> None:
+    """§2, L1: a package that is half loaded in the parent's thread would stay so in the child for ever."""
+    script = f"""
+        import os, sys, threading
+        from afterturn import blocking, early
+        early.START_AFTER = 0.0
+        looked = threading.Event()
+
+        class Look:
+            def find_spec(self, name, path=None, target=None):
+                if name == "{module}":
+                    looked.set()
+                    threading.Event().wait(0.3)
+
+        sys.meta_path.insert(0, Look())
+        with blocking.open(sys.argv[1], {{"embedder": "static"}}):
+            assert looked.wait({WAIT})
+            pid = os.fork()
+            if not pid:
+                own = blocking.open(sys.argv[1], {{"embedder": "static"}}).start()
+                os._exit(not own.ready(within=5.0))
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    assert _run(script, tmp_path) == ["0"]
+
+
+def test_a_fork_waits_for_a_transaction_before_it_holds_up_what_that_loads(tmp_path: Path) -> None:
+    """§2: a transaction may load what it needs and say something, so it is waited for first."""
+    script = """
+        import os, sys, threading, time
+        from afterturn import blocking
+        with blocking.open(sys.argv[1], {"embedder": "none"}) as memory:
+            memory.ready(within=0.0)
+            begun, ended = threading.Event(), []
+
+            def work(unit):
+                from afterturn.base.loading import load
+                begun.set()
+                threading.Event().wait(0.3)
+                load("calendar")
+                __import__("logging").getLogger("work")
+                ended.append(True)
+
+            writing = threading.Thread(target=memory._early.engine.write_now, args=(work,), daemon=True)
+            assert "calendar" not in sys.modules
+            writing.start()
+            begun.wait()
+            pid = os.fork()
+            if not pid:
+                os._exit(not ended)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            writing.join()
+        """
+    assert _run(script, tmp_path) == ["0"]

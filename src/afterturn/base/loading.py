@@ -4,12 +4,32 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+R = TypeVar("R")
+
+
+class _Rest(NamedTuple):
+    before: Callable[[], object]
+    after_in_parent: Callable[[], object]
+    after_in_child: Callable[[], object]
+
+
+class _Fork(NamedTuple):
+    """What it holds up. It may be interrupted before that is all."""
+
+    resting: list[_Rest]
+    locks: list[threading.RLock]
+
 
 # A child that is forked in the middle of an import would wait for that module for ever, so a fork waits for its end.
 _loading = threading.RLock()
+_packages = threading.RLock()
 _loaded: set[str] = set()
-# One for each fork that is under way, or waits for `_loading`.
-_forks: list[None] = []
+# By thread: those that go on just now, or wait until they can.
+_forking: dict[int, _Fork] = {}
+_resting: list[_Rest] = []
 # What `logging` itself imports.
 _BENEATH_LOGGING = ("re", "string", "traceback", "warnings", "weakref")
 _LOOKS_MAX = 1000
@@ -19,11 +39,20 @@ _LOOK_AFTER = 0.001
 def load(module: str) -> None:
     """To be called before an import in a function that a thread of memory's own runs. `load_logging` comes first where
     what is imported may have a logger."""
-    if module in _loaded:
-        return
-    with _loading:
-        importlib.import_module(module)
-        _loaded.add(module)
+    if module not in _loaded:
+        _load(module, _loading)
+
+
+def load_package(name: str) -> None:
+    """The same for a package that is not ours and takes long, as numpy does. `load` does not wait for it."""
+    if name not in _loaded:
+        _load(name, _packages)
+
+
+def unforked(work: Callable[[], R]) -> R:
+    """What a package does when it is first used may be as bad a moment for a fork as its import."""
+    with _packages:
+        return work()
 
 
 def load_logging() -> None:
@@ -43,27 +72,59 @@ def load_logging() -> None:
             _loaded.add("logging")
 
 
+def register_at_fork(
+    *, before: Callable[[], object], after_in_parent: Callable[[], object], after_in_child: Callable[[], object]
+) -> None:
+    """As in `os`, for what a fork waits for that may itself wait for `load` or for a logger: it is waited for first."""
+    _resting.append(_Rest(before, after_in_parent, after_in_child))
+
+
+def _load(module: str, lock: threading.RLock) -> None:
+    with lock:
+        importlib.import_module(module)
+        _loaded.add(module)
+
+
 def _let_forks_pass() -> None:
     pause = threading.Event()
     for _ in range(_LOOKS_MAX):
-        if not _forks:
+        if not _forking:
             return
         pause.wait(_LOOK_AFTER)
 
 
 def _hold() -> None:
-    _forks.append(None)
-    _loading.acquire()
+    # Registered twice, and one of the two perhaps while this fork was under way already.
+    if threading.get_ident() in _forking:
+        return
+    fork = _forking[threading.get_ident()] = _Fork([], [])
+    for rest in reversed(_resting):
+        rest.before()
+        fork.resting.append(rest)
+    for lock in (_packages, _loading):
+        lock.acquire()
+        fork.locks.append(lock)
 
 
 def _release() -> None:
-    _loading.release()
-    _forks.pop()
+    for rest in _let_go():
+        rest.after_in_parent()
 
 
 def _release_in_child() -> None:
-    _loading.release()
-    _forks.clear()
+    resting = _let_go()
+    _forking.clear()
+    for rest in resting:
+        rest.after_in_child()
+
+
+def _let_go() -> list[_Rest]:
+    fork = _forking.pop(threading.get_ident(), None)
+    if fork is None:
+        return []
+    for lock in fork.locks:
+        lock.release()
+    return fork.resting
 
 
 def _register() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.loading import load
+from afterturn.base.loading import load, load_package, unforked
 from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.tensors import map_tensors
 
@@ -91,9 +91,12 @@ class StaticEmbedder:
     def _parts(self) -> tuple[NDArray[np.float16], Tokenizer]:
         with self._lock:
             if self._loaded is None:
-                folder = self._folder or _find_folder()
-                self._loaded = (_read_weights(folder / _WEIGHTS), _read_tokenizer(folder / _TOKENIZER))
+                self._loaded = unforked(self._read)
             return self._loaded
+
+    def _read(self) -> tuple[NDArray[np.float16], Tokenizer]:
+        folder = self._folder or _find_folder()
+        return _read_weights(folder / _WEIGHTS), _read_tokenizer(folder / _TOKENIZER)
 
 
 def _tokenised(tokenizer: Tokenizer, texts: Sequence[str], known: dict[str, list[int]] | None) -> list[list[int]]:
@@ -158,6 +161,7 @@ def _find_folder() -> Path:
 
 
 def _version() -> str:
+    load_package("importlib.metadata")
     from importlib.metadata import PackageNotFoundError, version
 
     try:

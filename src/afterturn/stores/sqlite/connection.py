@@ -17,7 +17,7 @@ import apsw
 from afterturn.base.config import Config, default_store
 from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.base.files import sync
-from afterturn.base.loading import load
+from afterturn.base.loading import load, register_at_fork
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sqlite.failures import translate
 
@@ -239,7 +239,7 @@ def _read_only(item: Path, path: Path) -> StoreReadOnly:
 
 
 _creating = threading.Lock()
-os.register_at_fork(before=_creating.acquire, after_in_parent=_creating.release, after_in_child=_creating.release)
+register_at_fork(before=_creating.acquire, after_in_parent=_creating.release, after_in_child=_creating.release)
 
 
 def _create(path: Path) -> None:
