@@ -1,26 +1,30 @@
 """Loads modules when they are needed, on threads of memory's own, in a way that forks survive."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    # What is called before, then after in the parent, and after in the child.
+    _Rest: TypeAlias = tuple[Callable[[], object], Callable[[], object], Callable[[], object]]
 
 R = TypeVar("R")
 
 
-class _Rest(NamedTuple):
-    before: Callable[[], object]
-    after_in_parent: Callable[[], object]
-    after_in_child: Callable[[], object]
-
-
-class _Fork(NamedTuple):
+# No named tuples: making one takes longer than all else here, and every first answer would wait for it.
+class _Fork:
     """What it holds up. It may be interrupted before that is all."""
 
-    resting: list[_Rest]
-    locks: list[threading.RLock]
+    def __init__(self) -> None:
+        self.resting: list[_Rest] = []
+        self.locks: list[threading.RLock] = []
 
 
 # A child that is forked in the middle of an import would wait for that module for ever, so a fork waits for its end.
@@ -76,7 +80,7 @@ def register_at_fork(
     *, before: Callable[[], object], after_in_parent: Callable[[], object], after_in_child: Callable[[], object]
 ) -> None:
     """As in `os`, for what a fork waits for that may itself wait for `load` or for a logger: it is waited for first."""
-    _resting.append(_Rest(before, after_in_parent, after_in_child))
+    _resting.append((before, after_in_parent, after_in_child))
 
 
 def _load(module: str, lock: threading.RLock) -> None:
@@ -97,9 +101,9 @@ def _hold() -> None:
     # Registered twice, and one of the two perhaps while this fork was under way already.
     if threading.get_ident() in _forking:
         return
-    fork = _forking[threading.get_ident()] = _Fork([], [])
+    fork = _forking[threading.get_ident()] = _Fork()
     for rest in reversed(_resting):
-        rest.before()
+        rest[0]()
         fork.resting.append(rest)
     for lock in (_packages, _loading):
         lock.acquire()
@@ -107,15 +111,15 @@ def _hold() -> None:
 
 
 def _release() -> None:
-    for rest in _let_go():
-        rest.after_in_parent()
+    for _, in_parent, _ in _let_go():
+        in_parent()
 
 
 def _release_in_child() -> None:
     resting = _let_go()
     _forking.clear()
-    for rest in resting:
-        rest.after_in_child()
+    for *_, in_child in resting:
+        in_child()
 
 
 def _let_go() -> list[_Rest]:
