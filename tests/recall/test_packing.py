@@ -8,7 +8,7 @@ import pytest
 from bookshelf import IDENTITY, SPACE, PlainIndex, PlainUnit, stocked
 from hypothesis import given
 from hypothesis import strategies as st
-from test_shelf import assert_agrees, grow, spaces, vector
+from test_shelf import assert_agrees, change, spaces, vector
 
 from afterturn.base.digest import Digest
 from afterturn.base.types import Kind, Origin, Shelved
@@ -35,34 +35,21 @@ def grow_plain(index: PlainIndex) -> None:
         index.embed(key, vector(key))
 
 
-def changed(data: st.DataObject, index: PlainIndex, keys: range) -> None:
-    away: list[Shelved] = []
-    for key in keys:
-        step = data.draw(st.sampled_from(("add", "remove", "embed", "return")))
-        if step == "add":
-            grow(data.draw, index, key)
-        elif step == "return" and away:
-            index.put(away.pop())
-        elif index.entries:
-            chosen = data.draw(st.sampled_from(sorted(index.entries)))
-            if step == "remove":
-                away.append(index.remove(chosen))
-            else:
-                index.embed(chosen, vector(chosen))
-
-
 @given(data=st.data(), first=st.sampled_from((1, 70_000, 1 << 40)))
 def test_a_saved_shelf_goes_on_where_it_was(data, first):
     """L6, M2: whatever came, went or came back before it was saved, and after."""
     index = data.draw(spaces(first=first, rows_max=10))
     stock = stocked(index, embedder=None)
-    changed(data, index, range(first + 100, first + 106))
+    away: list[Shelved] = []
+    for key in range(first + 100, first + 106):
+        change(data, index, key, away)
     assert stock.follow(index)
     digest = make_digest(stock)
     if digest is None:
         assert not index.entries
         return
-    changed(data, index, range(first + 200, first + 206))
+    for key in range(first + 200, first + 206):
+        change(data, index, key, away)
     again = loaded(index, digest)
     assert again.follow(index)
     assert_agrees(Shelf(again, index), index, vector(0))

@@ -60,6 +60,21 @@ def grow(draw: st.DrawFn, index: PlainIndex, key: int) -> None:
             index.embed(key, vector(key))
 
 
+def change(data: st.DataObject, index: PlainIndex, key: int, away: list[Shelved]) -> None:
+    """One thing that may happen to a space: something comes, goes, comes back or gets its vector."""
+    step = data.draw(st.sampled_from(("add", "remove", "embed", "return")))
+    if step == "add":
+        grow(data.draw, index, key)
+    elif step == "return" and away:
+        index.put(away.pop())
+    elif index.entries:
+        chosen = data.draw(st.sampled_from(sorted(index.entries)))
+        if step == "remove":
+            away.append(index.remove(chosen))
+        else:
+            index.embed(chosen, vector(chosen))
+
+
 def vector(seed: int) -> np.ndarray:
     values = np.random.default_rng(seed).normal(0.4, 1.0, IDENTITY.dimensions)
     return (values / np.linalg.norm(values)).astype(np.float32)
@@ -90,17 +105,7 @@ def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
     stock = stocked(index, whole=whole)
     away: list[Shelved] = []
     for key in range(100, 100 + data.draw(st.integers(1, 12))):
-        step = data.draw(st.sampled_from(("add", "remove", "embed", "return")))
-        if step == "add":
-            grow(data.draw, index, key)
-        elif step == "return" and away:
-            index.put(away.pop())
-        elif index.entries:
-            chosen = data.draw(st.sampled_from(sorted(index.entries)))
-            if step == "remove":
-                away.append(index.remove(chosen))
-            else:
-                index.embed(chosen, vector(chosen))
+        change(data, index, key, away)
         if data.draw(st.booleans()):
             assert stock.follow(index)
     assert stock.follow(index)
