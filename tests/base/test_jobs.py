@@ -209,8 +209,10 @@ async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: 
     monkeypatch.setattr(running, "GATHER", 3600.0)
     monkeypatch.setattr(running, "GATHER_MAX", 3600.0)
     looked, done = asyncio.Event(), asyncio.Event()
+    ran: list[str] = []
 
     async def tell(job: Job) -> Commit:
+        ran.append(job.id)
         (looked if job.id == "job-1" else done).set()
         return lambda unit: None
 
@@ -225,6 +227,7 @@ async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: 
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
     await asyncio.wait({task})
+    assert ran == ["job-1", "job-2"]
 
 
 async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> None:

@@ -35,6 +35,15 @@ def grow_plain(index: PlainIndex) -> None:
         index.embed(key, vector(key))
 
 
+def saved() -> tuple[PlainIndex, Digest]:
+    """Two messages, and what their shelf is saved as."""
+    index = PlainIndex()
+    grow_plain(index)
+    digest = make_digest(stocked(index))
+    assert digest is not None
+    return index, digest
+
+
 @given(data=st.data(), first=st.sampled_from((1, 70_000, 1 << 40)))
 def test_a_saved_shelf_goes_on_where_it_was(data, first):
     """L6, M2: whatever came, went or came back before it was saved, and after."""
@@ -84,19 +93,13 @@ def test_rows_are_saved_in_the_order_of_their_keys():
 def test_the_same_entries_give_the_same_bytes_as_ever():
     """L6: if this fails because a constant of the ranking or the form of the bytes has changed, raise FORM: stores hold
     digests of before."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    _, digest = saved()
     assert (digest.form, hashlib.sha256(digest.data).hexdigest()[:16]) == (1, "efbf142f6abc88e6")
 
 
 def test_no_word_is_saved():
     """M2: terms are numbers, so that a digest holds no text; whoever spoke, and where, is named."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    _, digest = saved()
     assert b"apple" not in digest.data
     assert b"Ada Lovelace" in digest.data
 
@@ -129,10 +132,7 @@ def test_a_space_of_which_keys_are_too_far_apart_is_not_saved():
 @pytest.mark.parametrize("broken", [lambda data: b"", lambda data: data[:-1], lambda data: b"x" + data[1:]])
 def test_bytes_that_are_not_what_was_saved_are_not_a_shelf(broken, caplog):
     """L6: it is said, and the space is read as if nothing had been saved."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    index, digest = saved()
     damaged = replace(digest, data=broken(digest.data))
     assert (is_intact(digest), is_intact(damaged)) == (True, False)
     assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), damaged) is None
@@ -141,10 +141,7 @@ def test_bytes_that_are_not_what_was_saved_are_not_a_shelf(broken, caplog):
 
 def test_every_byte_counts():
     """L6: one that was changed anywhere is noticed."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    _, digest = saved()
     for at in range(len(digest.data)):
         changed = bytearray(digest.data)
         changed[at] ^= 0x10
@@ -166,10 +163,7 @@ def test_another_space_s_shelf_is_not_taken_for_it(caplog):
 
 def test_what_fails_to_be_read_is_passed_over(monkeypatch, caplog):
     """L6: whatever it is; the traceback is in the log."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    index, digest = saved()
     monkeypatch.setattr(Unpacked, "put_vectors", lambda *_: 1 // 0)
     assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), digest) is None
     assert "ZeroDivisionError" in caplog.text
@@ -177,10 +171,7 @@ def test_what_fails_to_be_read_is_passed_over(monkeypatch, caplog):
 
 def test_another_form_is_passed_over():
     """L6: an older or a newer version's."""
-    index = PlainIndex()
-    grow_plain(index)
-    digest = make_digest(stocked(index))
-    assert digest is not None
+    index, digest = saved()
     other = replace(digest, form=FORM + 1)
     assert load_digest(PlainUnit(index), PLACE, Plan(IDENTITY, index.extent()), other) is None
 

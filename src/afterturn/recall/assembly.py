@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Unit
-from afterturn.base.types import EmbedderIdentity, Extent
+from afterturn.base.types import EmbedderIdentity, Extent, Scope
 from afterturn.recall.codes import Codes
 from afterturn.recall.edition import Edition, Facts, grown, joined_facts, link, read_facts, stand
 from afterturn.recall.postings import Postings, form_for, hashed, make_part
@@ -30,6 +30,11 @@ _ROOM_SHARE = 16
 class Place(NamedTuple):
     tenant: str
     space: str
+
+
+def extent_of(unit: Unit, place: Place) -> Extent | None:
+    """None when nothing is there."""
+    return unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from functools import partial
 
 from afterturn.base.jobs import Commit
 from afterturn.base.ports import Ids, Store, Unit
-from afterturn.base.types import Extent, Job, JobKind, Scope, new_job
-from afterturn.recall.assembly import Place, Plan
+from afterturn.base.types import Job, JobKind, new_job
+from afterturn.recall.assembly import Place, Plan, extent_of
 from afterturn.recall.digests import is_due, is_worth_saving, load_digest, make_digest
 from afterturn.recall.shelves import build
 from afterturn.recall.stock import Stock
@@ -23,7 +23,7 @@ class Digesting:
         any more."""
         if is_due(unit, tenant, space):
             unit.jobs.add(new_job(JobKind.DIGEST, self._ids.new(), tenant, space, at), coalesce=True)
-        elif not is_worth_saving(_extent(Place(tenant, space), unit)):
+        elif not is_worth_saving(extent_of(unit, Place(tenant, space))):
             unit.digests.drop(tenant, space)
 
     async def handle(self, job: Job) -> Commit:
@@ -44,19 +44,15 @@ class Digesting:
 
     async def _build(self, place: Place) -> Stock | None:
         """None when the space is empty, or moves too fast: who writes there next will want it again."""
-        extent = await self._store.read(partial(_extent, place))
+        extent = await self._store.read(lambda unit: extent_of(unit, place))
         if extent is None:
             return None
         changes = await self._store.read(lambda unit: unit.index.changes(place.tenant, place.space, since=extent.seq))
         return await build(self._store, place, Plan(None, extent), changes)
 
 
-def _extent(place: Place, unit: Unit) -> Extent | None:
-    return unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
-
-
 def _continue(place: Place, unit: Unit) -> Stock | None:
     """What was saved, brought up to date; None when it is better made anew."""
-    extent, digest = _extent(place, unit), unit.digests.find(place.tenant, place.space)
+    extent, digest = extent_of(unit, place), unit.digests.find(place.tenant, place.space)
     stock = None if extent is None or digest is None else load_digest(unit, place, Plan(None, extent), digest)
     return None if stock is None or stock.is_worn else stock

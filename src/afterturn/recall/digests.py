@@ -7,8 +7,8 @@ import logging
 from afterturn.base.digest import Digest
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Unit
-from afterturn.base.types import Changes, Extent, Scope
-from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, Place, Plan
+from afterturn.base.types import Changes, Extent
+from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, Place, Plan, extent_of
 from afterturn.recall.packing import FORM, Unpacked, is_intact, is_packable, pack
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
@@ -28,7 +28,7 @@ def is_worth_saving(extent: Extent | None) -> bool:
 
 def is_due(unit: Unit, tenant: str, space: str) -> bool:
     """Whether a space that is worth it has no digest that can be read, or has moved on from it."""
-    extent = unit.index.extents(Scope(tenant, (space,))).get(space)
+    extent = extent_of(unit, Place(tenant, space))
     if extent is None or not is_worth_saving(extent):
         return False
     digest = unit.digests.find(tenant, space)

@@ -10,7 +10,7 @@ from typing import Any
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
-from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Place, Plan, room_for
+from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Place, Plan, extent_of, room_for
 from afterturn.recall.cosines import Cosines, Matrix
 from afterturn.recall.digests import load_digest
 from afterturn.recall.edition import is_nearly_all
@@ -77,7 +77,7 @@ class Shelves:
         if held is None:
             held = self._load(unit, place)
         if not isinstance(held, Stock):
-            if held is not None and _extent(unit, place) is None:
+            if held is not None and extent_of(unit, place) is None:
                 self._release(place)
             self._note(place)
             return None
@@ -98,7 +98,7 @@ class Shelves:
 
     def _load(self, unit: Unit, place: Place) -> Stock | None:
         """From what was saved of a small space; None when that is nothing, or nothing that helps."""
-        digest, extent = unit.digests.find(place.tenant, place.space), _extent(unit, place)
+        digest, extent = unit.digests.find(place.tenant, place.space), extent_of(unit, place)
         if digest is None or extent is None or extent.documents > AT_ONCE_ROWS_MAX:
             return None
         if self._expected_bytes(extent, whole=True) > self._bytes_max:
@@ -120,7 +120,7 @@ class Shelves:
     def cosines(self, unit: Unit, tenant: str, space: str, query_vector: Floats) -> Cosines | None:
         """Of a small space without a shelf. None for others, which are wanted on a shelf at once."""
         place = Place(tenant, space)
-        extent = _extent(unit, place)
+        extent = extent_of(unit, place)
         if extent is None or self._embedder is None:
             self._release(place)
             return None
@@ -155,7 +155,7 @@ class Shelves:
 
     def _plan(self, place: Place, unit: Unit) -> tuple[Plan | None, Changes]:
         """None: nothing is there, or it does not fit."""
-        extent = _extent(unit, place)
+        extent = extent_of(unit, place)
         changes = unit.index.changes(place.tenant, place.space, since=0 if extent is None else extent.seq)
         if extent is None:
             self._release(place)
@@ -258,10 +258,6 @@ class Shelves:
             self._drop(place)
             for known in (self._asked, self._wanted, self._refused):
                 known.pop(place, None)
-
-
-def _extent(unit: Unit, place: Place) -> Extent | None:
-    return unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
 
 
 async def _catch_up(store: Store, stock: Stock) -> bool:
