@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -68,9 +69,13 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> tuple[str, ...]:
     """What is indexed and searched: English stems, other words as they are, pairs where a script has no spaces."""
+    return _terms(words(text))
+
+
+def _terms(said: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     plain: list[str] = []
-    for word in words(text):
+    for word in said:
         if word in STOP_WORDS:
             continue
         if word.isascii():
@@ -86,10 +91,20 @@ def terms(text: str) -> tuple[str, ...]:
 
 def is_acknowledgement(text: str) -> bool:
     """ "ok", "thanks a lot", "hi there": said to the agent, and nothing to remember anything by (R6)."""
-    found = words(text[:_ACKNOWLEDGEMENT_CHARS_MAX])
-    if len(found) > _ACKNOWLEDGEMENT_WORDS_MAX or len(text) > _ACKNOWLEDGEMENT_CHARS_MAX:
+    return len(text) <= _ACKNOWLEDGEMENT_CHARS_MAX and _acknowledges(words(text))
+
+
+def read_words(text: str) -> tuple[list[str], tuple[str, ...]]:
+    """The words of what was asked, and its terms, of which an acknowledgement has none."""
+    said = words(text)
+    is_told = len(text) <= _ACKNOWLEDGEMENT_CHARS_MAX and _acknowledges(said)
+    return said, () if is_told else _terms(said)
+
+
+def _acknowledges(said: Sequence[str]) -> bool:
+    if len(said) > _ACKNOWLEDGEMENT_WORDS_MAX:
         return False
-    plain, pleasantries = _PLEASANTRY.subn(" ", " ".join(found))
+    plain, pleasantries = _PLEASANTRY.subn(" ", " ".join(said))
     rest = plain.split()
     return all(word in _ACKNOWLEDGEMENTS or word in STOP_WORDS or word == "lot" for word in rest) and (
         pleasantries > 0 or any(word in _ACKNOWLEDGEMENTS for word in rest)

@@ -187,6 +187,10 @@ class Filter(Value):
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
 
 
+ANYTHING = Filter()
+"""What narrows nothing: told from others at a glance where it is this one."""
+
+
 class LaneQuery(NamedTuple):
     """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
 
@@ -206,7 +210,7 @@ class LaneQuery(NamedTuple):
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
     seen_since: float | None = None
-    filter: Filter = Filter()
+    filter: Filter = ANYTHING
     evidence: bool = False
 
 

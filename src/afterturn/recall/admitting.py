@@ -1,13 +1,11 @@
 """What a query admits of an entry that is in memory: the same as a store's conditions let through."""
 
-from afterturn.base.types import Entry, Filter, Kind, Lane, LaneQuery, Origin, Shelved
-
-_ANYTHING = Filter()
+from afterturn.base.types import ANYTHING, Entry, Kind, Lane, LaneQuery, Origin, Shelved
 
 
 def is_told_by_entries(query: LaneQuery) -> bool:
     """Whether `admits` knows what the query asks for. Filters are the store's."""
-    return query.filter == _ANYTHING
+    return query.filter is ANYTHING or query.filter == ANYTHING
 
 
 def admits(query: LaneQuery, entry: Entry) -> bool | None:
@@ -16,7 +14,7 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if query.excluded_refs and entry.ref in query.excluded_refs:
         return False
-    if not query.evidence and entry.origin is Origin.TOOL and entry.kind is Kind.RECORD:
+    if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
     seen_since = query.seen_since if query.conversation is not None else None
     if query.lane is None and seen_since is None:

@@ -30,6 +30,13 @@ NOBODY: frozenset[str] = frozenset()
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
+class Said(NamedTuple):
+    """A question's words, and its terms in order: stop words and "ok" have none (L5)."""
+
+    words: Sequence[str]
+    terms: tuple[str, ...]
+
+
 class Weights(NamedTuple):
     """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
 
@@ -102,10 +109,11 @@ def read_question(
     scope: Scope,
     text: str,
     in_memory: Mapping[str, Figures] = NOTHING,
-    said: Sequence[str] | None = None,
+    said: Said | None = None,
 ) -> Asked:
-    """Reads the speakers and frequencies of all spaces once, for all lanes. `said` are the text's terms, if known."""
-    asked = tuple(dict.fromkeys(terms(text) if said is None else said))[:WEIGHED_TERMS_MAX]
+    """Reads the speakers and frequencies of all spaces once, for all lanes. `said` is what the text says, if known."""
+    said = said or Said(words(text), terms(text))
+    asked = tuple(dict.fromkeys(said.terms))[:WEIGHED_TERMS_MAX]
     known = NOBODY
     documents: dict[str, int] = {}
     frequencies: dict[str, Mapping[str, int]] = {}
@@ -119,7 +127,7 @@ def read_question(
         known |= name_words(index.speakers(stored, limit=SPEAKERS_MAX))
         documents |= {space: extent.documents for space, extent in index.extents(stored).items()}
         frequencies |= index.frequencies(stored, asked) if asked else {}
-    names = known.intersection(words(text)) if known else known
+    names = known.intersection(said.words) if known else known
     named = frozenset(terms(" ".join(names))) if names else names
     chosen = telling_terms(asked, frequencies.values())
     spaces = {space: weigh(chosen, frequencies.get(space, {}), count, named) for space, count in documents.items()}

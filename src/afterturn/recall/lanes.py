@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.logs import find_logger
-from afterturn.base.terms import is_acknowledgement, terms
-from afterturn.base.types import Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
-from afterturn.recall.asked import Asked, Figures, read_question, telling_terms, weigh, without_names
+from afterturn.base.terms import read_words, terms
+from afterturn.base.types import ANYTHING, Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
+from afterturn.recall.asked import Asked, Figures, Said, read_question, telling_terms, weigh, without_names
 from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
@@ -73,7 +73,7 @@ class RecallRequest(NamedTuple):
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
     seen_since: float | None = None
-    filter: Filter = Filter()
+    filter: Filter = ANYTHING
     correlation: str = ""
 
     def lane_query(self, lane: Lane | None, scope: Scope | None = None) -> LaneQuery:
@@ -92,7 +92,9 @@ class RecallRequest(NamedTuple):
 
     @property
     def searched_lanes(self) -> tuple[Lane, ...]:
-        return tuple(lane for lane in self.lanes if lane is not Lane.SHORT_TERM or self.conversation is not None)
+        if self.conversation is not None:
+            return self.lanes
+        return tuple([lane for lane in self.lanes if lane is not Lane.SHORT_TERM])
 
 
 def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = None) -> Recollection:
@@ -100,8 +102,8 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
     Only DeadlineExceeded passes through: the caller has given up, and no lane is to blame for it.
     """
-    said = _askable_terms(request.text)
-    if not said:
+    said = Said(*read_words(request.text))
+    if not said.terms:
         return Recollection(request.text, (), correlation=request.correlation)
     shelves = _find_shelves(unit, request, vectors)
     read = partial(read_question, unit.index, request.scope, request.text, shelves, said)
@@ -116,7 +118,7 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
-    said = _askable_terms(request.text)
+    said = Said(*read_words(request.text)).terms
     if not said:
         return Recollection(request.text, (), correlation=request.correlation)
     then = request._replace(now=at)
@@ -267,11 +269,6 @@ def _cut(hits: Sequence[Hit], request: RecallRequest) -> list[Hit]:
     others = [hit.entry.ref for hit in hits if hit.entry.ref not in sure]
     kept = sure.union(others[: max(0, request.limit - len(sure))])
     return [hit for hit in hits if hit.entry.ref in kept][: request.limit]
-
-
-def _askable_terms(text: str) -> tuple[str, ...]:
-    """Stop words and "ok" match nothing (L5)."""
-    return () if is_acknowledgement(text) else terms(text)
 
 
 def worth_telling(hits: Sequence[Hit], score_min: float) -> list[Hit]:

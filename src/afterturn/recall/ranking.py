@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from afterturn.base.terms import terms
@@ -116,7 +117,11 @@ def is_own(kind: Kind, origin: Origin) -> bool:
 
 def in_order(hits: Iterable[Hit]) -> list[Hit]:
     """Best first; equal scores: the newer, then by id."""
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.entry.occurred_at, hit.entry.id, hit.entry.version))
+    found = list(hits)
+    # As one space gives them.
+    if all(one.score > other.score for one, other in pairwise(found)):
+        return found
+    return sorted(found, key=lambda hit: (-hit.score, -hit.entry.occurred_at, hit.entry.id, hit.entry.version))
 
 
 def without_repeats(hits: Iterable[Hit]) -> list[Hit]:

@@ -28,15 +28,9 @@ class Resolver:
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         """Those of `keys` that the query admits."""
         known = self._stock.kept(keys, seq=self._seq) if is_told_by_entries(query) else {}
-        found: dict[int, Entry] = {}
-        unsure: list[int] = []
-        for key in keys:
-            entry = known.get(key)
-            is_admitted = None if entry is None else admits(query, entry)
-            if entry is None or is_admitted is None:
-                unsure.append(key)
-            elif is_admitted:
-                found[key] = entry
+        is_admitted = {key: admits(query, entry) for key, entry in known.items()}
+        found = {key: entry for key, entry in known.items() if is_admitted[key]}
+        unsure = [key for key in keys if is_admitted.get(key) is None]
         return found | self._read(query, unsure) if unsure else found
 
     def _read(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import is_whole
 from afterturn.base.names import check_member, check_name
-from afterturn.base.types import Filter, Kind, Lane, Scalar, Status, Target
+from afterturn.base.types import ANYTHING, Filter, Kind, Lane, Scalar, Status, Target
 
 if TYPE_CHECKING:
     from afterturn.base.types import Selector
@@ -42,6 +42,8 @@ def check_lanes(lanes: object) -> tuple[Lane, ...]:
 
 def check_filter(wanted: object) -> Filter:
     """The same filter as a store takes it: lists as tuples, a whole number in both of its spellings."""
+    if wanted is ANYTHING:
+        return ANYTHING
     if not isinstance(wanted, Filter):
         raise InvalidInput(f"The filter is a {type(wanted).__name__}. Pass afterturn.Filter(...).")
     for value, what in (

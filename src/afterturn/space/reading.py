@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.limits import check_limit
 from afterturn.base.moments import moment
 from afterturn.base.names import check_id, check_space
-from afterturn.base.types import Entry, Filter, Lane, Recollection, Scope
+from afterturn.base.types import ANYTHING, Entry, Filter, Lane, Recollection, Scope
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.texts import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
@@ -33,7 +33,7 @@ class SpaceReader:
         check_version(version)
         return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
 
-    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = Filter()) -> list[Entry]:
+    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> list[Entry]:
         """Newest first, statements and records; `before` is the last id of the previous page.
 
         A filter's numbers are equal as numbers are: 1 finds 1.0, but not True.
@@ -52,7 +52,7 @@ class SpaceReader:
         lanes: Sequence[Lane] | None = None,
         conversation: str | None = None,
         as_of: float | datetime | None = None,
-        filter: Filter = Filter(),
+        filter: Filter = ANYTHING,
     ) -> Recollection:
         """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
         asked, at = check_text(query, "query"), moment(as_of)
