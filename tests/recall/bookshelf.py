@@ -7,6 +7,7 @@ import numpy as np
 
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Shelved
 from afterturn.recall.assembly import Assembly, Place, Plan
+from afterturn.recall.edition import REACH_ASKED
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.stock import Stock
 
@@ -82,3 +83,10 @@ def stocked(index: PlainIndex, *, whole: bool = True, embedder: EmbedderIdentity
 
 def shelved(index: PlainIndex, *, exact: bool = False, whole: bool = True) -> Shelf:
     return Shelf(stocked(index, whole=whole), index, exact=exact)
+
+
+def often_asked(stock: Stock, index: PlainIndex) -> Shelf:
+    """As the next question finds it."""
+    for _ in range(REACH_ASKED):
+        stock.edition.find_reach(0)
+    return Shelf(stock, index, room_bytes=1 << 24)

@@ -11,8 +11,7 @@ from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Shelved
 from afterturn.recall import searching
 from afterturn.recall.admitting import lane_of
 from afterturn.recall.lanes import recall
-from afterturn.recall.lexical import Ranked
-from afterturn.recall.searching import MemorySearch, StoreSearch, best_first
+from afterturn.recall.searching import Candidate, MemorySearch, StoreSearch
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import entry
 
@@ -202,7 +201,9 @@ class Row:
     """A shelf's reading that gives rows in its own order, and does not admit all of them."""
 
     def __init__(self, count: int, refused: set[int]) -> None:
-        rows = [Ranked(key, 1.0 - key / 1000, 0.5, None) for key in range(count)]
+        rows = [
+            Candidate(key, LANES[key % 3], 1.0 - key / 1000, 0.5, None, ("tea",) * (key % 2)) for key in range(count)
+        ]
         self.rows = {lane: rows[place::3] for place, lane in enumerate(LANES)}
         self.refused = refused
         self.asked: list[int] = []
@@ -211,14 +212,12 @@ class Row:
         return self.rows[lane][:count]
 
     def best_of(self, lanes, conversation, count):
-        return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
+        found = [row for lane in lanes for row in self.best(lane, conversation, count)]
+        return sorted(found, key=lambda row: row.key)
 
     def entries(self, query, keys):
         self.asked += keys
         return {key: entry("x", id=f"e{key}") for key in reversed(keys) if key not in self.refused}
-
-    def terms(self, keys):
-        return {key: ("tea",) * (key % 2) for key in keys}
 
 
 @pytest.mark.parametrize("refused", [set(), set(range(0, 40, 2)), set(range(300)), set(range(500))])

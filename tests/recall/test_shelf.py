@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from bookshelf import IDENTITY, SPACE, PlainIndex, shelved, stocked
+from bookshelf import IDENTITY, SPACE, PlainIndex, often_asked, shelved, stocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weighing import Plain
@@ -14,7 +14,6 @@ from afterturn.base.types import EmbedderIdentity, Kind, Lane, Origin, Shelved
 from afterturn.recall import edition as edition_module
 from afterturn.recall import shelf as shelf_module
 from afterturn.recall.asked import Asked, Weights
-from afterturn.recall.searching import best_first
 from afterturn.recall.shelf import Shelf
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
@@ -110,6 +109,22 @@ def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
             assert stock.follow(index)
     assert stock.follow(index)
     assert_agrees(Shelf(stock, index), index, vector(0))
+    assert_agrees(often_asked(stock, index), index, vector(0))
+
+
+@given(index=spaces(), is_asked_by_meaning=st.booleans())
+def test_what_is_asked_often_is_answered_the_same(index, is_asked_by_meaning):
+    """L6: where it was reckoned beforehand what every term counts in every row; so are the terms it was found by."""
+    query = vector(0) if is_asked_by_meaning else None
+    stock = stocked(index)
+    before = Shelf(stock, index)
+    shelf = often_asked(stock, index)
+    assert_agrees(shelf, index, query)
+    assert shelf.frequencies(TERMS) == before.frequencies(TERMS)
+    found, expected = (
+        {one.key: one.terms for one in each.read(ASKED, query).best(None, None, 1000)} for each in (shelf, before)
+    )
+    assert found == expected
 
 
 @settings(max_examples=25)
@@ -137,7 +152,8 @@ def test_lanes_at_once_give_the_best_of_each(index, exact, lanes, conversation, 
     shelf = shelved(index, exact=exact)
     at_once = shelf.read(ASKED, vector(0)).best_of(lanes, conversation, count)
     one_by_one = shelf.read(ASKED, vector(0))
-    expected = best_first((lane, row) for lane in lanes for row in one_by_one.best(lane, conversation, count))
+    expected = [one for lane in lanes for one in one_by_one.best(lane, conversation, count)]
+    expected.sort(key=lambda one: (-one.score, -one.key))
     assert list(at_once)[:count] == expected[:count]
 
 

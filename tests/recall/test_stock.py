@@ -4,12 +4,12 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from bookshelf import SPACE, PlainIndex, stocked
+from bookshelf import SPACE, PlainIndex, often_asked, stocked
 
 from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall import edition as edition_module
 from afterturn.recall import stock as stock_module
-from afterturn.recall.edition import Edition
+from afterturn.recall.edition import REACH_ASKED, Edition
 
 ARRAYS = [field.name for field in fields(Edition) if "NDArray" in field.type]
 
@@ -120,3 +120,41 @@ def test_a_shelf_is_worn_by_what_came_late(monkeypatch: pytest.MonkeyPatch):
         worn.append(stock.is_worn)
     assert worn == [False] * 4 + [True]
     assert not stocked(index).is_worn
+
+
+def talk(count: int) -> PlainIndex:
+    index = PlainIndex()
+    for key in range(1, count + 1):
+        words = (f"word{key % 7}", f"word{key % 5}")
+        index.put(Shelved(key, SPACE, Kind.RECORD, Origin.USER, "Ada", "c1", None, key, words))
+    return index
+
+
+def test_what_terms_reach_is_reckoned_where_much_is_asked_and_counted():
+    """M3: for as many questions as it takes, while there is room; and not again while nothing changes."""
+    index = talk(40)
+    stock = stocked(index)
+    without_bytes = stock.size_bytes
+    asked = [stock.edition.find_reach(1 << 20) for _ in range(REACH_ASKED + 2)]
+    assert asked[:REACH_ASKED] == [None] * REACH_ASKED
+    assert asked[-1] is asked[-2] is not None
+    assert stock.size_bytes - without_bytes == stock.edition.reach_bytes > 0
+    assert stock.edition.find_reach(0) is asked[-1]
+
+
+def test_without_room_nothing_is_reckoned():
+    """M3: the bound on memory holds, and questions are answered as before."""
+    stock = stocked(talk(40))
+    assert [stock.edition.find_reach(100) for _ in range(REACH_ASKED + 2)] == [None] * (REACH_ASKED + 2)
+    assert stock.edition.reach_bytes == 0
+
+
+def test_what_terms_reach_goes_with_any_change():
+    """M2, M3: what was forgotten is in nothing that was reckoned before."""
+    index = talk(40)
+    stock = stocked(index)
+    often_asked(stock, index)
+    assert stock.edition.reach_bytes
+    index.remove(7)
+    assert stock.follow(index)
+    assert stock.edition.reach_bytes == 0

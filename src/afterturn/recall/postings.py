@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -21,6 +22,7 @@ _BLANK_ONE_BY_ONE_MAX = 6
 # What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
 _SLICE = 8192
 _CHECKSUM_BITS = 32
+_UNSIGNED = 1 << 2 * _CHECKSUM_BITS
 
 Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
 """Rows, and how often each holds a term."""
@@ -39,6 +41,12 @@ def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """One number an occurrence, in order; the same in every process, since what a shelf holds is saved."""
     numbers = map(_Numbers().__getitem__, chain.from_iterable(terms))
     return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
+
+
+def numbers(terms: Iterable[str]) -> list[int]:
+    """Those of a few terms, each with the sign that it has in an array."""
+    known = _Numbers()
+    return [number - _UNSIGNED if number >= _UNSIGNED >> 1 else number for number in map(known.__getitem__, terms)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +92,18 @@ class Part:
     def size_bytes(self) -> int:
         return self.terms.nbytes + self.starts.nbytes + self.rows.nbytes + self.counts.nbytes
 
-    def find(self, terms: NDArray[np.int64]) -> list[Places | None]:
-        wanted = self.form.terms(terms)
-        found: list[Places | None] = []
-        # One by one: of so few, numpy takes longer to begin than to end.
-        for term, at in zip(wanted.tolist(), self.terms.searchsorted(wanted).tolist(), strict=True):
-            if at < self.terms.size and self.terms[at] == term:
-                start, end = self.starts[at], self.starts[at + 1]
-                found.append((self.rows[start:end], self.counts[start:end]))
-            else:
-                found.append(None)
-        return found
+    def seek(self, numbers: Iterable[int]) -> Iterator[int | None]:
+        """Where each of these terms is among `terms`."""
+        # Without numpy: of so few, it takes longer to begin than to end.
+        terms, mask = self.terms.data, -1 << self.form.row_bits
+        for number in numbers:
+            wanted = number & mask
+            at = bisect_left(terms, wanted)
+            yield at if at < len(terms) and terms[at] == wanted else None
+
+    def places(self, at: int) -> Places:
+        start, end = self.starts[at : at + 2].tolist()
+        return self.rows[start:end], self.counts[start:end]
 
 
 def make_part(form: Form, packed: NDArray[np.int64]) -> Part:
@@ -127,12 +136,12 @@ class Postings:
 
     def find(self, terms: Sequence[str]) -> list[list[Places]]:
         """For each term wherever it is; rows are in ascending order and none is there twice."""
-        numbers = hashed([terms])
+        wanted = numbers(terms)
         found: list[list[Places]] = [[] for _ in terms]
         for part in self._parts:
-            for places, more in zip(found, part.find(numbers), strict=True):
-                if more is not None:
-                    places.append(more)
+            for places, at in zip(found, part.seek(wanted), strict=True):
+                if at is not None:
+                    places.append(part.places(at))
         return found
 
     def with_rows(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Postings:
@@ -143,6 +152,12 @@ class Postings:
         while len(parts) > 1 and _worth_joining(*parts[-2:]):
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
+
+    def joined(self, is_alive: NDArray[np.bool_]) -> Part:
+        """All that living rows hold, as one part."""
+        if len(self._parts) == 1 and is_alive.all():
+            return self._parts[0]
+        return self.moved(is_alive, np.arange(is_alive.size, dtype=np.int32))
 
     def moved(self, is_alive: NDArray[np.bool_], places: NDArray[np.int32]) -> Part:
         """All that living rows hold, as one part, where each of them has the number that `places` gives it."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 
 from afterturn.recall.asked import Weights
 from afterturn.recall.edition import Edition, among
-from afterturn.recall.postings import Places
-from afterturn.recall.ranking import EVEN_STATED, SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
+from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
+from afterturn.recall.reach import Found
 from afterturn.recall.sketches import Floats
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -22,8 +21,7 @@ ReadCosines: TypeAlias = Callable[[NDArray[np.int64]], Floats]
 """Of entries by key, from the store: where a shelf has sketches alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """`named` are the codes of speakers."""
 
     weights: Weights
@@ -32,16 +30,16 @@ class Question:
 
 
 class Weighed(NamedTuple):
-    """Of some rows, in their order; `counts` has a row for each of the terms that are held."""
+    """Of some rows, in their order; `held` has a row for each of the terms that are held, above 0 where one is."""
 
     scores: Floats
     shares: Floats
     cosines: Floats
-    counts: Floats
+    held: Floats
 
     def take(self, at: NDArray[Any]) -> Weighed:
         values = (self.scores.take(at), self.shares.take(at), self.cosines.take(at))
-        return Weighed(*values, self.counts.take(at, axis=1))
+        return Weighed(*values, self.held.take(at, axis=1))
 
 
 class Occurrences(NamedTuple):
@@ -55,11 +53,22 @@ class Occurrences(NamedTuple):
 class Held:
     """Where those of the question's terms are that any row holds. `weights` are shares of the question's."""
 
-    def __init__(self, weights: Weights, found: Mapping[str, Sequence[Places]]) -> None:
-        self.names = [term for term in weights.by_term if found[term]]
+    def __init__(self, weights: Weights, found: Mapping[str, Found]) -> None:
+        self.names = [term for term in weights.by_term if found[term].places]
         total = weights.total or 1.0
         self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
-        self._places = [found[term] for term in self.names]
+        self._places = [found[term].places for term in self.names]
+        self._reached = [found[term].reached for term in self.names]
+
+    def reached(self, count: int) -> Floats | None:
+        """(terms, rows): what each term counts in each of the first `count` rows, as `Reach` has it, where it is known
+        of all."""
+        table = np.zeros((len(self.names), count), np.float32)
+        for of_term, reached in zip(table, self._reached, strict=True):
+            if reached is None:
+                return None
+            of_term.put(*reached)
+        return table
 
     @cached_property
     def occurrences(self) -> Occurrences:
@@ -98,7 +107,7 @@ class Scoring:
 
     def found_terms(self, weighed: Weighed) -> list[tuple[str, ...]]:
         """The question's terms that each of these rows holds."""
-        return [tuple(compress(self._held.names, counts)) for counts in weighed.counts.T.tolist()]
+        return [tuple(compress(self._held.names, is_held)) for is_held in (weighed.held.T > 0).tolist()]
 
     def estimated(self) -> Floats:
         """About the scores of all rows, from their sketches, and as if no two messages beside each other held the same
@@ -118,27 +127,43 @@ class Scoring:
 
     def weigh(self, rows: Rows | None) -> Weighed:
         """Exactly; None is all of them."""
-        edition = self._edition
         if rows is None:
-            around, said, near = edition.whole_context
-            counts, cosines = self._held.table(edition.count), self._cosines(None)
-            own, compared, spans = counts, cosines, edition.spans
+            return self._weigh_all()
+        edition = self._edition
+        around, said, near = edition.context(rows)
+        speaking = _Gathered(edition.count, rows, around)
+        counts = self._counts(speaking)
+        own = counts.take(speaking.at(rows), axis=1)
+        shares = self._shares(counts, own, speaking.at(around), said, edition.spans.take(rows))
+        # Likeness reaches less far than words do.
+        alike = _Gathered(edition.count, rows, near)
+        cosines = self._cosines(alike.rows)
+        compared = cosines.take(alike.at(rows))
+        likeness = in_context(compared, *cosines.take(alike.at(near)))
+        known = evidence(shares, self._question.weights.worth, likeness)
+        return Weighed(score(known, self._standing(rows), self._even(rows)), shares, compared, own)
+
+    def _weigh_all(self) -> Weighed:
+        edition = self._edition
+        around, said, near = edition.whole_context
+        held = self._held.reached(edition.count)
+        if held is not None:
+            shares: Floats = self._held.weights @ np.abs(held)
         else:
-            around, said, near = edition.context(rows)
-            speaking = _Gathered(edition.count, rows, around)
-            counts, around = self._counts(speaking), speaking.at(around)
-            own, spans = counts.take(speaking.at(rows), axis=1), edition.spans.take(rows)
-            # Likeness reaches less far than words do.
-            alike = _Gathered(edition.count, rows, near)
-            cosines, near = self._cosines(alike.rows), alike.at(near)
-            compared = cosines.take(alike.at(rows))
+            held = self._held.table(edition.count)
+            shares = self._shares(held, held, around, said, edition.spans)
+        cosines = self._cosines(None)
+        likeness = in_context(cosines, *cosines.take(near, mode="wrap"))
+        known = evidence(shares, self._question.weights.worth, likeness)
+        return Weighed(score(known, self._standing(None), self._even(None)), shares, cosines, held)
+
+    def _shares(self, counts: Floats, own: Floats, around: Rows, said: Floats, spans: Floats) -> Floats:
+        """`counts` has those that are `around`, `own` those that are asked for."""
         # Rows are never out of bounds, and not looking whether they are takes two thirds of the time.
         counted = np.einsum("ijk,jk->ik", counts.take(around, axis=1, mode="wrap"), said)
         counted += own
         shares: Floats = self._held.weights @ saturated(counted, spans)
-        likeness = in_context(compared, *cosines.take(near))
-        known = evidence(shares, self._question.weights.worth, likeness)
-        return Weighed(score(known, self._standing(rows), self._even(rows)), shares, compared, own)
+        return shares
 
     def _counts(self, gathered: _Gathered) -> Floats:
         """(terms, rows): how often each of the rows holds each term."""
@@ -157,12 +182,8 @@ class Scoring:
         return standing(is_named, edition.facts.is_own[chosen], edition.newer[chosen])
 
     def _even(self, rows: Rows | None) -> Floats:
-        edition, of_messages = self._edition, np.float32(self._question.weights.even)
-        if rows is not None:
-            return np.where(edition.facts.is_record.take(rows), of_messages, np.float32(EVEN_STATED))
-        even = np.full(edition.count, of_messages)
-        even[edition.statements] = EVEN_STATED
-        return even
+        even = self._edition.even(self._question.weights.even)
+        return even if rows is None else even.take(rows)
 
     def _likeness(self) -> Floats:
         """Estimated, where there are sketches."""

@@ -36,20 +36,28 @@ Conversation: TypeAlias = tuple[str | None, str] | None
 """The one that is asked from: its owner, if only that one's is meant, and its id."""
 
 
+class Candidate(NamedTuple):
+    """A row of a space in memory, as it was weighed. `terms` are the question's that it holds, in that order."""
+
+    key: int
+    lane: Lane
+    score: float
+    share: float
+    similarity: float | None
+    terms: tuple[str, ...]
+
+
 class SpaceReading(Protocol):
     """One question asked of one space in memory."""
 
-    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> Sequence[Ranked]:
+    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> Sequence[Candidate]:
         """The best `count`, best first. Asked again for more, it does not start anew."""
 
-    def best_of(self, lanes: Sequence[Lane], conversation: Conversation, count: int) -> Sequence[Placed]:
+    def best_of(self, lanes: Sequence[Lane], conversation: Conversation, count: int) -> Sequence[Candidate]:
         """The same of several lanes at once: the best `count` of all of them together, or more."""
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> Mapping[int, Entry]:
         """Those of `keys` that the query admits."""
-
-    def terms(self, keys: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """The question's terms that each of these holds, in the question's order."""
 
 
 class Cosines(Protocol):
@@ -89,34 +97,33 @@ class MemorySearch(NamedTuple):
             if not page:
                 break
             found += self._hits(page)
-            seen.update(page)
+            seen.update([row.key for row in page])
             size = lane_size = min(_PAGE_MAX, size * _PAGE_GROWTH)
         return found, len(found) >= limit or len(seen) < seen_max
 
-    def _hits(self, page: Mapping[int, Placed]) -> list[Hit]:
-        entries = self.reading.entries(self.query, list(page))
-        terms = self.reading.terms(list(entries))
-        hits = []
-        for key, entry in entries.items():
-            lane, (_, score, share, similarity) = page[key]
-            hits.append(Hit(entry, lane, score, share, similarity, terms[key]))
-        return hits
+    def _hits(self, page: Sequence[Candidate]) -> list[Hit]:
+        entries = self.reading.entries(self.query, [row.key for row in page])
+        return [
+            Hit(entries[key], lane, score, share, similarity, terms)
+            for key, lane, score, share, similarity, terms in page
+            if key in entries
+        ]
 
     def _page(
         self, lanes: Sequence[Lane], short: Sequence[Lane], seen: Collection[int], size: int, lane_size: int
-    ) -> dict[int, Placed]:
+    ) -> Sequence[Candidate]:
         """The next so many by score, and the next of lanes that still have too few."""
         conversation = None if self.query.conversation is None else (self.query.owner, self.query.conversation)
         best = self.reading.best_of(lanes, conversation, len(seen) + size) if size else ()
-        rows = [item for item in best if item[1].key not in seen]
+        rows = [row for row in best if row.key not in seen]
         chosen = rows[:size]
         for lane in short:
-            of_lane = [item for item in rows if item[0] is lane]
+            of_lane = [row for row in rows if row.lane is lane]
             if len(of_lane) < lane_size:
                 further = self.reading.best(lane, conversation, len(seen) + lane_size)
-                of_lane = [(lane, row) for row in further if row.key not in seen]
+                of_lane = [row for row in further if row.key not in seen]
             chosen += of_lane[:lane_size]
-        return {row.key: (lane, row) for lane, row in chosen}
+        return list(dict.fromkeys(chosen)) if short else chosen
 
 
 class StoreSearch:
@@ -143,7 +150,7 @@ class StoreSearch:
         found = find_by_words(self.unit.index, query, self.asked)
         if len(found) < CANDIDATES_MAX or len(lanes) == 1:
             return self._weighed(query, lanes, found)
-        return best_first(row for lane in lanes for row in self._ranked((lane,)))
+        return _best_first(row for lane in lanes for row in self._ranked((lane,)))
 
     def _query(self, lanes: Sequence[Lane]) -> LaneQuery:
         return self.query._replace(lane=lanes[0]) if len(lanes) == 1 else self.query
@@ -160,7 +167,7 @@ class StoreSearch:
         best = heapq.nsmallest(_CONTEXT_MAX, records, key=_place)
         rows.update((row.key, row) for row in self._in_context(query, found, [row.key for row in best]))
         placed = ((lane_of(found[row.key], query), row) for row in rows.values())
-        return best_first((lane, row) for lane, row in placed if lane in lanes)
+        return _best_first((lane, row) for lane, row in placed if lane in lanes)
 
     def _in_context(self, query: LaneQuery, found: dict[int, Shelved], keys: Sequence[int]) -> Iterable[Ranked]:
         """These once more, and their neighbours, which are put to what was found where the query admits them."""
@@ -209,7 +216,7 @@ def _place(row: Ranked) -> tuple[float, int]:
     return -row.score, -row.key
 
 
-def best_first(rows: Iterable[Placed]) -> list[Placed]:
+def _best_first(rows: Iterable[Placed]) -> list[Placed]:
     return sorted(rows, key=lambda item: _place(item[1]))
 
 

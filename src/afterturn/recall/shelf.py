@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index
-from afterturn.base.types import Entry, Lane, LaneQuery
+from afterturn.base.types import Lane
 from afterturn.recall.asked import NO_WEIGHTS, Asked
 from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
-from afterturn.recall.lexical import Ranked
 from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
+from afterturn.recall.reach import Found
 from afterturn.recall.resolving import Resolver
 from afterturn.recall.scoring import Held, Question, Rows, Scoring, Weighed
-from afterturn.recall.searching import Conversation, Placed, best_first
+from afterturn.recall.searching import Candidate, Conversation
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
 
@@ -35,14 +35,25 @@ Choose: TypeAlias = Callable[[Floats, int], Rows]
 class Shelf:
     """One space as it stands now. Valid only inside the unit it was found in."""
 
-    def __init__(self, stock: Stock, index: Index, resolver: Resolver | None = None, *, exact: bool = False) -> None:
-        """`exact` weighs every row in full, whatever it takes."""
+    def __init__(
+        self,
+        stock: Stock,
+        index: Index,
+        resolver: Resolver | None = None,
+        *,
+        exact: bool = False,
+        room_bytes: int = 0,
+    ) -> None:
+        """`exact` weighs every row in full, whatever it takes; `room_bytes` may be taken to take less."""
         self._stock = stock
-        self._edition = stock.edition
+        self._edition = edition = stock.edition
         self._index = index
         self._resolver = resolver or Resolver(stock, index)
-        self._exact = exact
-        self._places: dict[str, list[Places]] = {}
+        is_compared = edition.vectors is None or edition.vectors.matrix is not None
+        is_small = edition.count <= WEIGHED_ROWS_MAX and is_compared
+        self._exact = exact or is_small
+        self._reach = edition.find_reach(room_bytes) if is_small else None
+        self._found: dict[str, Found] = {}
 
     @property
     def complete(self) -> bool:
@@ -58,10 +69,8 @@ class Shelf:
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """In how many entries each of the terms is; absent when in none."""
-        # Where nothing has gone, nothing is blank.
-        count = len if self._edition.alive_count == self._edition.count else np.count_nonzero
-        found = {term: sum([int(count(held)) for _, held in parts]) for term, parts in self._find(terms)}
-        return {term: documents for term, documents in found.items() if documents}
+        found = self._find(terms)
+        return {term: found[term].documents for term in terms if found[term].documents}
 
     def read(self, asked: Asked, query_vector: Floats | None) -> Reading:
         weights = asked.spaces.get(self._stock.place.space, NO_WEIGHTS)
@@ -72,69 +81,60 @@ class Shelf:
             assert query_vector is not None
             return _read_cosines(self._index, self._stock, keys, query_vector)
 
-        held = Held(weights, dict(self._find(weights.by_term)))
+        held = Held(weights, self._find(weights.by_term))
         scoring = Scoring(self._edition, question, held, read_cosines)
-        vectors = self._edition.vectors
-        is_small = self._edition.count <= WEIGHED_ROWS_MAX and (vectors is None or vectors.matrix is not None)
-        return Reading(self._stock, self._edition, scoring, self._resolver, exact=self._exact or is_small)
+        return Reading(self._stock, self._edition, scoring, self._resolver, exact=self._exact)
 
-    def _find(self, terms: Collection[str]) -> Iterator[tuple[str, list[Places]]]:
+    def _find(self, terms: Collection[str]) -> Mapping[str, Found]:
         """Where each of the terms is: mostly known, since whoever reads has asked for their frequencies."""
-        unknown = [term for term in terms if term not in self._places]
-        if unknown:
-            self._places.update(zip(unknown, self._edition.postings.find(unknown), strict=True))
-        return ((term, self._places[term]) for term in terms)
+        unknown = [term for term in terms if term not in self._found]
+        if unknown and self._reach is not None:
+            self._found.update(zip(unknown, self._reach.find(unknown), strict=True))
+        elif unknown:
+            found = self._edition.postings.find(unknown)
+            self._found.update(zip(unknown, map(Found, found, map(self._count, found)), strict=True))
+        return self._found
+
+    def _count(self, places: Sequence[Places]) -> int:
+        # Where nothing has gone, nothing is blank.
+        count = len if self._edition.alive_count == self._edition.count else np.count_nonzero
+        return sum([int(count(counts)) for _, counts in places])
 
 
 class Reading:
     """One question's estimates of all rows, from which lane after lane takes its best."""
 
     def __init__(self, stock: Stock, edition: Edition, scoring: Scoring, resolver: Resolver, *, exact: bool) -> None:
+        self.entries = resolver.entries
         self._codes = stock.codes
         self._edition = edition
         self._scoring = scoring
-        self._resolver = resolver
-        # Of each key that was given.
-        self._rows: dict[int, int] = {}
-        self._terms: dict[int, tuple[str, ...]] = {}
-        self._given: defaultdict[tuple[Lane | None, Conversation], list[Ranked]] = defaultdict(list)
+        self._given: defaultdict[tuple[Lane | None, Conversation], list[Candidate]] = defaultdict(list)
         self._exhausted: set[tuple[Lane | None, Conversation]] = set()
         self._weighed = scoring.weigh(None) if exact else None
         self._values = scoring.estimated() if self._weighed is None else self._weighed.scores
 
-    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> list[Ranked]:
+    def best(self, lane: Lane | None, conversation: Conversation, count: int) -> list[Candidate]:
         """The best `count`, best first; equal ones: the newer first. Asking for more goes on behind the earlier."""
         given = self._given[lane, conversation]
         if len(given) < count and (lane, conversation) not in self._exhausted:
-            self._rank(lane, conversation, count)
+            known = {one.key for one in given}
+            ranked = self._rank(lane, self._find_codes(conversation), count)
+            given += [one for one in ranked if one.key not in known][: count - len(given)]
             if len(given) < count:
                 self._exhausted.add((lane, conversation))
         return given[:count]
 
-    def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[Placed]:
-        codes = self._find_codes(conversation)
-        if not frozenset(lanes).issuperset(_lanes(codes)):
-            return best_first((lane, row) for lane in lanes for row in self.best(lane, conversation, count))
-        # Everything there is: only of the best it matters which lane they are in.
-        facts, rows = self._edition.facts, self._rows
-        found = [
-            (Lane.EPISODIC if facts.is_record[rows[one.key]] else Lane.LONG_TERM, one)
-            for one in self.best(None, None, count)
-        ]
-        return [self._moved_here(placed, codes) for placed in found] if codes else found
-
-    def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
-        return self._resolver.entries(query, keys)
-
-    def terms(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Of keys that were given."""
-        return {key: self._terms[key] for key in keys}
+    def best_of(self, lanes: Collection[Lane], conversation: Conversation, count: int) -> list[Candidate]:
+        if frozenset(lanes).issuperset(_lanes(self._find_codes(conversation))):
+            return self.best(None, conversation, count)
+        found = [one for lane in lanes for one in self.best(lane, conversation, count)]
+        return sorted(found, key=lambda one: (-one.score, -one.key))
 
     def _find_codes(self, conversation: Conversation) -> frozenset[int]:
         return _NOBODY if conversation is None else frozenset(self._codes.find_conversations(*conversation))
 
-    def _rank(self, lane: Lane | None, conversation: Conversation, count: int) -> None:
-        codes = self._find_codes(conversation)
+    def _rank(self, lane: Lane | None, codes: frozenset[int], count: int) -> Iterable[Candidate]:
         if self._weighed is not None:
             rows = self._choose(_likely, lane, codes, count)
             rows = rows.take(self._order(rows, self._values.take(rows), count))
@@ -144,7 +144,10 @@ class Reading:
             weighed = self._scoring.weigh(rows)
             order = self._order(rows, weighed.scores, count)
             rows, weighed = rows.take(order), weighed.take(order)
-        self._give((lane, conversation), rows, weighed, count)
+        keys = self._edition.facts.keys.take(rows).tolist()
+        lanes = self._lanes(rows, codes) if lane is None else [lane] * len(keys)
+        values = (weighed.scores.tolist(), weighed.shares.tolist(), self._similarities(rows, weighed))
+        return map(Candidate, keys, lanes, *values, self._scoring.found_terms(weighed))
 
     def _choose(self, choose: Choose, lane: Lane | None, codes: frozenset[int], count: int) -> Rows:
         edition = self._edition
@@ -157,27 +160,27 @@ class Reading:
         """Where the best are, best first; equal ones: the newer first."""
         return np.lexsort((-self._edition.facts.keys.take(rows), -scores))[:count]
 
-    def _give(self, to: tuple[Lane | None, Conversation], rows: Rows, weighed: Weighed, count: int) -> None:
-        """What is new of these, which are in order."""
-        edition, given = self._edition, self._given[to]
-        similarities: list[float | None] = weighed.cosines.tolist()
-        if not self._scoring.is_compared:
-            similarities = [None] * rows.size
-        elif edition.without_vector.size:
-            has = edition.has_vector.take(rows).tolist()
-            similarities = [one if compared else None for one, compared in zip(similarities, has, strict=True)]
-        keys = edition.facts.keys.take(rows).tolist()
-        known = {ranked.key for ranked in given}
-        ranked = list(map(Ranked, keys, weighed.scores.tolist(), weighed.shares.tolist(), similarities))
-        given += [one for one in ranked if one.key not in known][: count - len(given)] if known else ranked
-        self._rows.update(zip(keys, rows.tolist(), strict=True))
-        self._terms.update(zip(keys, self._scoring.found_terms(weighed), strict=True))
+    def _lanes(self, rows: Rows, codes: frozenset[int]) -> list[Lane]:
+        """Where each of them is, when these are the codes of the conversation that is asked from."""
+        facts = self._edition.facts
+        is_record = facts.is_record.take(rows).tolist()
+        if not codes:
+            return [Lane.EPISODIC if recorded else Lane.LONG_TERM for recorded in is_record]
+        said_in = facts.conversations.take(rows).tolist()
+        return [
+            Lane.LONG_TERM if not recorded else Lane.SHORT_TERM if code in codes else Lane.EPISODIC
+            for recorded, code in zip(is_record, said_in, strict=True)
+        ]
 
-    def _moved_here(self, placed: Placed, codes: frozenset[int]) -> Placed:
-        """To the short-term lane, where it was said in the conversation that is asked from."""
-        lane, row = placed
-        is_here = int(self._edition.facts.conversations[self._rows[row.key]]) in codes
-        return (Lane.SHORT_TERM, row) if is_here and lane is Lane.EPISODIC else placed
+    def _similarities(self, rows: Rows, weighed: Weighed) -> list[float | None]:
+        edition = self._edition
+        if not self._scoring.is_compared:
+            return [None] * rows.size
+        similarities: list[float | None] = weighed.cosines.tolist()
+        if not edition.without_vector.size:
+            return similarities
+        has = edition.has_vector.take(rows).tolist()
+        return [one if compared else None for one, compared in zip(similarities, has, strict=True)]
 
 
 def _lanes(codes: frozenset[int]) -> Sequence[Lane]:
@@ -201,8 +204,8 @@ def _likely(values: Floats, count: int) -> Rows:
     """Where the `count` largest are, and others; all that are as large as the last of them."""
     if values.size <= count:
         return np.arange(values.size)
-    block = min(_BLOCK, values.size // (_COLUMNS * count))
-    if block <= 1 or values.size <= WEIGHED_ROWS_MAX:
+    block = min(_BLOCK, values.size // (_COLUMNS * count)) if values.size > WEIGHED_ROWS_MAX else 1
+    if block <= 1:
         largest = values.copy()
     else:
         # Of each column: as many rows as are wanted are at least as large as the last of the best of them.

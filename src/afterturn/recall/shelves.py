@@ -94,7 +94,8 @@ class Shelves:
             self._want(place)
         self._keep(held)
         resolver = Resolver(held, unit.index, seq=changes.seq, grown=self._keep_entries)
-        return Shelf(held, unit.index, resolver, exact=self._exact)
+        room_bytes = self._bytes_max - self._size_bytes
+        return Shelf(held, unit.index, resolver, exact=self._exact, room_bytes=room_bytes)
 
     def _load(self, unit: Unit, place: Place) -> Stock | None:
         """From what was saved of a small space; None when that is nothing, or nothing that helps."""
@@ -190,13 +191,13 @@ class Shelves:
         """As the one used last. The others go before it does, but it goes too when it is too large alone."""
         place = held.place
         with self._lock:
-            if self._held.get(place, held) is not held:
+            if self._held.setdefault(place, held) is not held:
                 # A shelf was built meanwhile.
                 return
-            self._drop(place)
-            self._held[place] = held
-            self._sizes[place] = size_bytes = held.size_bytes
-            self._size_bytes += size_bytes
+            self._held.move_to_end(place)
+            size_bytes = held.size_bytes
+            self._size_bytes += size_bytes - self._sizes.get(place, 0)
+            self._sizes[place] = size_bytes
             while self._size_bytes > self._bytes_max:
                 self._drop(next(iter(self._held)))
 
