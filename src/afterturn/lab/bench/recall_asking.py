@@ -1,4 +1,4 @@
-"""Recall without a loop or an embedder in between: what a question takes whose vector is there already."""
+"""Recall without a loop in between: what a question takes whose vector is there already, or is yet to be made."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ _POLL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """Without its vector, whoever answers embeds it."""
+
     text: str
-    vector: NDArray[np.float32]
+    vector: NDArray[np.float32] | None
 
 
 class Asker:
-    """One store with shelves of its own. `ask` is `space.recall` without the hops, the embedder and the floor."""
+    """One store with shelves of its own. `ask` is `space.recall` without the hops and the floor."""
 
     def __init__(self, path: Path, *, index_bytes_max: int | None = None, exact: bool = False) -> None:
         """`exact` weighs every entry of a space in full."""
@@ -61,6 +63,10 @@ class Asker:
         while await self.index.build_wanted(self._store):
             pass
 
+    def embed(self, text: str) -> NDArray[np.float32]:
+        vector: NDArray[np.float32] = self._embedder.embed([text])[0]
+        return vector
+
     def questions(self, texts: Sequence[str]) -> list[Question]:
         return [Question(text, vector) for text, vector in zip(texts, self._embedder.embed(texts), strict=True)]
 
@@ -68,6 +74,7 @@ class Asker:
         request = RecallRequest(
             text=question.text,
             query_vector=question.vector,
+            embed=self.embed if question.vector is None else None,
             scope=Scope(self.config.tenant, (space,)),
             limit=LIMIT,
             score_min=NO_FLOOR,
