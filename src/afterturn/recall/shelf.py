@@ -204,13 +204,13 @@ def _likely(values: Floats, count: int) -> Rows:
     """Where the `count` largest are, and others; all that are as large as the last of them."""
     if values.size <= count:
         return np.arange(values.size)
-    block = min(_BLOCK, values.size // (_COLUMNS * count)) if values.size > WEIGHED_ROWS_MAX else 1
+    block = min(_BLOCK, values.size // (_COLUMNS * count))
     if block <= 1:
         largest = values.copy()
     else:
         # Of each column: as many rows as are wanted are at least as large as the last of the best of them.
         columns = values.size // block
-        largest = values[: columns * block].reshape(block, columns).max(axis=0)
+        largest = np.maximum.reduce(values[: columns * block].reshape(block, columns))
     largest.partition(largest.size - count)
     rows: Rows = (values >= largest[-count]).nonzero()[0]
     return rows
