@@ -149,6 +149,13 @@ def test_without_room_nothing_is_reckoned():
     assert stock.edition.reach_bytes == 0
 
 
+def test_long_messages_are_not_reckoned_while_somebody_waits(monkeypatch: pytest.MonkeyPatch):
+    """H2, M3: what terms reach is worth a few milliseconds, not a question's patience."""
+    stock = stocked(talk(40))
+    monkeypatch.setattr(edition_module, "REACH_POSTINGS_BYTES_MAX", stock.edition.postings.size_bytes - 1)
+    assert [stock.edition.find_reach(1 << 30) for _ in range(REACH_ASKED + 2)] == [None] * (REACH_ASKED + 2)
+
+
 def test_what_terms_reach_goes_with_any_change():
     """M2, M3: what was forgotten is in nothing that was reckoned before."""
     index = talk(40)

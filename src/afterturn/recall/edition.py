@@ -25,8 +25,10 @@ WEIGHED_ROWS_MAX = 1024
 """Below this many rows, weighing all of them takes no longer than choosing."""
 REACH_ASKED = 50
 """So many questions take as much longer without a reach as it takes to reckon it: some 2 ms of a thousand rows."""
-# On conversations it takes four to five times what the postings do.
-_REACH_FOLD = 6
+# Of longer messages it would keep a question waiting: this is some 5 ms.
+REACH_POSTINGS_BYTES_MAX = 262_144
+# It takes about six times what the postings do.
+_REACH_FOLD = 7
 # What is said around a row is kept of those; of all, which of them are in which lane.
 _CONTEXT_BYTES = 64
 _LANE_BYTES = 12
@@ -181,12 +183,16 @@ class Edition:
         return np.flatnonzero(~self.facts.hears[: self.count])
 
     def find_reach(self, bytes_max: int) -> Reach | None:
-        """For a small one. None until it was asked so often, as it is, that it is worth the time; and where there is no
-        room for it."""
+        """For one of few rows. None until it was asked so often, as it is, that it is worth the time; and where it
+        would take too much of that, or there is no room for it."""
         if next(self._asked) < REACH_ASKED:
             return None
         is_known = "_reach" in vars(self)
-        return self._reach if is_known or _REACH_FOLD * self.postings.size_bytes <= bytes_max else None
+        return self._reach if is_known or self._has_room_for_reach(bytes_max) else None
+
+    def _has_room_for_reach(self, bytes_max: int) -> bool:
+        postings_bytes = self.postings.size_bytes
+        return postings_bytes <= REACH_POSTINGS_BYTES_MAX and _REACH_FOLD * postings_bytes <= bytes_max
 
     @property
     def reach_bytes(self) -> int:
