@@ -150,7 +150,7 @@ def test_without_room_nothing_is_reckoned():
 
 
 def test_long_messages_are_not_reckoned_while_somebody_waits(monkeypatch: pytest.MonkeyPatch):
-    """H2, M3: what terms reach is worth a few milliseconds, not a question's patience."""
+    """G5, M3: what terms reach is worth a few milliseconds, not a question's patience."""
     stock = stocked(talk(40))
     monkeypatch.setattr(edition_module, "REACH_POSTINGS_BYTES_MAX", stock.edition.postings.size_bytes - 1)
     assert [stock.edition.find_reach(1 << 30) for _ in range(REACH_ASKED + 2)] == [None] * (REACH_ASKED + 2)
