@@ -131,7 +131,7 @@ def talk(count: int) -> PlainIndex:
 
 
 def test_what_terms_reach_is_reckoned_where_much_is_asked_and_counted():
-    """M3: for as many questions as it takes, while there is room; and not again while nothing changes."""
+    """L6: for as many questions as it takes, while there is room; and not again while nothing changes."""
     index = talk(40)
     stock = stocked(index)
     without_bytes = stock.size_bytes
@@ -143,21 +143,21 @@ def test_what_terms_reach_is_reckoned_where_much_is_asked_and_counted():
 
 
 def test_without_room_nothing_is_reckoned():
-    """M3: the bound on memory holds, and questions are answered as before."""
+    """L6: the bound on memory holds, and questions are answered as before."""
     stock = stocked(talk(40))
     assert [stock.edition.find_reach(100) for _ in range(REACH_ASKED + 2)] == [None] * (REACH_ASKED + 2)
     assert stock.edition.reach_bytes == 0
 
 
 def test_long_messages_are_not_reckoned_while_somebody_waits(monkeypatch: pytest.MonkeyPatch):
-    """G5, M3: what terms reach is worth a few milliseconds, not a question's patience."""
+    """G5: what terms reach is worth a few milliseconds, not a question's patience."""
     stock = stocked(talk(40))
     monkeypatch.setattr(edition_module, "REACH_POSTINGS_BYTES_MAX", stock.edition.postings.size_bytes - 1)
     assert [stock.edition.find_reach(1 << 30) for _ in range(REACH_ASKED + 2)] == [None] * (REACH_ASKED + 2)
 
 
 def test_what_terms_reach_goes_with_any_change():
-    """M2, M3: what was forgotten is in nothing that was reckoned before."""
+    """M2: what was forgotten is in nothing that was reckoned before."""
     index = talk(40)
     stock = stocked(index)
     often_asked(stock, index)
