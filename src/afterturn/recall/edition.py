@@ -29,7 +29,7 @@ REACH_ASKED = 50
 REACH_POSTINGS_BYTES_MAX = 262_144
 # It takes about six times what the postings do.
 _REACH_FOLD = 7
-# What is said around a row is kept of those; of all, which of them are in which lane.
+# What is said around a row is kept of those; of all, which of them are in which lane, and what scores 0.5 of each.
 _CONTEXT_BYTES = 64
 _LANE_BYTES = 12
 # So many entries may have no vector yet before an answer tells, or so many in a hundred of a large space.
