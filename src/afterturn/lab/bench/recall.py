@@ -81,6 +81,20 @@ def _attempt(row: str, options: Options, folder: Path, told: Told) -> tuple[list
     return [replace(figure, passed=None) for figure in figures] if options.quick else figures, points
 
 
+def _converse(process: subprocess.Popen[str], asked: dict[str, Any], told: Told) -> dict[str, Any]:
+    """The last that it says."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(asked))
+    process.stdin.close()
+    answer: dict[str, Any] = {}
+    for line in process.stdout:
+        answer = json.loads(line)
+        if "told" in answer:
+            told(answer["told"])
+    return answer
+
+
 def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Measured], Growth]:
     asked = {
         "row": row,
@@ -97,15 +111,12 @@ def _run(row: str, options: Options, folder: Path, told: Told) -> tuple[list[Mea
         env={**os.environ, **ONE_THREAD, **_compiled(folder)},
     )
     with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(asked))
-        process.stdin.close()
-        answer: dict[str, Any] = {}
-        for line in process.stdout:
-            answer = json.loads(line)
-            if "told" in answer:
-                told(answer["told"])
+        try:
+            answer = _converse(process, asked, told)
+        except BaseException:
+            # Only a terminal tells it of an interruption by itself.
+            process.terminate()
+            raise
     if process.returncode or "figures" not in answer:
         raise RowFailed(f"its process ended with code {process.returncode} and no figures; standard error says why")
     figures = [Measured(**{**found, "notes": tuple(found["notes"])}) for found in answer["figures"]]

@@ -35,6 +35,9 @@ _HERE = "afterturn.hosts.cli.commands.bench"
 @click.pass_context
 def bench(context: click.Context) -> None:
     """Measure this machine, ours beside the limit."""
+    from afterturn.lab.ending import unwind_when_terminated
+
+    unwind_when_terminated()
     help_when_alone(context)
 
 
