@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.terms import TERM_CHARS_MAX, TERMS_MAX, content_hash, is_acknowledgement, terms
+from afterturn.base.terms import TERM_CHARS_MAX, TERMS_MAX, content_hash, is_acknowledgement, read_words, terms, words
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,17 @@ def test_acknowledgements_are_known(text: str) -> None:
     assert is_acknowledgement(text)
 
 
-@pytest.mark.parametrize("text", ["ok, book the table", "thanks for the fish recipe"])
+@pytest.mark.parametrize("text", ["ok, book the table", "thanks for the fish recipe", "ok" + "!" * 300])
 def test_an_acknowledgement_with_content_is_a_question(text: str) -> None:
-    """R6: one word of content is worth a recall."""
+    """R6: one word of content is worth a recall, and what goes on for long was meant to say something."""
     assert not is_acknowledgement(text)
+    assert read_words(text) == (words(text), terms(text))
+
+
+@pytest.mark.parametrize("text", ["ok", "thanks a lot", "what is it that you are about to do?"])
+def test_what_asks_for_nothing_has_words_and_no_terms(text: str) -> None:
+    """L5, R6: for who reads both at once."""
+    assert read_words(text) == (words(text), ())
 
 
 @given(st.text())

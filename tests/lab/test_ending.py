@@ -24,25 +24,35 @@ def conversations(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", [("bench", "recall", "--only", "small"), ("eval", "--alone")])
-def test_a_run_that_is_terminated_takes_its_folders_along(tmp_path: Path, command: tuple[str, ...]):
+BENCH, EVAL = ("bench", "recall", "--only", "small"), ("eval", "--alone")
+
+
+@pytest.mark.parametrize(
+    "command, stop, is_terminal",
+    [(BENCH, signal.SIGTERM, False), (BENCH, signal.SIGINT, True), (EVAL, signal.SIGTERM, False)],
+)
+def test_a_run_that_is_told_to_end_takes_its_folders_along(tmp_path, command, stop, is_terminal):
+    """A terminal tells all of its processes at once, a supervisor only the first."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    files = () if command[0] == "bench" else (str(conversations(tmp_path)),)
+    files = () if command is BENCH else (str(conversations(tmp_path)),)
     child = subprocess.Popen(
         [sys.executable, "-m", "afterturn.hosts.cli", *command, *files],
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     with child:
-        while not list(temporary.glob("**/*.db")):
+        for _ in range(3000):
+            if list(temporary.glob("**/*.db")):
+                break
             try:
                 pytest.fail(f"it ended with {child.wait(timeout=0.02)} before it had a store")
             except subprocess.TimeoutExpired:
                 continue
-        child.send_signal(signal.SIGTERM)
+        (os.killpg if is_terminal else os.kill)(child.pid, stop)
         _, said = child.communicate(timeout=60)
-    assert (child.returncode, said.strip()) == (130, "afterturn: Interrupted.")
+    assert (child.returncode, said.splitlines()[-1]) == (130, "afterturn: Interrupted.")
     assert list(temporary.iterdir()) == []

@@ -7,7 +7,7 @@ import numpy as np
 
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Shelved
 from afterturn.recall.assembly import Assembly, Place, Plan
-from afterturn.recall.edition import REACH_ASKED
+from afterturn.recall.edition import ECHOES_ASKED
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.stock import Stock
 
@@ -86,7 +86,7 @@ def shelved(index: PlainIndex, *, exact: bool = False, whole: bool = True) -> Sh
 
 
 def often_asked(stock: Stock, index: PlainIndex) -> Shelf:
-    """As the next question finds it."""
-    for _ in range(REACH_ASKED):
-        stock.edition.find_reach(0)
-    return Shelf(stock, index, room_bytes=1 << 24)
+    """As a question finds it that comes after many."""
+    for _ in range(ECHOES_ASKED):
+        stock.edition.find_echoes(lambda size_bytes: False)
+    return Shelf(stock, index, fit=lambda size_bytes: True)

@@ -37,6 +37,14 @@ def test_a_question_finds_its_answer(library, ask):
     assert texts(ask(library, "what's my cat called?")) == ["My cat is called Miso"]
 
 
+@WAYS
+@pytest.mark.parametrize("said", ["thanks a lot", "ok", "Who are you?"])
+def test_what_asks_for_nothing_finds_nothing(library, ask, said):
+    """L5: though somebody once said thanks, and recall is asked all the same."""
+    library.add_all([*FACTS, "Thanks a lot for the ok on the budget"])
+    assert texts(ask(library, said)) == []
+
+
 @pytest.mark.parametrize("ask", [with_vectors, from_shelf])
 def test_meaning_finds_what_shares_no_word(library, ask):
     """L6: vectors bring in what the words alone would miss."""

@@ -109,7 +109,9 @@ def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
             assert stock.follow(index)
     assert stock.follow(index)
     assert_agrees(Shelf(stock, index), index, vector(0))
-    assert_agrees(often_asked(stock, index), index, vector(0))
+    asked = often_asked(stock, index)
+    assert_agrees(asked, index, vector(0))
+    assert asked.frequencies(TERMS) == Shelf(stock, index).frequencies(TERMS)
 
 
 @given(index=spaces(), is_asked_by_meaning=st.booleans())

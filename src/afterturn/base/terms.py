@@ -97,8 +97,8 @@ def is_acknowledgement(text: str) -> bool:
 def read_words(text: str) -> tuple[list[str], tuple[str, ...]]:
     """The words of what was asked, and its terms, of which an acknowledgement has none."""
     said = words(text)
-    is_told = len(text) <= _ACKNOWLEDGEMENT_CHARS_MAX and _acknowledges(said)
-    return said, () if is_told else _terms(said)
+    is_asked = len(text) > _ACKNOWLEDGEMENT_CHARS_MAX or not _acknowledges(said)
+    return said, _terms(said) if is_asked else ()
 
 
 def _acknowledges(said: Sequence[str]) -> bool:

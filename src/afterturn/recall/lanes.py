@@ -118,7 +118,7 @@ def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = No
 
 def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
-    said = Said(*read_words(request.text)).terms
+    _, said = read_words(request.text)
     if not said:
         return Recollection(request.text, (), correlation=request.correlation)
     then = request._replace(now=at)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.recall.asked import Weights
+from afterturn.recall.echoes import Found
 from afterturn.recall.edition import Edition, among
 from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
-from afterturn.recall.reach import Found
 from afterturn.recall.sketches import Floats
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -58,16 +58,16 @@ class Held:
         total = weights.total or 1.0
         self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
         self._places = [found[term].places for term in self.names]
-        self._reached = [found[term].reached for term in self.names]
+        self._heard = [found[term].heard for term in self.names]
 
-    def reached(self, count: int) -> Floats | None:
-        """(terms, rows): what each term counts in each of the first `count` rows, as `Reach` has it, where it is known
-        of all."""
+    def heard(self, count: int) -> Floats | None:
+        """(terms, rows): what each term counts in each of the first `count` rows, as echoes have it, where those of all
+        were reckoned."""
         table = np.zeros((len(self.names), count), np.float32)
-        for of_term, reached in zip(table, self._reached, strict=True):
-            if reached is None:
+        for of_term, heard in zip(table, self._heard, strict=True):
+            if heard is None:
                 return None
-            of_term.put(*reached)
+            of_term.put(*heard)
         return table
 
     @cached_property
@@ -146,7 +146,7 @@ class Scoring:
     def _weigh_all(self) -> Weighed:
         edition = self._edition
         around, said, near = edition.whole_context
-        held = self._held.reached(edition.count)
+        held = self._held.heard(edition.count)
         if held is not None:
             shares: Floats = self._held.weights @ np.abs(held)
         else:

@@ -123,7 +123,7 @@ class MemorySearch(NamedTuple):
                 further = self.reading.best(lane, conversation, len(seen) + lane_size)
                 of_lane = [row for row in further if row.key not in seen]
             chosen += of_lane[:lane_size]
-        return list(dict.fromkeys(chosen)) if short else chosen
+        return list({row.key: row for row in chosen}.values()) if short else chosen
 
 
 class StoreSearch:

@@ -4,12 +4,15 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
-from plain import ENDLESS, WAIT, insert, values
+from plain import ENDLESS, WAIT, Plain, insert, values
 
 from afterturn.base.errors import StoreReadOnly
+from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.store import SqliteStore
 
 
@@ -91,6 +94,59 @@ async def test_an_error_in_a_read_reaches_its_caller_only(store: SqliteStore) ->
         store.read(lambda unit: 1 // 0), store.read(values), store.read(values), return_exceptions=True
     )
     assert [type(result) for result in results] == [ZeroDivisionError, list, list]
+
+
+class Visitors:
+    """Reads on threads of their own, each of which stays until it is let go."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self.inside: SimpleQueue[int] = SimpleQueue()
+        self.go = [threading.Event() for _ in range(3)]
+        self.threads = [threading.Thread(target=self._visit, args=(number,), daemon=True) for number in range(3)]
+
+    def _visit(self, number: int) -> None:
+        def stay(_: Any) -> None:
+            self.inside.put(number)
+            self.go[number].wait(WAIT)
+
+        self._readers.snapshot(Read(stay), Plain)  # type: ignore[arg-type]
+
+    def leave(self) -> None:
+        for number, thread in enumerate(self.threads):
+            self.go[number].set()
+            if thread.ident is not None:
+                thread.join(WAIT)
+
+
+@pytest.fixture
+def visitors(store: SqliteStore) -> Iterator[Visitors]:
+    visitors = Visitors(Readers(store.engine.place, 2))
+    yield visitors
+    visitors.leave()
+
+
+def test_one_more_than_the_limit_waits_for_a_connection(visitors: Visitors) -> None:
+    """G5: and has the first that comes back."""
+    for thread in visitors.threads[:2]:
+        thread.start()
+    assert {visitors.inside.get(timeout=WAIT) for _ in range(2)} == {0, 1}
+    visitors.threads[2].start()
+    with pytest.raises(Empty):
+        visitors.inside.get(timeout=0.2)
+    visitors.go[0].set()
+    assert visitors.inside.get(timeout=1.0) == 2
+
+
+def test_none_begins_while_readers_pause(visitors: Visitors) -> None:
+    """M4: a file is put in another's place while nobody reads it."""
+    readers = visitors._readers
+    assert readers.pause(within=WAIT)
+    visitors.threads[0].start()
+    with pytest.raises(Empty):
+        visitors.inside.get(timeout=0.2)
+    readers.resume()
+    assert visitors.inside.get(timeout=WAIT) == 0
 
 
 def test_the_engine_loads_neither_asyncio_nor_numpy() -> None:

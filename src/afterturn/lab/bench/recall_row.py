@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from afterturn.lab.bench.recall_sizes import measure_large, measure_small
 from afterturn.lab.bench.recall_spaces import measure_spaces
 from afterturn.lab.bench.recall_stores import Stores
 from afterturn.lab.bench.recall_text import load_corpus
-from afterturn.lab.ending import unwind_when_terminated
+from afterturn.lab.ending import unwinding
 
 _PLAIN: dict[str, Callable[[Stores, Scale, Told], list[Measured]]] = {
     "spaces": measure_spaces,
@@ -38,7 +37,6 @@ def measure_row(row: str, stores: Stores, scale: Scale, told: Told) -> tuple[lis
 
 
 def main() -> None:
-    unwind_when_terminated()
     asked: dict[str, Any] = json.loads(sys.stdin.read())
     scale = QUICK if asked["quick"] else FULL
     if asked["spaces"]:
@@ -57,6 +55,9 @@ def _print(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever started it tells that it was interrupted.
-    with suppress(KeyboardInterrupt):
-        main()
+    try:
+        with unwinding():
+            main()
+    except KeyboardInterrupt:
+        # Whoever started it tells why.
+        sys.exit(130)

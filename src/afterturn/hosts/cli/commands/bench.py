@@ -35,9 +35,9 @@ _HERE = "afterturn.hosts.cli.commands.bench"
 @click.pass_context
 def bench(context: click.Context) -> None:
     """Measure this machine, ours beside the limit."""
-    from afterturn.lab.ending import unwind_when_terminated
+    from afterturn.lab.ending import unwinding
 
-    unwind_when_terminated()
+    context.with_resource(unwinding())
     help_when_alone(context)
 
 

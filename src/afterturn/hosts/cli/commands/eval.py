@@ -60,13 +60,12 @@ def evaluate(
     With --answer, a model is asked each question four times: with no memory, with all that was said, with what BM25
     finds, and with what afterturn hands over.
     """
-    from afterturn.lab.ending import unwind_when_terminated
+    from afterturn.lab.ending import unwinding
     from afterturn.lab.eval import run
     from afterturn.lab.eval.report import as_markdown, as_text
 
-    unwind_when_terminated()
     wanted = run.Wanted(options["embedder"], options["limit"], options["alone"], options["misses"])
-    with progress("Asking") as told:
+    with unwinding(), progress("Asking") as told:
         if answer:
             found = run.answer(datasets, wanted, _asking(invocation, options), told)
         else:

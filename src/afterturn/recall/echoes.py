@@ -11,37 +11,40 @@ from numpy.typing import NDArray
 from afterturn.recall.postings import Part, Places, numbers
 from afterturn.recall.ranking import saturated
 
-Reached: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.float32]]"
+PAIRS_MAX = 131_072
+"""Of a term and a row where it is heard: more than that, some 5 ms, would keep a question waiting."""
+
+Heard: TypeAlias = "tuple[NDArray[np.intp], NDArray[np.float32]]"
 """Rows, and what a term counts in each: below 0 where it is only said around a row."""
 
 
 class Found(NamedTuple):
-    """Where a term is, in how many living rows, and which rows it reaches, where that is known."""
+    """Where a term is, in how many living rows, and where it is heard, if that was reckoned."""
 
     places: Sequence[Places]
     documents: int
-    reached: Reached | None = None
+    heard: Heard | None = None
 
 
 NOWHERE = Found((), 0)
 
 
 class Hearing(NamedTuple):
-    """Who hears whom, sorted by who is heard: everybody hears itself."""
+    """Who hears whom, sorted by who is heard: everybody hears itself. `begins` is where each of the heard does."""
 
-    heard: NDArray[np.intp]
+    begins: NDArray[np.intp]
     hearers: NDArray[np.intp]
     factors: NDArray[np.float32]
 
 
-class Reach:
-    """Term number `i` of `part` reaches the rows from `starts[i]` to `starts[i + 1]`, each once."""
+class Echoes:
+    """Term number `i` of a part is heard in the rows from `starts[i]` to `starts[i + 1]`, each once."""
 
     def __init__(self, part: Part, hearing: Hearing, spans: NDArray[np.float32]) -> None:
         """`spans` are the rows' lengths, with what is said around them."""
         self._part = part
         count = spans.size
-        postings, at = _each_hearing(part, hearing, count)
+        postings, at = _each_hearing(part, hearing)
         terms = np.repeat(np.arange(part.terms.size), np.diff(part.starts)).take(postings)
         rows = hearing.hearers.take(at)
         is_own = rows == part.rows.take(postings)
@@ -59,8 +62,9 @@ class Reach:
 
     @property
     def size_bytes(self) -> int:
-        reached_bytes: int = self._rows.nbytes + self._shares.nbytes + self._starts.nbytes
-        return self._part.size_bytes + reached_bytes
+        """With the part, which may be somebody else's too."""
+        heard_bytes: int = self._rows.nbytes + self._shares.nbytes + self._starts.nbytes
+        return self._part.size_bytes + heard_bytes
 
     def find(self, terms: Sequence[str]) -> list[Found]:
         part, starts = self._part, self._starts
@@ -74,13 +78,17 @@ class Reach:
         return found
 
 
-def _each_hearing(part: Part, hearing: Hearing, count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def are_few(part: Part, hearing: Hearing) -> bool:
+    """Whether reckoning echoes keeps nobody waiting."""
+    return int(np.diff(hearing.begins).take(part.rows).sum()) <= PAIRS_MAX
+
+
+def _each_hearing(part: Part, hearing: Hearing) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Which posting is heard, and where in `hearing`, once for each row that hears it."""
-    begins = hearing.heard.searchsorted(np.arange(count + 1))
-    times = np.diff(begins).take(part.rows)
+    times = np.diff(hearing.begins).take(part.rows)
     postings = np.repeat(np.arange(part.rows.size), times)
     earlier = np.cumsum(times) - times
-    return postings, np.arange(postings.size) - earlier.take(postings) + begins.take(part.rows).take(postings)
+    return postings, np.arange(postings.size) + (hearing.begins.take(part.rows) - earlier).take(postings)
 
 
 def _summed(add: np.ufunc, values: NDArray[Any], firsts: NDArray[np.intp]) -> NDArray[Any]:
