@@ -26,6 +26,7 @@ from afterturn.recall.budget import CHOICES_MAX, Budget, choose
 from afterturn.recall.lanes import RecallRequest, VectorSearch, recall, worth_telling
 from afterturn.recall.learned import is_learned_from_seen
 from afterturn.recall.restated import collapse, contradicting
+from afterturn.recall.variety import varied
 from afterturn.turn.ledger import Ledger, hidden_ledger, read_ledger
 from afterturn.turn.place import Place
 from afterturn.turn.rebuilding import Trail, missing_from, survey
@@ -310,7 +311,8 @@ def weighed_max(config: Config) -> int:
 
 def _judged(found: Recollection, config: Config) -> Prepared:
     hits, restated = collapse(worth_telling(found.hits, config.recall_score_min))
-    return Prepared(found, tuple(hits), {item.hit.entry.ref: item.by_ref for item in restated})
+    offered = tuple(varied(hits, config.entry_bytes_max))
+    return Prepared(found, offered, {item.hit.entry.ref: item.by_ref for item in restated})
 
 
 def compose(

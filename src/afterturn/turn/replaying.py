@@ -17,6 +17,7 @@ from afterturn.context.block import Block
 from afterturn.recall.lanes import worth_telling
 from afterturn.recall.ranking import in_order
 from afterturn.recall.restated import collapse
+from afterturn.recall.variety import varied
 from afterturn.turn.explaining import find_turns
 from afterturn.turn.place import Place
 from afterturn.turn.preparing import compose, hits_of
@@ -132,9 +133,10 @@ def _replayed(
 def _rendered(
     unit: Unit, key: ConversationKey, rows: Sequence[RecallRow], changes: Mapping[str, Scalar]
 ) -> Block | None:
-    hits = [hit for row in rows for hit in _hits(unit, key, row, changes.get("recall_score_min"))]
     shaping = {name: rows[0].settings[name] for name in SHAPING}
     config = Config(**{**shaping, **changes})  # type: ignore[arg-type]
+    is_other_floor = "recall_score_min" in changes
+    hits = [hit for row in rows for hit in _hits(unit, key, row, config if is_other_floor else None)]
     made_at = rows[0].settings.get("made_at", rows[0].settled_at or rows[0].asked_at)
     assert isinstance(made_at, int | float)
     if not hits or config.recall_entries_max == 0:
@@ -142,15 +144,15 @@ def _rendered(
     return compose(hits, config, visible_bytes=rows[0].visible_bytes, now=made_at)
 
 
-def _hits(unit: Unit, key: ConversationKey, row: RecallRow, floor: Scalar) -> list[Hit]:
+def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
     """What was to be handed over, in its order; with another floor, chosen anew from what was found."""
     place = Place(key.id, key.tenant, key.space, row.reads or (key.space,), key.space)
-    if floor is None or row.phase is Phase.REFINED:
+    if other is None or row.phase is Phase.REFINED:
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(hits_of(unit, place, row.terms, offered))
-    assert isinstance(floor, int | float)
     found = [one for one in row.candidates if one.decision not in (Why.VISIBLE, Why.STALE)]
-    return collapse(worth_telling(in_order(hits_of(unit, place, row.terms, found)), floor))[0]
+    worth = worth_telling(in_order(hits_of(unit, place, row.terms, found)), other.recall_score_min)
+    return varied(collapse(worth)[0], other.entry_bytes_max)
 
 
 def _why_other(block: BlockRow | None, again: Block | None) -> str:
