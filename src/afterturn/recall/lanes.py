@@ -17,6 +17,7 @@ from afterturn.base.terms import read_words, terms
 from afterturn.base.types import ANYTHING, Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
 from afterturn.recall.asked import Asked, Figures, Said, read_question, telling_terms, weigh, without_names
 from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
+from afterturn.recall.periods import of_the_time
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
 from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
 from afterturn.recall.threads import Threads
@@ -253,9 +254,10 @@ def _hit(weighed: Weighed, lane: Lane) -> Hit:
 
 
 def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> Recollection:
+    ranked = in_order(of_the_time(hits, request.text))
     return Recollection(
         query=request.text,
-        hits=tuple(_cut(worth_telling(without_repeats(in_order(hits)), request.score_min), request)),
+        hits=tuple(_cut(worth_telling(without_repeats(ranked), request.score_min), request)),
         missing=tuple(missing),
         correlation=request.correlation,
     )
