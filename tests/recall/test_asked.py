@@ -62,6 +62,15 @@ def test_a_light_word_weighs_less_than_another_of_its_rarity():
     assert 0 < weights["realli"] < weights["otter"]
 
 
+def test_a_long_question_needs_less_than_a_long_remark():
+    """L5: light words, and names of those who speak, make no question long."""
+    long = tuple(f"word{number}" for number in range(12))
+    light = tuple(sorted(LIGHT_TERMS))[:12]
+    assert weigh(long, {}, 100).even < weigh(long[:7], {}, 100).even
+    assert weigh((*long[:7], *light), {}, 100).even == weigh(long[:7], {}, 100).even
+    assert weigh(long, {}, 100, frozenset(long[7:])).even == weigh(long[:7], {}, 100).even
+
+
 @given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=60))
 def test_the_weights_add_up(chosen):
     """L6: the total is what a share is a share of."""

@@ -80,6 +80,8 @@ PINNED = [
     ("even in a space of one", even(1), 0.8),
     ("even in a space of a hundred", even(100), 1.356),
     ("even in a space of a million", even(1_000_000), 1.55),
+    ("even to a question of ten words", even(100, 10), 1.193),
+    ("even to a pasted page", even(100, 48), 1.085),
     ("evidence of 0.9, where 1.2 is even", score(0.9, 1.0, 1.2), 0.5),
     ("an old statement that holds nothing of it", asked_for_honey(STATED).score, 0.447),
 ]
@@ -119,6 +121,13 @@ def test_the_same_share_of_a_question_that_says_more_is_worth_more(share, likene
 def test_light_words_are_worth_less_than_others_of_the_same_weight(total, telling):
     """L5: "telling" is what is not light."""
     assert worth(total, min(total, telling)) <= worth(total, total)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 60), st.integers(0, 60))
+def test_a_question_of_more_words_never_needs_more(documents, one, other):
+    """L5: the more it says, the less of it any one message holds; up to seven words there is no difference."""
+    assert 0 < even(documents, max(one, other)) <= even(documents, min(one, other)) <= even(documents)
+    assert even(documents, 7) == even(documents)
 
 
 def test_likeness_alone_reaches_the_floor_only_when_it_is_great():

@@ -163,7 +163,8 @@ def weigh(
         rarity = _rarity(frequencies.get(term, 0), documents)
         weights[term] = rarity * LIGHT if term in light else rarity
         telling += 0.0 if term in light else rarity
-    return Weights(weights, frequencies, sum(weights.values()), telling, even(documents))
+    words = len(weights) - len(light.intersection(weights))
+    return Weights(weights, frequencies, sum(weights.values()), telling, even(documents, words))
 
 
 def is_askable(text: str) -> bool:

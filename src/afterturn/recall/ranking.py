@@ -52,6 +52,9 @@ _RECENT_HALF = 200
 _EVEN_ALONE = 0.8
 _EVEN_TENFOLD = 0.278
 _CROWD = 500
+# No entry holds all of a long question, and small talk is short: each word beyond seven asks for less, up to twelve.
+_WORDS_PLAIN, _WORDS_MANY = 7, 12
+_EVEN_WORD = 0.04
 # To stand for a record, a statement reaches so much of its words and meaning; small cosines differ by chance.
 _AS_WELL, _AS_CLOSE = 0.8, 0.1
 # What is so much longer says more, and nobody has to read it for that.
@@ -99,9 +102,11 @@ EVEN_STATED = 1.0
 """What makes a score of 0.5 where it was stated: nobody states small talk, so less has to speak for it."""
 
 
-def even(documents: int) -> float:
-    """What makes a score of 0.5 of a message in a space of so many entries: about one small talk in twenty does."""
-    return _EVEN_ALONE + _EVEN_TENFOLD * math.log10(max(1, min(documents, _CROWD)))
+def even(documents: int, words: int = 0) -> float:
+    """What makes a score of 0.5 of a message in a space of so many entries: about one small talk in twenty does.
+    `words` are those of the question that are not light."""
+    alone = _EVEN_ALONE + _EVEN_TENFOLD * math.log10(max(1, min(documents, _CROWD)))
+    return alone * (1 - _EVEN_WORD * max(0, min(words, _WORDS_MANY) - _WORDS_PLAIN))
 
 
 def score(evidence: N, standing: N, even: N) -> N:
