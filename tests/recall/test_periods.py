@@ -28,6 +28,7 @@ NOT_NAMED = [
     "Jan and Mar said so",
     "the mayor decides on the market's august name",
     "build 2023-13, 12-05 and 1-0",
+    "may be on 5 \u017fept 2023 and \u0665 \uff2daY",
     "",
 ]
 
@@ -46,6 +47,14 @@ def test_the_months_that_a_question_names_are_read(text, months):
 def test_words_that_look_like_months_name_none(text):
     """L6: a modal verb is no time."""
     assert months_in(text) == frozenset()
+
+
+@given(
+    st.lists(st.sampled_from([*"0125 .,-(\n\u017f\u0665", "may", "Sept", "of", "th", "in", "2023", "-1"])).map("".join)
+)
+def test_any_text_can_be_read(text):
+    """L6: there are twelve months, whatever somebody writes."""
+    assert all(1 <= month <= 12 for _, month in months_in(text))
 
 
 def test_what_was_said_in_the_month_comes_before_the_rest():

@@ -1,9 +1,10 @@
 """When a question is about: the months that it names, and what was said in them."""
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 
 from afterturn.base.types import Hit
@@ -16,18 +17,7 @@ _NAMES = "january february march april may june july august september october no
 _SHORT = {name[:3]: number for number, name in enumerate(_NAMES, start=1)}
 # What no month is written without; most questions hold nothing of it, and looking for that takes a microsecond.
 _HINTS = (*_SHORT, "-0", "-1")
-_NAME = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _NAMES)
-_NAMED = re.compile(
-    rf"(?:\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:\s+of)?\s+)?\b(?P<name>{_NAME}|sept)\b\.?"
-    r"(?:\s+(?P<date>\d{1,2})(?:st|nd|rd|th)?\b)?(?:,?\s+(?:of\s+)?(?P<year>\d{4})\b)?",
-    re.IGNORECASE,
-)
-_WRITTEN = re.compile(r"\b(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])(?:-\d{2})?\b")
-# "May I ask", "they march": a name without a number is one in the middle of a sentence, or after such a word.
-_AFTER = re.compile(r"\b(?:in|of|since|during|until|till|by|last|this|early|late|mid)[\s-]+$", re.IGNORECASE)
-_BEGINNING = re.compile(r"(?:^|[.!?:;\n]\s*)[\"'(\s]*$")
 _LOOKED_BACK = 16
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Month(NamedTuple):
@@ -53,26 +43,60 @@ def of_the_time(hits: Iterable[Hit], question: str) -> list[Hit]:
 
 
 def months_in(text: str) -> frozenset[Month]:
-    """ "in May", "on 7 October 2023", "March 3rd", "2023-10-07". English names alone, whatever the language."""
+    """Such as "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". English names alone, whatever the language."""
     read = text[:_READ_CHARS_MAX]
     plain = read.lower()
     if not any(hint in plain for hint in _HINTS):
         return _NEVER
+    patterns = _patterns()
     named = [
         Month(int(found["year"]) if found["year"] else None, _SHORT[found["name"][:3].lower()])
-        for found in _NAMED.finditer(read)
-        if found["day"] or found["date"] or found["year"] or _is_month(read, found)
+        for found in patterns.named.finditer(read)
+        if found["day"] or found["date"] or found["year"] or _is_month(read, found, patterns)
     ]
-    written = [Month(int(found["year"]), int(found["month"])) for found in _WRITTEN.finditer(read)]
+    written = [Month(int(found["year"]), int(found["month"])) for found in patterns.written.finditer(read)]
     return frozenset(named + written)
 
 
-def _is_month(text: str, found: re.Match[str]) -> bool:
-    """Of a name without a number: whether it is spelled out, and looks like a month."""
+class _Patterns(NamedTuple):
+    """`after` and `beginning` are for what stands before a name."""
+
+    named: re.Pattern[str]
+    written: re.Pattern[str]
+    after: re.Pattern[str]
+    beginning: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Made when first needed: it takes longer than a whole recall."""
+    names = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _NAMES)
+    day = r"(?:st|nd|rd|th)?"
+    # Letters that merely look like others ("ſept") are not ours to read.
+    flags = re.IGNORECASE | re.ASCII
+    return _Patterns(
+        re.compile(
+            rf"(?:\b(?P<day>\d{{1,2}}){day}(?:\s+of)?\s+)?\b(?P<name>{names}|sept)\b\.?"
+            rf"(?:\s+(?P<date>\d{{1,2}}){day}\b)?(?:,?\s+(?:of\s+)?(?P<year>\d{{4}})\b)?",
+            flags,
+        ),
+        re.compile(r"\b(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])(?:-\d{2})?\b", flags),
+        re.compile(r"\b(?:in|of|since|during|until|till|by|last|this|early|late|mid)[\s-]+$", flags),
+        re.compile(r"(?:^|[.!?:;\n]\s*)[\"'(\s]*$"),
+    )
+
+
+def _is_month(text: str, found: re.Match[str], patterns: _Patterns) -> bool:
+    """Of a name without a number: one in the middle of a sentence, or after a word like "in"; not "May I", "they march".
+
+    Short ones ("Jan", "Mar") are people.
+    """
     name, before = found["name"], text[max(0, found.start("name") - _LOOKED_BACK) : found.start("name")]
     if name.lower() not in _NAMES:
         return False
-    return _AFTER.search(before) is not None or (name[0].isupper() and _BEGINNING.search(before) is None)
+    if patterns.after.search(before) is not None:
+        return True
+    return name[0].isupper() and patterns.beginning.search(before) is None
 
 
 def _raised(score: float) -> float:
@@ -82,7 +106,7 @@ def _raised(score: float) -> float:
 
 def _is_in(occurred_at: float, months: frozenset[Month]) -> bool:
     try:
-        then = _EPOCH + timedelta(seconds=occurred_at)
-    except (OverflowError, ValueError):
+        then = time.gmtime(occurred_at)
+    except (OSError, OverflowError, ValueError):
         return False
-    return not months.isdisjoint((Month(then.year, then.month), Month(None, then.month)))
+    return not months.isdisjoint((Month(then.tm_year, then.tm_mon), Month(None, then.tm_mon)))
