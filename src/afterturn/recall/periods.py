@@ -43,7 +43,7 @@ def of_the_time(hits: Iterable[Hit], question: str) -> list[Hit]:
 
 
 def months_in(text: str) -> frozenset[Month]:
-    """Such as "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". English names alone, whatever the language."""
+    """Such as "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". Names are read in English alone."""
     read = text[:_READ_CHARS_MAX]
     plain = read.lower()
     if not any(hint in plain for hint in _HINTS):
@@ -87,7 +87,7 @@ def _patterns() -> _Patterns:
 
 
 def _is_month(text: str, found: re.Match[str], patterns: _Patterns) -> bool:
-    """Of a name without a number: one in the middle of a sentence, or after a word like "in"; not "May I", "they march".
+    """Of a name without a number: in the middle of a sentence or after a word like "in", not "May I", "they march".
 
     Short ones ("Jan", "Mar") are people.
     """
