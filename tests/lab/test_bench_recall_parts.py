@@ -198,7 +198,8 @@ def test_both_sides_embed_a_question_that_comes_without_its_vector(stores: Store
 def test_a_recall_that_went_without_vectors_is_not_measured(stores: Stores):
     with asking(stores.single(100)) as asker:
         (question,) = asker.questions(["What about the bakery?"])
-        asker.index = Shelves(EmbedderIdentity("another", "1", question.vector.size), asker.config.index_bytes_max)
+        vector = asker.embed(question.text)
+        asker.index = Shelves(EmbedderIdentity("another", "1", vector.size), asker.config.index_bytes_max)
         with pytest.raises(AssertionError, match="went without vectors"):
             asker.timed(SPACE, question)
 
