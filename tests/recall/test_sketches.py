@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.sketches import Vectors, read_vectors, vector_bytes, widened
+from afterturn.recall.sketches import Vectors, product, read_vectors, vector_bytes, widened
 
 
 def unit_vectors(count: int, dimensions: int, seed: int = 0) -> np.ndarray:
@@ -27,6 +27,14 @@ def test_widened_numbers_are_the_same_numbers(numbers):
     """L6: zeros, signs and the smallest numbers included."""
     halves = np.array(numbers, np.float16)
     assert widened(halves).tobytes() == halves.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 3000])
+def test_what_a_row_comes_to_does_not_depend_on_the_others(rows):
+    """L6: each is compared by itself, on the thread that asks, however many there are."""
+    vectors = widened(unit_vectors(3000, 256))
+    query = widened(unit_vectors(3001, 256)[-1:])[0]
+    assert product(vectors[:rows], query).tobytes() == b"".join(product(row[None], query) for row in vectors[:rows])
 
 
 @pytest.mark.parametrize("dimensions", [64, 100, 256, 384])

@@ -98,7 +98,7 @@ class Vectors:
         assert self.matrix is not None
         chosen = self.matrix[rows]
         if chosen.dtype == np.float32:
-            return np.asarray(chosen @ query, np.float32)
+            return product(chosen, query)
         return widened_product(chosen, query)
 
     def _put(self, rows: NDArray[np.int32], vectors: Floats) -> None:
@@ -108,7 +108,7 @@ class Vectors:
             apart = vectors - self.mean
             self.signs[:, rows] = _signs(apart)
             self.spreads[rows] = np.sqrt(np.einsum("ij,ij->i", apart, apart))
-            self.leanings[rows] = apart @ self.mean
+            self.leanings[rows] = product(apart, self.mean)
 
 
 def is_sketched(rows: int, *, whole: bool) -> bool:
@@ -140,7 +140,14 @@ def widened(vectors: NDArray[np.float16]) -> Floats:
 def widened_product(vectors: NDArray[np.float16], query: Floats) -> Floats:
     products = np.empty(len(vectors), np.float32)
     for start in range(0, len(vectors), _SLICE):
-        np.dot(widened(vectors[start : start + _SLICE]), query, out=products[start : start + _SLICE])
+        products[start : start + _SLICE] = product(widened(vectors[start : start + _SLICE]), query)
+    return products
+
+
+def product(vectors: Floats, query: Floats) -> Floats:
+    """Row by row on this thread. `@` shares a larger matrix out among the threads of a BLAS, and then waits for all of
+    them: beside a host that computes, 10 ms instead of a tenth of one."""
+    products: Floats = np.vecdot(vectors, query)
     return products
 
 
