@@ -35,3 +35,9 @@ def test_the_estimate_is_near_the_count_in_every_script(text, measured):
 def test_more_text_never_costs_less(one, other):
     """H9: a longer line can not fit where a shorter one did not."""
     assert estimate_tokens(f"{one}\n{other}") >= max(estimate_tokens(one), estimate_tokens(other))
+
+
+@given(st.text(alphabet="aAbZ09  \t\n!-_\x00\x7fäЖ中🙂²", max_size=60), st.integers(1, 4))
+def test_the_same_words_cost_the_same_each_time(text, times):
+    """H9: what is said twice is counted twice."""
+    assert estimate_tokens("\n\n".join([text.strip()] * times)) >= times * estimate_tokens(text.strip())

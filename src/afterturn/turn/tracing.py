@@ -98,8 +98,9 @@ def _judged(
     run: PhaseRun, weighed: tuple[Hit, ...], config: Config, delivery: Delivery | None
 ) -> tuple[Candidate, ...]:
     offered = len(run.hits)
+    worthy = _worthy(run, config)
     decisions = [
-        _handed_over(run, hit, delivery) if place < offered else _left_out(run, hit, config)
+        _handed_over(run, hit, delivery) if place < offered else _left_out(run, hit, worthy)
         for place, hit in enumerate(weighed)
     ]
     return tuple(
@@ -108,12 +109,19 @@ def _judged(
     )
 
 
-def _left_out(run: PhaseRun, hit: Hit, config: Config) -> Why:
+def _worthy(run: PhaseRun, config: Config) -> frozenset[str]:
+    """The references of what was found and is not below the floor."""
+    prepared = run.prefetch.prepared
+    found = prepared.found.hits if prepared is not None else ()
+    return frozenset(hit.entry.ref for hit in worth_telling(found, config.recall_score_min))
+
+
+def _left_out(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Why:
     """Why it was not among what was to be handed over."""
     prepared = run.prefetch.prepared
     if prepared is not None and hit.entry.ref in prepared.restated:
         return Why.RESTATED
-    if prepared is not None and hit not in worth_telling(prepared.found.hits, config.recall_score_min):
+    if prepared is not None and hit.entry.ref not in worthy:
         return Why.FLOOR
     return STALE
 
