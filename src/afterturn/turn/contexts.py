@@ -80,6 +80,7 @@ class Contexts:
         request = RecallRequest(
             text=text,
             query_vector=asking.query_vector,
+            embed=asking.embed,
             scope=Scope(place.tenant, place.reads),
             conversation=place.id,
             owner=place.owner,

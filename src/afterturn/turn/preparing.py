@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from afterturn.recall.lanes import Embed
+
 # More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
 CANDIDATES = 4
 CANDIDATES_MIN = 32
@@ -229,12 +231,14 @@ def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """When and how a question is asked: the clock's time, an id to follow it by, and its vector if there is one."""
+    """When and how a question is asked: the clock's time, an id to follow it by, and its vector if there is one, or
+    `embed`, which makes it where the question is answered."""
 
     now: float
     correlation: str
     query_vector: NDArray[np.float32] | None = None
     vectors: VectorSearch | None = None
+    embed: Embed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +293,7 @@ def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Reco
     request = RecallRequest(
         text=question.text,
         query_vector=asking.query_vector,
+        embed=asking.embed,
         scope=Scope(place.tenant, place.reads),
         conversation=place.id,
         owner=place.owner,

@@ -110,5 +110,9 @@ async def ask(embedding: Embedding | None, text: str, place: Place, *, now: floa
     """By words alone where there is no embedder, or it is not ready yet."""
     if embedding is None:
         return Asking(now, correlation)
+    embed = embedding.find_immediate()
+    if embed is not None:
+        # On the reader's thread: two ways to other threads and back take longer than that.
+        return Asking(now, correlation, vectors=embedding.index, embed=embed)
     vector = await embedding.query_vector(text, Scope(place.tenant, place.reads))
     return Asking(now, correlation, vector, embedding.index)
