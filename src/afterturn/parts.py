@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,36 @@ def load_turns() -> None:
     load("afterturn.turn.waited")
     load("afterturn.turn.outfit")
     load_repositories()
+
+
+_RULES = (
+    "prose",
+    "barring",
+    "clause",
+    "changes",
+    "corrections",
+    "preferences",
+    "facts",
+    "languages",
+    "introductions",
+    "notes",
+    "secrets",
+    "standing_rules",
+    "unpasted",
+    "finding",
+)
+
+
+def afterwards(config: Config) -> Sequence[str]:
+    """The modules that the end of a turn needs, and with `background` what follows it, in that order.
+
+    Small ones by name, before those that import them: whoever loads these can pause in between.
+    """
+    names = ["learn.providers", "learn.recording", "learn.rules", "stores.sql.reviews"]
+    if config.background:
+        names += ["learn.staging", "learn.reviewer", "learn.teaching", "learn.reviewing"]
+        names += [f"learn.rules.{name}" for name in _RULES if config.rules]
+    return [f"afterturn.{name}" for name in names]
 
 
 def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:

@@ -29,6 +29,7 @@ from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
 from afterturn.parts import (
     Parts,
+    afterwards,
     default_embedder,
     default_model,
     load_turns,
@@ -227,6 +228,8 @@ class MemoryCore:
             events=self._events,
             on_write=self._wake,
             busy=self._busy,
+            backlogs=self._backlogs,
+            afterwards=() if self._store is None else afterwards(self.config),
         )
         return furnish(outfit)
 

@@ -123,18 +123,14 @@ class Embedding:
 
         False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
         """
-        load("afterturn.recall.promised")
-        from afterturn.recall.promised import embed_as_promised
-
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
-            await run_on(self._parts.questions, lambda: embed_as_promised(self._embedder, ["warm"]))
+            await run_on(self._parts.questions, lambda: self._warm(works=works))
         except EmbedderUnavailable as error:
             self._fails(error)
             self.tried.set()
             return False
         self._works()
-        load("afterturn.recall.shelves")
         from afterturn.recall.shelves import Shelves
 
         await (self.adopt() if works else self.join())
@@ -142,6 +138,12 @@ class Embedding:
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
         return True
+
+    def _warm(self, *, works: bool) -> None:
+        """Not on the loop, where whoever asks meanwhile would wait for it."""
+        self._embed_now(["warm"])
+        for module in ("shelves", "digesting", "backlog") if works else ("shelves",):
+            load(f"afterturn.recall.{module}")
 
     def pause(self) -> float:
         """How long to leave an embedder alone that has failed."""

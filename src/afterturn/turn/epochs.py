@@ -93,6 +93,7 @@ class Epochs:
 
     def _opened(self, state: TurnState, prefetch: Prefetch) -> None:
         self._ran(prefetch)
+        self._parts.readying.begin()
         if not state.read.peek():
             state.stored.settle(False)
         state.read.settle(False)
@@ -269,6 +270,7 @@ class Epochs:
             )
             self.recalls.delivered(state, offer, last)
         self._parts.recaller.rest()
+        self._parts.readying.begin()
         state.ledger = state.ledger.with_blocks(rows)
         for row in rows:
             task = self._books.delivered(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from afterturn.base.loop import PrivateLoop
 from afterturn.base.meter import Meter
 from afterturn.base.ports import ChatModel, Clock, Ids, Store, Worker
 from afterturn.base.supervisor import Supervisor
+from afterturn.base.waking import keep_lock
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder
 from afterturn.recall.embedding import Embedding
@@ -19,6 +20,7 @@ from afterturn.turn.errands import Errands
 from afterturn.turn.file_reads import FileReads
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.proposals import ProposalParts, Proposals
+from afterturn.turn.readying import Readying
 from afterturn.turn.recaller import Recaller
 from afterturn.turn.standing_parts import StandingParts
 from afterturn.turn.tools import ToolParts
@@ -26,7 +28,8 @@ from afterturn.turn.tools import ToolParts
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
-    """Handed over by `runtime`. `no_store` stands where a store would, and says why there is none."""
+    """Handed over by `runtime`. `no_store` stands where a store would, and says why there is none; `afterwards` names
+    the modules that the end of a turn needs."""
 
     loop: PrivateLoop
     store: Store | None
@@ -44,10 +47,14 @@ class Outfit:
     events: Events
     on_write: Callable[[], None]
     busy: set[Any]
+    backlogs: Worker
+    afterwards: Sequence[str]
 
 
 def furnish(outfit: Outfit) -> ConversationParts:
     chosen = outfit.store or outfit.no_store
+    # For turns alone: no other verb of memory's is to be over before its work begins.
+    outfit.loop.apply(keep_lock)
     return ConversationParts(
         loop=outfit.loop,
         store=outfit.store,
@@ -62,6 +69,7 @@ def furnish(outfit: Outfit) -> ConversationParts:
         events=outfit.events,
         errands=_errands(outfit, chosen),
         standing=_standing(outfit),
+        readying=Readying(outfit.afterwards, outfit.backlogs, outfit.supervisor),
         on_write=outfit.on_write,
         busy=outfit.busy,
     )
