@@ -1,12 +1,15 @@
 """Recalls that settle too late for their turn: offered in the next one, wherever and whenever that is (R8)."""
 
 import asyncio
+import gc
+import threading
 
 import pytest
 from spoken import Message, answer, assistant, call, user
 from staged import LETTERS, Stage, caught_up, learn, learn_herbs, letters, settled
 
 import afterturn
+from afterturn.base.ports import Unit
 
 ASKED = "What goes into the soup?"
 OTHER = "What is my cat called?"
@@ -233,6 +236,37 @@ async def test_reset_and_compaction_in_another_process_carry_nothing(stage: Stag
         await caught_up(memory)
         element = await _next(memory, messages, "thanks")
     assert element is None
+
+
+async def test_a_compaction_that_the_store_has_not_heard_of_is_known_to_who_comes_back(stage: Stage) -> None:
+    """R3, R8: a host that keeps no conversation gets the same one while something of it is being written."""
+    async with stage.open() as memory:
+        await learn(memory, stage.clock, ["Anise goes into the soup"])
+        messages: list[Message] = []
+        await _late(stage, memory, messages)
+    busy, free = threading.Event(), threading.Event()
+
+    def hold(unit: Unit) -> None:
+        busy.set()
+        free.wait(20.0)
+
+    async with stage.open(busy_timeout=20.0) as memory:
+        await caught_up(memory)
+        held = asyncio.ensure_future(stage.store.write(hold))
+        assert await asyncio.to_thread(busy.wait, 20.0)
+        memory.conversation("c", user="ada").compacted()
+        await caught_up(memory)
+        gc.collect()
+        messages.append(user("thanks"))
+        turn = memory.conversation("c", user="ada").turn(messages)
+        await caught_up(memory)
+        assert not turn._state.read.settled  # type: ignore[union-attr]
+        free.set()
+        await held
+        await turn._state.read.wait(within=20.0)  # type: ignore[union-attr]
+        await settled(turn)
+        assert turn.inject_now(messages) is None
+        turn.abort()
 
 
 async def test_a_carried_recall_that_meets_no_point_again_is_undelivered(stage: Stage) -> None:

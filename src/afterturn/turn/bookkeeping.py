@@ -30,7 +30,11 @@ _AGAIN_AFTER = (0.1, 0.4, 1.6)
 
 @dataclass(frozen=True, slots=True)
 class Bookkeeping:
-    """Of one conversation, on memory's loop. Closing waits for what was begun. Without a store nothing is kept."""
+    """Of one conversation, on memory's loop. Closing waits for what was begun. Without a store nothing is kept.
+
+    While something is being written, the `keeper` lives: whoever opens the conversation again then finds this one,
+    which knows what the store has not heard yet.
+    """
 
     key: ConversationKey
     store: Store | None
@@ -39,6 +43,7 @@ class Bookkeeping:
     clock: Clock
     config: Config
     events: Events
+    keeper: object
     clearing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def store_turn(self, state: TurnState) -> None:

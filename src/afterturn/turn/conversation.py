@@ -57,7 +57,14 @@ class ConversationCore:
         self._parts = parts
         self.key = key
         self._books = Bookkeeping(
-            key, parts.store, parts.supervisor, parts.recorder, parts.clock, parts.config, parts.events
+            key,
+            parts.store,
+            parts.supervisor,
+            parts.recorder,
+            parts.clock,
+            parts.config,
+            parts.events,
+            self,
         )
         self._epochs = Epochs(parts, key, self._books, self)
         self._open_turns: dict[str, TurnState | None] = {}
