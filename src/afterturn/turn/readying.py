@@ -12,7 +12,7 @@ from afterturn.base.supervisor import Supervisor
 
 
 class Readying:
-    """Lives on memory's loop. One module after the other, so that a question that comes meanwhile waits for one at most."""
+    """Lives on memory's loop. One module after the other: a question that comes meanwhile waits for one at most."""
 
     def __init__(self, modules: Sequence[str], worker: Worker, supervisor: Supervisor) -> None:
         self._modules = modules
