@@ -96,7 +96,7 @@ def test_another_kind_of_loop_stays_as_it_is() -> None:
     class Other(asyncio.AbstractEventLoop):
         pass
 
-    other = Other()
+    other = Other()  # type: ignore[abstract]
     keep_lock(other)
     assert not _is_kept(other)
 
