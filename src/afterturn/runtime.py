@@ -87,6 +87,8 @@ class MemoryCore:
         )
         # The conversations with an open turn.
         self._busy: set[Any] = set()
+        # By tenant, the newest of which this process knows.
+        self._forgets: dict[str, int] = {}
         self._store: Store | None = None
         self._embedding: Embedding | None = None
         self._connected = False
@@ -158,7 +160,7 @@ class MemoryCore:
             tenant=self.tenant,
             on_write=self._wake,
             on_forget=self._on_forget,
-            on_erased=self._drop_recalls,
+            on_erased=self._on_erased,
             out_of_reach=self._out_of_reach,
             run_reviews=self._run_reviews,
             has_model=self._learning.has_model,
@@ -228,6 +230,7 @@ class MemoryCore:
             events=self._events,
             on_write=self._wake,
             busy=self._busy,
+            forgets=self._forgets,
             backlogs=self._backlogs,
             afterwards=() if self._store is None else afterwards(self.config),
         )
@@ -436,6 +439,10 @@ class MemoryCore:
             self._embedding.forget()
         self._events.drop(functools.partial(_is_about, space=space, selector=selector))
         return await self._recorder.forget(self.tenant, space, selector)
+
+    def _on_erased(self, space: str, number: int) -> None:
+        self._forgets[self.tenant] = max(number, self._forgets.get(self.tenant, 0))
+        self._drop_recalls(space)
 
     def _drop_recalls(self, space: str) -> None:
         with self._lock:

@@ -276,3 +276,24 @@ async def test_a_turn_that_was_under_way_stays_forgotten_whatever_is_asked_in_it
         assert not await turn.wait_recorded(within=20.0)
         assert await memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD)) == []
     assert stage.count("not_recorded", reason="forgotten") == 1
+
+
+@pytest.mark.parametrize("has_spoken", [True, False])
+async def test_a_turn_that_begins_after_a_forget_is_recorded_though_nobody_could_look(
+    stage: Stage, *, has_spoken: bool
+) -> None:
+    """C4, M2: where the store can not be read, this process knows of its own forgets all the same."""
+    async with stage.open() as memory:
+        talk = memory.conversation("c", user="ada")
+        if has_spoken:
+            async with talk.turn([user("My locker is number 4711."), assistant("Noted.")]) as turn:
+                await settled(turn)
+            assert await turn.wait_recorded(within=20.0)
+        await memory.space("user:ada").forget(conversation="c")
+        stage.store.fails_reads = True
+        async with talk.turn([user("My bike is red."), assistant("Nice.")]) as turn:
+            await settled(turn)
+        assert await turn.wait_recorded(within=20.0)
+        stage.store.fails_reads = False
+        kept = await memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD))
+        assert [one.text for one in kept] == ["Nice.", "My bike is red."]

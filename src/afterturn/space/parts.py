@@ -43,7 +43,8 @@ class ReadingParts(Protocol):
 @dataclass(frozen=True, slots=True)
 class SpaceParts:
     """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files, `on_erased` what was recalled from
-    a space (M2). `run_reviews` runs those that wait; without a model only rules are."""
+    a space, and is told the number of the forget (M2). `run_reviews` runs those that wait; without a model only rules
+    are."""
 
     store: Store
     gate: Gate
@@ -55,7 +56,7 @@ class SpaceParts:
     tenant: str
     on_write: Callable[[], None]
     on_forget: Callable[[str, Selector], Awaitable[int]]
-    on_erased: Callable[[str], None]
+    on_erased: Callable[[str, int], None]
     out_of_reach: Callable[[], list[str]]
     run_reviews: Callable[[], Awaitable[object]]
     has_model: bool = False

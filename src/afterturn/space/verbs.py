@@ -322,23 +322,24 @@ class SpaceCore(SpaceReader):
     async def _forget(self, selector: Selector) -> Forgotten:
         parts, at = self._parts, self._parts.clock.now()
         waiting = await parts.on_forget(self.name, selector)
-        erased = await parts.store.write(lambda unit: self._erase(unit, selector, at))
+        erased, number = await parts.store.write(lambda unit: self._erase(unit, selector, at))
         # Once more: a turn that the store refused meanwhile may have gone into a file since.
         waiting += await parts.on_forget(self.name, selector)
-        for space in erased.spaces:
-            parts.on_erased(space)
+        for space in {self.name, *erased.spaces}:
+            parts.on_erased(space, number)
         scrubbed = await parts.store.scrub()
         parts.on_write()
         state = "erased" if scrubbed else "pending"
         parts.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
         return Forgotten(state, len(erased.ids) + waiting, tuple(parts.out_of_reach()))
 
-    def _erase(self, unit: Unit, selector: Selector, at: float) -> Erased:
+    def _erase(self, unit: Unit, selector: Selector, at: float) -> tuple[Erased, int]:
+        """And the number of the forget."""
         erased = unit.operations.forget(self._parts.tenant, self.name, selector, at=at)
         # In the same transaction: whoever is cancelled or killed before the bytes are gone leaves that to others.
         scrub = new_job(JobKind.SCRUB, self._parts.ids.new(), self._parts.tenant, self.name, at)
         unit.jobs.add(scrub, coalesce=True)
-        return erased
+        return erased, unit.operations.forgets(self._parts.tenant, self.name)
 
     def _operation(self, verb: Verb, actor: Origin) -> Operation:
         parts = self._parts

@@ -47,6 +47,7 @@ class Outfit:
     events: Events
     on_write: Callable[[], None]
     busy: set[Any]
+    forgets: dict[str, int]
     backlogs: Worker
     afterwards: Sequence[str]
 
@@ -72,6 +73,7 @@ def furnish(outfit: Outfit) -> ConversationParts:
         readying=Readying(outfit.afterwards, outfit.backlogs, outfit.supervisor),
         on_write=outfit.on_write,
         busy=outfit.busy,
+        forgets=outfit.forgets,
     )
 
 

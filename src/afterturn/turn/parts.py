@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from afterturn.base.config import Config
@@ -21,7 +21,7 @@ from afterturn.turn.standing_parts import StandingParts
 @dataclass(frozen=True, slots=True)
 class ConversationParts:
     """Handed over by `runtime`. Without a store, memory is off. `busy` are the conversations with an open turn;
-    `on_write` wakes the jobs; `forgets` is the newest forget that was read of, by tenant."""
+    `on_write` wakes the jobs; `forgets` is the newest forget that this process knows of, by tenant."""
 
     loop: PrivateLoop
     store: Store | None
@@ -36,5 +36,5 @@ class ConversationParts:
     standing: StandingParts
     readying: Readying
     on_write: Callable[[], None]
-    busy: set[Any] = field(default_factory=set)
-    forgets: dict[str, int] = field(default_factory=dict)
+    busy: set[Any]
+    forgets: dict[str, int]
