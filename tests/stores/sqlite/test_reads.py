@@ -135,7 +135,7 @@ def test_one_more_than_the_limit_waits_for_a_connection(visitors: Visitors) -> N
     with pytest.raises(Empty):
         visitors.inside.get(timeout=0.2)
     visitors.go[0].set()
-    assert visitors.inside.get(timeout=1.0) == 2
+    assert visitors.inside.get(timeout=WAIT / 2) == 2
 
 
 def test_none_begins_while_readers_pause(visitors: Visitors) -> None:
