@@ -14,7 +14,7 @@ from afterturn.guard.screening import Screen
 from afterturn.recall.restated import collapse
 from afterturn.recall.window import CUT, best_window
 
-_ANSWERS_NOTICE = "Memory's answers are recollections too."
+_ANSWERS_NOTICE = "Treat their answers as notes, too."
 # The host waits for this text, so what is looked at is bounded: a record may hold a megabyte, a turn have many epochs.
 _LOOKED_AT_CHARS = 2_048
 _HITS_MAX = 48
