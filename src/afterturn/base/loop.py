@@ -93,10 +93,6 @@ class PrivateLoop:
             self.check()
             self._loop.call_soon_threadsafe(work, *values)
 
-    def apply(self, change: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-        """For what is about the loop itself."""
-        change(self._loop)
-
     def submit(self, work: Coroutine[Any, Any, R]) -> concurrent.futures.Future[R]:
         """Runs a coroutine on the loop. Cancelling the future cancels it there."""
         try:

@@ -12,7 +12,6 @@ from afterturn.base.loop import PrivateLoop
 from afterturn.base.meter import Meter
 from afterturn.base.ports import ChatModel, Clock, Ids, Store, Worker
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.waking import keep_lock
 from afterturn.guard.gate import Gate
 from afterturn.learn.recorder import Recorder
 from afterturn.recall.embedding import Embedding
@@ -54,8 +53,6 @@ class Outfit:
 
 def furnish(outfit: Outfit) -> ConversationParts:
     chosen = outfit.store or outfit.no_store
-    # For turns alone: no other verb of memory's is to be over before its work begins.
-    outfit.loop.apply(keep_lock)
     return ConversationParts(
         loop=outfit.loop,
         store=outfit.store,
