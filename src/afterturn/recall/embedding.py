@@ -22,7 +22,6 @@ from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Recoll
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.question_vectors import QuestionVectors
-from afterturn.recall.together import Together
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +85,6 @@ class Embedding:
         self._events = parts.events
         self._ids = parts.ids
         self._questions = QuestionVectors(parts.embedder, parts.questions)
-        self._together = Together(parts.store, self._embed_now)
         self._wanted = asyncio.Event()
         self._again_after = AGAIN_AFTER
         self.tried = asyncio.Event()
@@ -251,11 +249,9 @@ class Embedding:
         return embed_as_promised(self._embedder, texts)
 
     async def recall(self, request: RecallRequest) -> Recollection:
-        """In memory or in the store, together with others that ask at the same time."""
+        """From memory, or from the store for a space that is not in memory."""
         shelves = self.index
-        if shelves is None:
-            return await self._store.read(lambda unit: recall(unit, request))
-        return await self._together.recall(request, shelves)
+        return await self._store.read(lambda unit: recall(unit, request, shelves))
 
     async def shelve(self) -> None:
         """Brings spaces that are asked for into memory, for as long as memory is open. To be supervised."""

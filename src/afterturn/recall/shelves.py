@@ -9,7 +9,7 @@ from typing import Any
 
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, Scope
+from afterturn.base.types import Changes, EmbedderIdentity, Extent
 from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Place, Plan, extent_of, room_for
 from afterturn.recall.cosines import Cosines, Matrix
 from afterturn.recall.digests import load_digest
@@ -19,7 +19,6 @@ from afterturn.recall.shelf import Shelf
 from afterturn.recall.sketches import Floats, vector_bytes
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
-AT_HAND_ROWS_MAX = 32_768
 # Asked for once are many, and one needs no shelf; of those that were, so many are remembered.
 _ASKED_MAX = 4096
 _WANTED_MAX = 256
@@ -57,16 +56,6 @@ class Shelves:
     def is_wanted(self) -> bool:
         """Whether there is something for `build_wanted` to do."""
         return bool(self._wanted)
-
-    def is_at_hand(self, scope: Scope) -> bool:
-        """Whether asking takes about a millisecond: all of the scope is in memory, and not large."""
-        rows = 0
-        for space in scope.spaces:
-            held = self._held.get(Place(scope.tenant, space))
-            if not isinstance(held, Stock):
-                return False
-            rows += held.edition.count
-        return rows <= AT_HAND_ROWS_MAX
 
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
         """The space as the unit's snapshot has it, from what was saved of it if need be. None while it is not in

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import apsw
 
 from afterturn.base.logs import find_logger
-from afterturn.base.turnstile import turn
 from afterturn.stores.sqlite.connection import Place, log_bytes, run, stop_when, wait_for_locks
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 logger = find_logger(__name__)
 GROUP_SECONDS_MAX = 0.1
 _LOG_WAIT = 0.1
-# Questions that are asked together compute for some 10 ms, on a busy machine for twice or three times as long.
-_TURN_WITHIN = 0.05
 
 
 def _always() -> bool:
@@ -114,13 +111,11 @@ class Writer:
     def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome] | None:
         """None when there were neighbours and the transaction was lost before its end, or is not to be kept."""
         try:
-            # Before the file is locked, for which other processes wait.
-            with turn(within=_TURN_WITHIN):
-                try:
-                    run(self.connection, "BEGIN IMMEDIATE")
-                except apsw.Error as error:
-                    return [self._failure(error) for _ in writes]
-                outcomes = self._run_all(writes, isolated=isolated)
+            try:
+                run(self.connection, "BEGIN IMMEDIATE")
+            except apsw.Error as error:
+                return [self._failure(error) for _ in writes]
+            outcomes = self._run_all(writes, isolated=isolated)
             if not self.connection.in_transaction:
                 return outcomes if len(writes) == 1 else None
             if not isolated and any(outcome.error for outcome in outcomes):
