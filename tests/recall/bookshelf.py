@@ -7,7 +7,6 @@ import numpy as np
 
 from afterturn.base.types import Changes, EmbedderIdentity, Extent, Shelved
 from afterturn.recall.assembly import Assembly, Place, Plan
-from afterturn.recall.edition import ECHOES_ASKED
 from afterturn.recall.shelf import Shelf
 from afterturn.recall.stock import Stock
 
@@ -83,10 +82,3 @@ def stocked(index: PlainIndex, *, whole: bool = True, embedder: EmbedderIdentity
 
 def shelved(index: PlainIndex, *, exact: bool = False, whole: bool = True) -> Shelf:
     return Shelf(stocked(index, whole=whole), index, exact=exact)
-
-
-def often_asked(stock: Stock, index: PlainIndex) -> Shelf:
-    """As a question finds it that comes after many."""
-    for _ in range(ECHOES_ASKED):
-        stock.edition.find_echoes(lambda size_bytes: False)
-    return Shelf(stock, index, fit=lambda size_bytes: True)

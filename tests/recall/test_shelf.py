@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from bookshelf import IDENTITY, SPACE, PlainIndex, often_asked, shelved, stocked
+from bookshelf import IDENTITY, SPACE, PlainIndex, shelved, stocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weighing import Plain
@@ -109,24 +109,6 @@ def test_a_shelf_that_followed_its_space_is_as_one_made_anew(data, whole):
             assert stock.follow(index)
     assert stock.follow(index)
     assert_agrees(Shelf(stock, index), index, vector(0))
-    asked = often_asked(stock, index)
-    assert_agrees(asked, index, vector(0))
-    assert asked.frequencies(TERMS) == Shelf(stock, index).frequencies(TERMS)
-
-
-@given(index=spaces(), is_asked_by_meaning=st.booleans())
-def test_what_is_asked_often_is_answered_the_same(index, is_asked_by_meaning):
-    """L6: where it was reckoned beforehand what every term counts in every row; so are the terms it was found by."""
-    query = vector(0) if is_asked_by_meaning else None
-    stock = stocked(index)
-    before = Shelf(stock, index)
-    shelf = often_asked(stock, index)
-    assert_agrees(shelf, index, query)
-    assert shelf.frequencies(TERMS) == before.frequencies(TERMS)
-    found, expected = (
-        {one.key: one.terms for one in each.read(ASKED, query).best(None, None, 1000)} for each in (shelf, before)
-    )
-    assert found == expected
 
 
 @settings(max_examples=25)

@@ -12,11 +12,9 @@ from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
 from afterturn.recall.assembly import Place
-from afterturn.recall.cosines import Matrix
-from afterturn.recall.edition import ECHOES_ASKED, Edition, is_nearly_all
+from afterturn.recall.edition import Edition, is_nearly_all
 from afterturn.recall.postings import Form
 from afterturn.recall.shelves import Shelves
-from afterturn.recall.stock import Stock
 from afterturn.testing.hashing import HashingEmbedder
 
 ADA = "user:ada"
@@ -253,56 +251,6 @@ def test_memory_is_bounded_over_all_spaces(library):
         assert len(ask(library, shelves, "red apple", space=space)) == 3
         assert 0 < shelves.size_bytes <= 60_000
     assert len(shelves._held) < len(spaces)
-
-
-def ask_often(library, shelves: Shelves, space: str) -> None:
-    for _ in range(ECHOES_ASKED + 1):
-        assert ask(library, shelves, "red apple 7", space=space)
-
-
-def has_echoes(held: Stock | Matrix) -> bool:
-    assert isinstance(held, Stock)
-    return held.edition.echoes_bytes > 0
-
-
-def told_and_taken(shelves: Shelves) -> tuple[int, int]:
-    return shelves.size_bytes, sum(held.size_bytes for held in shelves._held.values())
-
-
-def test_a_space_that_is_asked_often_takes_what_makes_questions_faster(library, shelves):
-    """L6: and is counted with it at once."""
-    library.add_all([f"red apple {number}" for number in range(40)], conversation="c1")
-    library.embed(EMBEDDER)
-    shelve(library, shelves)
-    before_bytes = shelves.size_bytes
-    ask_often(library, shelves, ADA)
-    told_bytes, taken_bytes = told_and_taken(shelves)
-    assert told_bytes == taken_bytes > before_bytes
-    assert [has_echoes(held) for held in shelves._held.values()] == [True]
-
-
-def test_no_space_goes_for_what_makes_another_faster(library):
-    """L6: the bound holds, however many are asked often, and all stay in memory."""
-    spaces = [f"user:u{number}" for number in range(4)]
-    for space in spaces:
-        library.add_all([f"red apple {number}" for number in range(40)], space=space, conversation="c1")
-        library.embed(EMBEDDER, space=space)
-    roomy = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
-    for space in spaces:
-        shelve(library, roomy, space)
-    plain_bytes = roomy.size_bytes
-    ask_often(library, roomy, spaces[0])
-    bytes_max = plain_bytes + (roomy.size_bytes - plain_bytes) * 3 // 2
-    shelves = Shelves(EMBEDDER.identity, bytes_max)
-    for space in spaces:
-        shelve(library, shelves, space)
-    for space in [*spaces, *spaces]:
-        ask_often(library, shelves, space)
-        told_bytes, taken_bytes = told_and_taken(shelves)
-        assert told_bytes == taken_bytes <= bytes_max
-    assert {place.space: has_echoes(held) for place, held in shelves._held.items()} == {
-        space: space == spaces[0] for space in spaces
-    }
 
 
 def test_the_space_unused_for_longest_goes_first(library):

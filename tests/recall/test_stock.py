@@ -4,13 +4,12 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from bookshelf import SPACE, PlainIndex, often_asked, stocked
+from bookshelf import SPACE, PlainIndex, stocked
 
 from afterturn.base.types import Kind, Origin, Shelved
-from afterturn.recall import echoes as echoes_module
 from afterturn.recall import edition as edition_module
 from afterturn.recall import stock as stock_module
-from afterturn.recall.edition import ECHOES_ASKED, Edition
+from afterturn.recall.edition import Edition
 
 ARRAYS = [field.name for field in fields(Edition) if "NDArray" in field.type]
 
@@ -121,56 +120,3 @@ def test_a_shelf_is_worn_by_what_came_late(monkeypatch: pytest.MonkeyPatch):
         worn.append(stock.is_worn)
     assert worn == [False] * 4 + [True]
     assert not stocked(index).is_worn
-
-
-def talk(count: int) -> PlainIndex:
-    index = PlainIndex()
-    for key in range(1, count + 1):
-        words = (f"word{key % 7}", f"word{key % 5}")
-        index.put(Shelved(key, SPACE, Kind.RECORD, Origin.USER, "Ada", "c1", None, key, words))
-    return index
-
-
-def test_echoes_are_reckoned_once_where_much_is_asked_and_counted():
-    """L6: for as many questions as it takes; and not again while nothing changes."""
-    stock = stocked(talk(40))
-    without_bytes = stock.size_bytes
-    told: list[int] = []
-
-    def fit(size_bytes: int) -> bool:
-        told.append(size_bytes)
-        return True
-
-    asked = [stock.edition.find_echoes(fit) for _ in range(ECHOES_ASKED + 3)]
-    assert asked[:ECHOES_ASKED] == [None] * ECHOES_ASKED
-    assert asked[-1] is asked[-2] is asked[-3] is not None
-    assert told == [stock.edition.echoes_bytes] == [stock.size_bytes - without_bytes]
-    # Each of eighty words is heard where it is and in most of the four rows around, each time with where and how much.
-    assert told[0] > 200 * 12
-
-
-def test_without_room_nothing_is_reckoned_twice():
-    """L6: the bound on memory holds, and questions are answered as before."""
-    stock = stocked(talk(40))
-    refused: list[int] = []
-    asked = [stock.edition.find_echoes(lambda size: bool(refused.append(size))) for _ in range(3 * ECHOES_ASKED)]
-    assert asked == [None] * (3 * ECHOES_ASKED)
-    assert (len(refused), stock.edition.echoes_bytes) == (1, 0)
-
-
-def test_long_messages_are_not_reckoned_while_somebody_waits(monkeypatch: pytest.MonkeyPatch):
-    """G5: echoes are worth a few milliseconds, not a question's patience."""
-    stock = stocked(talk(40))
-    monkeypatch.setattr(echoes_module, "PAIRS_MAX", 300)
-    assert [stock.edition.find_echoes(lambda _: True) for _ in range(ECHOES_ASKED + 2)] == [None] * (ECHOES_ASKED + 2)
-
-
-def test_echoes_go_with_any_change():
-    """M2: what was forgotten is in nothing that was reckoned before."""
-    index = talk(40)
-    stock = stocked(index)
-    often_asked(stock, index)
-    assert stock.edition.echoes_bytes
-    index.remove(7)
-    assert stock.follow(index)
-    assert stock.edition.echoes_bytes == 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall.codes import NOWHERE, Codes
-from afterturn.recall.echoes import Echoes, Hearing, are_few
 from afterturn.recall.light import says_something
 from afterturn.recall.postings import Postings
 from afterturn.recall.ranking import CONTEXT, EVEN_STATED, RECENT, is_own, said_shortly, standing
@@ -23,8 +21,6 @@ from afterturn.recall.threads import GAP_MAX
 NO_POSITION = np.iinfo(np.int64).min
 WEIGHED_ROWS_MAX = 1024
 """Below this many rows, weighing all of them takes no longer than choosing."""
-ECHOES_ASKED = 50
-"""So many questions take as much longer without echoes as it takes to reckon them: some 2 ms of a thousand rows."""
 # What is said around a row is kept of those; of all, which of them are in which lane, and what scores 0.5 of each.
 _CONTEXT_BYTES = 64
 _LANE_BYTES = 12
@@ -177,44 +173,6 @@ class Edition:
     def deaf(self) -> NDArray[np.intp]:
         """The rows that say nothing by themselves, so that what is said around them does not count."""
         return np.flatnonzero(~self.facts.hears[: self.count])
-
-    def find_echoes(self, fit: Callable[[int], bool]) -> Echoes | None:
-        """For one of few rows: None until it was asked so often, as it is, that reckoning them is worth the time.
-
-        Whoever asks then reckons them, once; `fit` is asked whether so many bytes have room.
-        """
-        if next(self._asked) == ECHOES_ASKED:
-            self._reckon_echoes(fit)
-        return self._echoes[0] if self._echoes else None
-
-    @property
-    def echoes_bytes(self) -> int:
-        return sum(echoes.size_bytes for echoes in self._echoes)
-
-    @cached_property
-    def _asked(self) -> Iterator[int]:
-        return itertools.count()
-
-    @cached_property
-    def _echoes(self) -> list[Echoes]:
-        """None or one."""
-        return []
-
-    def _reckon_echoes(self, fit: Callable[[int], bool]) -> None:
-        part, hearing = self.postings.joined(self.is_alive), self._hearing()
-        if are_few(part, hearing):
-            echoes = Echoes(part, hearing, self.spans)
-            self._echoes.extend([echoes] if fit(echoes.size_bytes) else [])
-
-    def _hearing(self) -> Hearing:
-        around, said, _ = self.whole_context
-        rows = np.arange(self.count)
-        heard = np.concatenate([rows, around.ravel()])
-        factors = np.concatenate([np.ones(self.count, np.float32), said.ravel()])
-        order = np.argsort(heard, kind="stable")
-        order = order[factors.take(order) > 0]
-        begins = heard.take(order).searchsorted(np.arange(self.count + 1))
-        return Hearing(begins, np.tile(rows, 1 + len(around)).take(order), factors.take(order))
 
     def even(self, of_messages: float) -> Floats:
         """What scores 0.5 of each row. Of one space it is mostly asked for the same."""

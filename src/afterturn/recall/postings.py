@@ -153,12 +153,6 @@ class Postings:
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
 
-    def joined(self, is_alive: NDArray[np.bool_]) -> Part:
-        """All that living rows hold, as one part."""
-        if len(self._parts) == 1 and is_alive.all():
-            return self._parts[0]
-        return self.moved(is_alive, np.arange(is_alive.size, dtype=np.int32))
-
     def moved(self, is_alive: NDArray[np.bool_], places: NDArray[np.int32]) -> Part:
         """All that living rows hold, as one part, where each of them has the number that `places` gives it."""
         form = max((part.form for part in self._parts), key=attrgetter("row_bits"), default=form_for(0))

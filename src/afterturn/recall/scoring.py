@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.recall.asked import Weights
-from afterturn.recall.echoes import Found
 from afterturn.recall.edition import Edition, among
+from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
 from afterturn.recall.sketches import Floats
 
@@ -50,6 +50,13 @@ class Occurrences(NamedTuple):
     counts: Floats
 
 
+class Found(NamedTuple):
+    """Where a term is, and in how many living rows."""
+
+    places: Sequence[Places]
+    documents: int
+
+
 class Held:
     """Where those of the question's terms are that any row holds. `weights` are shares of the question's."""
 
@@ -58,17 +65,6 @@ class Held:
         total = weights.total or 1.0
         self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
         self._places = [found[term].places for term in self.names]
-        self._heard = [found[term].heard for term in self.names]
-
-    def heard(self, count: int) -> Floats | None:
-        """(terms, rows): what each term counts in each of the first `count` rows, as echoes have it, where those of all
-        were reckoned."""
-        table = np.zeros((len(self.names), count), np.float32)
-        for of_term, heard in zip(table, self._heard, strict=True):
-            if heard is None:
-                return None
-            of_term.put(*heard)
-        return table
 
     @cached_property
     def occurrences(self) -> Occurrences:
@@ -146,12 +142,8 @@ class Scoring:
     def _weigh_all(self) -> Weighed:
         edition = self._edition
         around, said, near = edition.whole_context
-        held = self._held.heard(edition.count)
-        if held is not None:
-            shares: Floats = self._held.weights @ np.abs(held)
-        else:
-            held = self._held.table(edition.count)
-            shares = self._shares(held, held, around, said, edition.spans)
+        held = self._held.table(edition.count)
+        shares = self._shares(held, held, around, said, edition.spans)
         cosines = self._cosines(None)
         likeness = in_context(cosines, *cosines.take(near, mode="wrap"))
         known = evidence(shares, self._question.weights.worth, likeness)

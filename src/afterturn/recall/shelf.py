@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from afterturn.base.ports import Index
 from afterturn.base.types import Lane
 from afterturn.recall.asked import NO_WEIGHTS, Asked
-from afterturn.recall.echoes import Found
 from afterturn.recall.edition import WEIGHED_ROWS_MAX, Edition, among
 from afterturn.recall.postings import Places
 from afterturn.recall.ranking import SIMILARITY_ASSUMED
 from afterturn.recall.resolving import Resolver
-from afterturn.recall.scoring import Held, Question, Rows, Scoring, Weighed
+from afterturn.recall.scoring import Found, Held, Question, Rows, Scoring, Weighed
 from afterturn.recall.searching import Candidate, Conversation
 from afterturn.recall.sketches import Floats, read_vectors, widened_product
 from afterturn.recall.stock import Stock
@@ -32,11 +31,6 @@ _NOBODY: frozenset[int] = frozenset()
 Choose: TypeAlias = Callable[[Floats, int], Rows]
 
 
-def _never(_: int) -> bool:
-    """For shelves that nobody bounds."""
-    return False
-
-
 class Shelf:
     """One space as it stands now. Valid only inside the unit it was found in."""
 
@@ -47,18 +41,14 @@ class Shelf:
         resolver: Resolver | None = None,
         *,
         exact: bool = False,
-        fit: Callable[[int], bool] = _never,
     ) -> None:
-        """`exact` weighs every row in full, whatever it takes. `fit` tells whether so many bytes more have room, which
-        make later questions take less."""
+        """`exact` weighs every row in full, whatever it takes."""
         self._stock = stock
         self._edition = edition = stock.edition
         self._index = index
         self._resolver = resolver or Resolver(stock, index)
         is_compared = edition.vectors is None or edition.vectors.matrix is not None
-        is_small = edition.count <= WEIGHED_ROWS_MAX and is_compared
-        self._exact = exact or is_small
-        self._echoes = edition.find_echoes(fit) if is_small else None
+        self._exact = exact or (edition.count <= WEIGHED_ROWS_MAX and is_compared)
         self._found: dict[str, Found] = {}
 
     @property
@@ -94,9 +84,7 @@ class Shelf:
     def _find(self, terms: Collection[str]) -> Mapping[str, Found]:
         """Where each of the terms is: mostly known, since whoever reads has asked for their frequencies."""
         unknown = [term for term in terms if term not in self._found]
-        if unknown and self._echoes is not None:
-            self._found.update(zip(unknown, self._echoes.find(unknown), strict=True))
-        elif unknown:
+        if unknown:
             found = self._edition.postings.find(unknown)
             self._found.update(zip(unknown, map(Found, found, map(self._count, found)), strict=True))
         return self._found

@@ -83,7 +83,7 @@ class Shelves:
             self._want(place)
         self._keep(held)
         resolver = Resolver(held, unit.index, seq=changes.seq, grown=self._keep_entries)
-        return Shelf(held, unit.index, resolver, exact=self._exact, fit=partial(self._fit, held))
+        return Shelf(held, unit.index, resolver, exact=self._exact)
 
     def _load(self, unit: Unit, place: Place) -> Stock | None:
         """From what was saved of a small space; None when that is nothing, or nothing that helps."""
@@ -204,15 +204,6 @@ class Shelves:
         for stock in held:
             if isinstance(stock, Stock):
                 stock.let_entries_go()
-
-    def _fit(self, stock: Stock, size_bytes: int) -> bool:
-        """Whether it may take so much more, which is counted then. No space goes for its sake."""
-        with self._lock:
-            if self._held.get(stock.place) is not stock or self._size_bytes + size_bytes > self._bytes_max:
-                return False
-            self._sizes[stock.place] += size_bytes
-            self._size_bytes += size_bytes
-            return True
 
     def _make_room(self, size_bytes: int) -> None:
         """Before something is built: nothing is in memory twice at the cost of the bound."""

@@ -64,7 +64,7 @@ class Stock:
 
     @property
     def size_bytes(self) -> int:
-        return self.shelf_bytes + self.edition.echoes_bytes + self._kept.size_bytes
+        return self.shelf_bytes + self._kept.size_bytes
 
     @property
     def is_worn(self) -> bool:
