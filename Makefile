@@ -16,16 +16,17 @@ BIN := .venv/bin
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench benchmarks eval crash sim crowd model format docs behaviour lock clean embedders
+.PHONY: help demo test check bench bench-store bench-turn bench-recall bench-review benchmarks eval eval-rules crash \
+	simulation stress model format docs behaviour lock clean embedders
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
 
 demo: $(READY) ## Conversations over several days: told once, known ever after
-	@$(BIN)/python -m afterturn.lab.demo $(ARGS)
+	@$(BIN)/python -m lab.demo $(ARGS)
 
 test: $(READY) ## Run the tests; ARGS="-k ledger" narrows them
 	@$(BIN)/python -m pytest $(ARGS)
@@ -36,12 +37,27 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Measure store, turns, recall and reviews, ours beside the limit; ARGS=--quick shows the form
-	@failed=0; for part in store turn recall review; do $(BIN)/afterturn bench $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall and reviews against bare baselines; ARGS=--quick shows the form
+	@failed=0; for part in store turn recall review; do $(BIN)/python -m lab.bench $$part $(ARGS) || failed=1; done; exit $$failed
+
+bench-store: $(READY) ## Benchmark adding, importing and starting turns
+	@$(BIN)/python -m lab.bench store $(ARGS)
+
+bench-turn: $(READY) ## Benchmark delivery in the same turn, the time a host waits, and tokens; 15 minutes
+	@$(BIN)/python -m lab.bench turn $(ARGS)
+
+bench-recall: $(READY) ## Benchmark recall against brute force; ARGS="--only large --text FILE"; 20 minutes
+	@$(BIN)/python -m lab.bench recall $(ARGS)
+
+bench-review: $(READY) ## Benchmark what turns notice of the reviews behind them
+	@$(BIN)/python -m lab.bench review $(ARGS)
 
 eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
 	@$(BIN)/afterturn eval $(DATA) $(ARGS)
+
+eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
+	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learn/rule_cases/*.jsonl)) $(ARGS)
 
 benchmarks: $(READY) ## Measure anew for docs/benchmarks.md; ARGS="recall --text FILE" does one part of it
 	@$(BIN)/python tools/benchmarks.py $(ARGS)
@@ -50,16 +66,16 @@ embedders: $(READY) ## Measure the embedders, and hold minilm against the publis
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
-	@$(BIN)/python -m afterturn.lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
+	@$(BIN)/python -m lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
 
-sim: $(READY) ## Let chance order everything that happens, by seed, and look for a broken promise; SEEDS=1-1000
-	@$(BIN)/python -m afterturn.lab.sim --seeds $(SEEDS) $(ARGS)
+simulation: $(READY) ## Order all events at random, by seed, and look for a broken promise; SEEDS=1-1000
+	@$(BIN)/python -m lab.simulation --seeds $(SEEDS) $(ARGS)
 
-crowd: $(READY) ## Let several processes talk, review, edit, undo and forget at once, by seed; SEEDS=1-20
-	@$(BIN)/python -m afterturn.lab.crowd --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
+stress: $(READY) ## Let several processes talk, review, edit, undo and forget at once, by seed; SEEDS=1-20
+	@$(BIN)/python -m lab.stress --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
 
 model: $(READY) ## Let a real, very small model review conversations on this machine; fetches 200 MB
-	@$(BIN)/python -m afterturn.lab.small --folder .venv/small-model $(ARGS)
+	@$(BIN)/python -m lab.small_model --folder .venv/small-model $(ARGS)
 
 format: $(READY) ## Format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -50,12 +50,11 @@ PUBLIC_NAMES = {
 
 # What only some places may say. A folder stands for everything in it.
 RESERVED = {
-    # The benchmark hands the machine's environment on to its own child, and reads no setting from it.
-    "os.environ": ("base/config.py", "lab/bench/recall.py"),
+    "os.environ": ("base/config.py",),
     "os.getenv": ("base/config.py",),
-    "time.time": ("base/clock.py", "lab/"),
-    "time.monotonic": ("base/clock.py", "base/worker.py", "stores/sqlite/connection.py", "lab/"),
-    "time.sleep": ("stores/sqlite/connection.py", "lab/"),
+    "time.time": ("base/clock.py",),
+    "time.monotonic": ("base/clock.py", "base/worker.py", "stores/sqlite/connection.py"),
+    "time.sleep": ("stores/sqlite/connection.py",),
     "asyncio.create_task": ("base/supervisor.py",),
     "asyncio.ensure_future": ("base/supervisor.py",),
     "loop.create_task": ("base/bridge.py", "base/supervisor.py"),  # the bridge's end with the call that waits for them
@@ -158,12 +157,12 @@ def test_the_lock_satisfies_what_the_project_asks_for():
 
 
 def test_only_one_module_chooses_parts():
-    """Hosts and the lab may, since they stand where a program begins."""
+    """Hosts and the evaluation may, since a program begins there."""
     part = re.compile(r"afterturn\.(stores\.sqlite|embedders|models)\b")
     choosing = {
         name(path)
         for path in MODULES
-        if not name(path).startswith(("parts", "hosts/", "lab/", "stores/sqlite/", "embedders/", "models/"))
+        if not name(path).startswith(("parts", "hosts/", "evaluation/", "stores/sqlite/", "embedders/", "models/"))
         for module in imports(tree(path))
         if part.match(module)
     }
@@ -183,16 +182,12 @@ def test_the_public_fakes_rest_on_base_alone():
 
 
 def test_sql_that_writes_entries_stands_only_in_the_stores():
-    """G1: no other module can write around the gate; the crash lab makes files as an older version left them, and the
-    benchmark copies spaces that came through the gate."""
+    """G1: no other module can write around the gate."""
     writes = re.compile(
         r"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM)\s+entry\b", re.IGNORECASE
     )
     writing = {name(path) for path in MODULES if any(map(writes.search, strings(tree(path))))}
-    assert {module for module in writing if not module.startswith("stores/")} == {
-        "lab/bench/recall_clones.py",
-        "lab/crash/old.py",
-    }
+    assert {module for module in writing if not module.startswith("stores/")} == set()
 
 
 def test_only_known_modules_hand_entries_to_a_store():

@@ -32,8 +32,8 @@ def page_of(sections: dict[str, str]) -> str:
 
 def measured(part: str, extra: list[str]) -> str:
     """What the command prints. It ends with 1 when a target was missed, and the page says so."""
-    command = [sys.executable, "-m", "afterturn.hosts.cli", "bench", part, "--markdown", *extra]
-    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=False)
+    command = [sys.executable, "-m", "lab.bench", part, "--markdown", *extra]
+    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=False, cwd=DOCS.parent)
     if done.returncode not in (0, 1) or not re.search(r"^\| figure", done.stdout, re.MULTILINE):
         raise SystemExit(f"`{' '.join(command[2:])}` ended with {done.returncode}; {PAGE.name} stays as it is.")
     return done.stdout.strip()

@@ -17,8 +17,8 @@ from afterturn.base.errors import EmbedderUnavailable
 from afterturn.embedders import aside as module
 from afterturn.embedders.aside import ChildEmbedder, start_child
 from afterturn.embedders.static import StaticEmbedder
-from afterturn.lab.bench.corpus import sentences
 from afterturn.recall.following import embed_aside
+from lab.bench.corpus import sentences
 
 EMBEDDER = StaticEmbedder()
 WITHIN_MILLISECONDS = 20_000

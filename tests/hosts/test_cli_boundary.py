@@ -37,9 +37,7 @@ def test_help_and_version_load_neither_numpy_nor_apsw() -> None:
     assert child.stdout.splitlines()[-1] == "heavy: []"
 
 
-@pytest.mark.parametrize(
-    "name", [*COMMANDS, "config show", "config schema", "config path", "bench store", "bench turn", "bench recall"]
-)
+@pytest.mark.parametrize("name", [*COMMANDS, "config show", "config schema", "config path"])
 def test_every_command_explains_itself_with_examples(cli: CommandLine, name: str) -> None:
     answer = cli(*name.split(), "--help")
     assert answer.code == 0

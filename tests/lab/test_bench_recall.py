@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from afterturn.hosts.cli.app import app
-from afterturn.lab.bench.recall import measure_recall
-from afterturn.lab.bench.recall_report import RecallReport, Row
-from afterturn.lab.bench.recall_scale import ROWS, Options
-from afterturn.lab.bench.report import Goal
+from lab.bench.__main__ import main
+from lab.bench.recall import measure_recall
+from lab.bench.recall_report import RecallReport, Row
+from lab.bench.recall_scale import ROWS, Options
+from lab.bench.report import Goal
 
 TEXT_WIDTH = 100
 
@@ -92,9 +91,9 @@ def test_a_run_of_recall_tells_what_it_is_doing(report: RecallReport, steps: lis
 @pytest.mark.parametrize(
     "options,command",
     [
-        (Options(), "afterturn bench recall"),
-        (Options(quick=True, only=("large",)), "afterturn bench recall --quick --only large"),
-        (Options(spaces=10, text=Path("a/b.json")), "afterturn bench recall --spaces 10 --text b.json"),
+        (Options(), "make bench-recall"),
+        (Options(quick=True, only=("large",)), 'make bench-recall ARGS="--quick --only large"'),
+        (Options(spaces=10, text=Path("a/b.json")), 'make bench-recall ARGS="--spaces 10 --text b.json"'),
     ],
 )
 def test_the_report_names_the_command_that_makes_it_again(options: Options, command: str):
@@ -142,7 +141,7 @@ def test_a_row_that_can_not_be_measured_fails_and_leaves_the_others_alone(
     assert "Error" in capfd.readouterr().err
 
 
-def test_a_row_that_there_is_none_of_is_refused_with_the_names_of_all():
-    refused = CliRunner().invoke(app, ["bench", "recall", "--quick", "--only", "medium"])
-    assert refused.exit_code == 2
-    assert "'medium' is no row. Use one of: spaces, large" in " ".join(refused.output.split())
+def test_an_unknown_row_is_refused_with_the_names_of_all(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="2"):
+        main(["recall", "--quick", "--only", "medium"])
+    assert "invalid choice: 'medium'" in capsys.readouterr().err

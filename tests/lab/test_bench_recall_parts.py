@@ -21,17 +21,17 @@ import pytest
 import afterturn
 from afterturn.base.errors import InvalidInput
 from afterturn.base.types import EmbedderIdentity, Recollection
-from afterturn.lab.bench.recall_asking import Asker, Question, asking
-from afterturn.lab.bench.recall_concurrent import Round, figures_of
-from afterturn.lab.bench.recall_growth import slopes_of
-from afterturn.lab.bench.recall_plot import Line, draw
-from afterturn.lab.bench.recall_reference import BareSpace, Reference
-from afterturn.lab.bench.recall_scale import QUICK
-from afterturn.lab.bench.recall_sizes import measure_small
-from afterturn.lab.bench.recall_stores import SPACE, Stores, crowd_name, texts_of
-from afterturn.lab.bench.recall_text import Corpus, drafts, load_corpus
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import hit
+from lab.bench.recall_asking import Asker, Question, asking
+from lab.bench.recall_concurrent import Round, figures_of
+from lab.bench.recall_growth import slopes_of
+from lab.bench.recall_plot import Line, draw
+from lab.bench.recall_reference import BareSpace, Reference
+from lab.bench.recall_scale import QUICK
+from lab.bench.recall_sizes import measure_small
+from lab.bench.recall_stores import SPACE, Stores, crowd_name, texts_of
+from lab.bench.recall_text import Corpus, drafts, load_corpus
 
 SPACES = 11
 EACH = 30

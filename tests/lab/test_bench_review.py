@@ -2,8 +2,8 @@
 
 import pytest
 
-from afterturn.lab.bench.report import Report
-from afterturn.lab.bench.review import CASES, measure_review
+from lab.bench.report import Report
+from lab.bench.review import CASES, measure_review
 
 
 @pytest.fixture(scope="module")
@@ -32,4 +32,4 @@ def test_what_is_compared_really_reviews_and_writes(report: Report) -> None:
 
 def test_the_page_names_its_command(report: Report) -> None:
     assert report.as_markdown().startswith("## Reviews")
-    assert "afterturn bench review --quick --markdown" in report.as_markdown()
+    assert 'make bench-review ARGS="--quick"' in report.as_markdown()

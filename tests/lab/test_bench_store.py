@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.lab.bench.bare import bare, prepare
-from afterturn.lab.bench.corpus import sentences
-from afterturn.lab.bench.report import Goal, Report, Rounds, percentile
-from afterturn.lab.bench.rounds import alternate
-from afterturn.lab.bench.store import measure_store
+from lab.bench.bare import bare, prepare
+from lab.bench.corpus import sentences
+from lab.bench.report import Goal, Report, Rounds, percentile
+from lab.bench.rounds import alternate
+from lab.bench.store import measure_store
 
 NAMES = {
     "durable add",

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from afterturn.context.neutral import TAG
-from afterturn.lab.bench.turn import QUICK, TARGETS, checks, measure_turn
-from afterturn.lab.bench.turn_corpus import TOPICS, memories, questions
-from afterturn.lab.bench.turn_delivery import FIRST_AT_ONCE, FIRST_LATER, Delivery, Seen, tally
-from afterturn.lab.bench.turn_host import NoMemory, Paced, run_turn
-from afterturn.lab.bench.turn_prompts import OURS, PER_CALL, PER_TURN, Course, Prompts, shared_prefix, weigh
-from afterturn.lab.bench.turn_report import Check, TurnReport
-from afterturn.lab.bench.turn_waiting import Waits
+from lab.bench.turn import QUICK, TARGETS, checks, measure_turn
+from lab.bench.turn_corpus import TOPICS, memories, questions
+from lab.bench.turn_delivery import FIRST_AT_ONCE, FIRST_LATER, Delivery, Seen, tally
+from lab.bench.turn_host import NoMemory, Paced, run_turn
+from lab.bench.turn_prompts import OURS, PER_CALL, PER_TURN, Course, Prompts, shared_prefix, weigh
+from lab.bench.turn_report import Check, TurnReport
+from lab.bench.turn_waiting import Waits
 
 BLOCK = f"<{TAG}>\n## Relevant Memory\n- [{{}}] today, user: Tea is kept in the kitchen.\n</{TAG}>"
 

@@ -7,11 +7,11 @@ import pytest
 
 from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
-from afterturn.lab.crash.__main__ import run
-from afterturn.lab.crash.judge import look_at
-from afterturn.lab.crash.old import ROWS, write_old_store
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
+from lab.crash.__main__ import run
+from lab.crash.judge import look_at
+from lab.crash.old import ROWS, write_old_store
 
 
 @pytest.mark.timeout(300)

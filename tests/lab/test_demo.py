@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.lab.demo import errand, late, party, passing
-from afterturn.lab.demo.cost import Comparison, Cost
-from afterturn.lab.demo.restaurants import TOOLS, run_tools
-from afterturn.lab.demo.scene import scenes
-from afterturn.lab.demo.story import DAYS, Exchange
 from afterturn.testing import ModelCall, ScriptedModel
+from lab.demo import errand, late, party, passing
+from lab.demo.cost import Comparison, Cost
+from lab.demo.restaurants import TOOLS, run_tools
+from lab.demo.scene import scenes
+from lab.demo.story import DAYS, Exchange
 
-COMMAND = [sys.executable, "-m", "afterturn.lab.demo", "--fast"]
+COMMAND = [sys.executable, "-m", "lab.demo", "--fast"]
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_it_fails_when_nothing_is_learned_or_a_token_is_kept(tmp_path: Path, swi
     """G1, V11: the scene of the first conversation looks for itself, and does not only tell."""
     at = next(number for number, scene in enumerate(scenes()) if scene.title.startswith("First conversation"))
     done = subprocess.run(
-        [sys.executable, "-m", "afterturn.lab.demo.scene", "memory.db", "cost.json", str(at), "--fast"],
+        [sys.executable, "-m", "lab.demo.scene", "memory.db", "cost.json", str(at), "--fast"],
         cwd=tmp_path,
         env={**os.environ, switched_off: "off"},
         capture_output=True,

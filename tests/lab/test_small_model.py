@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.lab.small.obtaining import Small, obtain
-from afterturn.lab.small.serving import serve
-from afterturn.lab.small.trial import run_trial
+from lab.small_model.obtaining import Small, obtain
+from lab.small_model.serving import serve
+from lab.small_model.trial import run_trial
 
 # In the environment, so that a second run finds it.
 FOLDER = Path(__file__).resolve().parents[2] / ".venv" / "small-model"

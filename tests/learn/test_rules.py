@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from afterturn.base.types import Target
-from afterturn.lab.eval.rules import read_cases, score
 from afterturn.learn.rules import LANGUAGES, Lesson, find_lessons, may_teach
+from lab.rules_eval import read_cases, score
 
 FOLDER = Path(__file__).parent / "rule_cases"
 CASES = read_cases(FOLDER / "said.jsonl")

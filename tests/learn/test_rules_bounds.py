@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.lab.eval.rules import read_cases
 from afterturn.learn.rules import find_lessons, finding, may_teach
 from afterturn.learn.rules.clause import CLAUSES_MAX, clauses_of
 from afterturn.learn.rules.finding import LESSON_CHARACTERS_MAX, LESSONS_MAX
 from afterturn.learn.rules.prose import SENTENCE_CHARACTERS_MAX, SENTENCES_MAX, sentences_of
+from lab.rules_eval import read_cases
 
 FOLDER = Path(__file__).parent / "rule_cases"
 WORDS = """

@@ -49,9 +49,7 @@ SECTIONS = {
         "worker": f"{_HERE}.worker:worker",
         "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",
-        "bench": f"{_HERE}.bench:bench",
         "eval": f"{_HERE}.eval:evaluate",
-        "eval-rules": f"{_HERE}.eval_rules:evaluate_rules",
     },
 }
 

@@ -15,8 +15,8 @@ from afterturn.hosts.cli.document import print_document
 from afterturn.hosts.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from afterturn.lab.eval.answering import Asking
-    from afterturn.lab.eval.run import Evaluation
+    from afterturn.evaluation.answering import Asking
+    from afterturn.evaluation.run import Evaluation
 
 # A whole history takes a small model on a small machine minutes.
 _ANSWER_WITHIN = 600.0
@@ -60,9 +60,9 @@ def evaluate(
     With --answer, a model is asked each question four times: with no memory, with all that was said, with what BM25
     finds, and with what afterturn hands over.
     """
-    from afterturn.lab.ending import unwinding
-    from afterturn.lab.eval import run
-    from afterturn.lab.eval.report import as_markdown, as_text
+    from afterturn.evaluation import run
+    from afterturn.evaluation.ending import unwinding
+    from afterturn.evaluation.report import as_markdown, as_text
 
     wanted = run.Wanted(options["embedder"], options["limit"], options["alone"], options["misses"])
     with unwinding(), progress("Asking") as told:
@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
-    from afterturn.lab.eval.answering import Asking
+    from afterturn.evaluation.answering import Asking
     from afterturn.models.openai_compatible import OpenAICompatible
     from afterturn.models.replies import CHAT
 

@@ -1,0 +1,146 @@
+"""`make bench-review`: what turns notice of the reviews behind them, also when their model never answers."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import afterturn
+from afterturn.base.config import Config
+from afterturn.base.reviews import ReviewKind, ReviewRow
+from afterturn.testing.model import call_tools
+from lab.bench.report import Figure, Goal, Progress, Report, Rounds, command_of, make_report
+from lab.bench.turn_corpus import SPACE, USER, memories, past, questions
+from lab.bench.turn_host import Message, Ours, Paced, learn, run_turn, timer
+
+INTERVAL = 3
+HISTORY = 20
+CALL_SECONDS = 0.05
+STEPS = 2
+SETTLED_WITHIN = 10.0
+GOAL = Goal(1.05)
+PAGE = """## Reviews
+
+Ten turns of two 50 ms model calls each, one right after the other, with a review after every third of them; taken in
+turns with the same ten turns without. Reviews run while the turns go on, and nothing waits for them in between.
+
+```console
+$ {command}
+```
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Conversations of so many turns; one more than counts warms up."""
+
+    rounds: int
+    turns: int
+
+
+FULL = Scale(rounds=20, turns=10)
+QUICK = Scale(rounds=1, turns=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How long the model that reviews takes for each call; None: it never answers."""
+
+    name: str
+    seconds: float | None
+    settings: Mapping[str, Any]
+
+
+CASES = (
+    Case("turns beside reviews", 0.2, {"review_interval": INTERVAL, "rules": False}),
+    Case("beside a review model that hangs", None, {"review_interval": INTERVAL, "rules": False}),
+    Case("beside rules that learn from every turn", 0.0, {"rules": True}),
+)
+
+
+class Reviewing:
+    """A model that saves one thing in each review: what the user has said last."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Message:
+        await timer(self._seconds)
+        if any(message["role"] == "tool" for message in messages):
+            return {"role": "assistant", "content": "Nothing to save."}
+        said = [line for line in str(messages[-1]["content"]).split('"text": "') if line.startswith("I prefer")]
+        text = said[-1].partition(".")[0]
+        call = call_tools(("add_memory", {"text": text, "target": "user", "messages": []}))["tool_calls"][0]
+        return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", **call}]}
+
+
+def measure_review(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
+    """Runs everything in a temporary folder. `quick` measures too little to mean anything: it shows the form."""
+    command = command_of("review", "--quick" if quick else "")
+    with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
+        figures = asyncio.run(_figures(Path(folder), QUICK if quick else FULL, progress))
+        judged = [replace(figure, passed=None) for figure in figures] if quick else figures
+        return replace(make_report(command, judged, Path(folder)), page=PAGE)
+
+
+async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
+    return [await _measure(folder / f"{at}.db", case, scale, told) for at, case in enumerate(CASES)]
+
+
+async def _measure(store: Path, case: Case, scale: Scale, told: Progress) -> Figure:
+    bare = Config(rules=False)
+    beside = replace(bare, **case.settings)
+    async with afterturn.open(store, bare) as memory:
+        await learn(memory, memories(200))
+    took: dict[bool, list[float]] = {True: [], False: []}
+    reviews: list[ReviewRow] = []
+    for at in range(scale.rounds + 1):
+        told(f"{case.name}: round {at} of {scale.rounds}")
+        for reviewed in (True, False) if at % 2 else (False, True):
+            config = beside if reviewed else bare
+            async with afterturn.open(store, config, model=Reviewing(case.seconds)) as memory:
+                await memory.ready()
+                name = f"{'with' if reviewed else 'without'}-{at}"
+                took[reviewed].append(await _converse(memory, name, scale.turns))
+                if reviewed:
+                    # What is counted, not timed: the turns are over.
+                    await memory.drain(within=0.0 if case.seconds is None else SETTLED_WITHIN)
+                    reviews += await memory.space(SPACE).reviews(conversation=name)
+    return Rounds(
+        case.name, "ms a turn", took[True][1:], took[False][1:], "the same turns without reviews or rules"
+    ).figure(GOAL, _told(reviews, scale))
+
+
+async def _converse(memory: afterturn.Memory, name: str, turns: int) -> float:
+    """Milliseconds a turn."""
+    conversation = memory.conversation(name, user=USER)
+    messages = past(HISTORY)
+    way = Ours(conversation)
+    began = perf_counter()
+    for number, question in enumerate(questions(turns)):
+        said = f"I prefer answer number {number} of {name}. {question}"
+        await run_turn(way, Paced(STEPS, CALL_SECONDS), messages, said)
+    took = perf_counter() - began
+    assert way.turn is not None
+    await way.turn.wait_recorded()
+    return took * 1000 / turns
+
+
+def _told(reviews: Sequence[ReviewRow], scale: Scale) -> str:
+    by_model = [row for row in reviews if row.kind is ReviewKind.INTERVAL]
+    written = sum(row.written for row in reviews)
+    return (
+        f"{scale.rounds + 1} conversations of {scale.turns} turns; {len(by_model)} reviews by a model and "
+        f"{len(reviews) - len(by_model)} by rules, which wrote {written} memories"
+    )

@@ -1,0 +1,206 @@
+"""What turns are measured with: memories of a small team's work, questions that come back to them, tool results."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from lab.bench.corpus import sentences
+
+USER = "bench"
+SPACE = f"user:{USER}"
+SYSTEM = "You are the assistant of a small team that runs a shop on the web. Answer briefly and use the tools."
+TOOLS = ("read_file", "search_code", "run_tests", "list_orders")
+_LINES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Statements that were learned about something, and questions about it, asked at different times."""
+
+    facts: tuple[str, ...]
+    questions: tuple[str, ...]
+
+
+TOPICS = (
+    Topic(
+        (
+            "The staging server is deployed from the branch release/next, every weekday at 17:00, by the deploy bot.",
+            "Deploys to production need two approvals, and Mira must be one of the approvers on Fridays.",
+            "A failed deploy is rolled back with `make rollback`, which brings the image and the schema back.",
+            "Deploy keys are rotated on the first Monday of a quarter; the runbook is in docs/deploy-keys.md.",
+            "The deploy of the search service takes twelve minutes because its index is rebuilt on every node.",
+        ),
+        (
+            "How do we deploy to the staging server, and from which branch?",
+            "The production deploy failed a minute ago. How do I roll it back, and who has to approve the next one?",
+            "When were the deploy keys rotated last, and why does deploying the search service take so long?",
+        ),
+    ),
+    Topic(
+        (
+            "Ada prefers short answers with the conclusion first, and no bullet lists under three items.",
+            "Ada writes commit messages in the imperative and wants the reason for a change in the body.",
+            "Ada reviews code in the morning, before ten, and does not want to be pinged after six in the evening.",
+            "Ada uses a split keyboard with the Colemak layout, so shortcuts that need the home row annoy her.",
+            "Ada asked for British spelling in everything that customers read.",
+        ),
+        (
+            "Write a commit message for this change the way Ada prefers them.",
+            "When does Ada review code, and may I ping her this evening?",
+            "Draft a short answer to a customer for Ada, in the spelling that she asked for.",
+        ),
+    ),
+    Topic(
+        (
+            "Invoices are created at midnight UTC by the billing job, which retries a failed customer three times.",
+            "Refunds above 500 euros need an approval from finance, who answer within one working day.",
+            "The billing provider sends webhooks twice now and then, so every handler checks the event id first.",
+            "Customers in Switzerland get invoices in francs, rounded to five centimes.",
+            "An invoice that was sent can not be edited: it is cancelled by a credit note and created anew.",
+        ),
+        (
+            "A customer wants a refund of 800 euros. What do I have to do for the refund?",
+            "Why did the billing webhook create the same invoice twice?",
+            "How is a wrong invoice corrected after it was sent to a customer in Switzerland?",
+        ),
+    ),
+    Topic(
+        (
+            "The flaky test test_checkout_total depends on the time zone; it passes with TZ=UTC.",
+            "Integration tests need the containers from compose.test.yml, and take about nine minutes on a laptop.",
+            "Snapshot tests of the e-mail templates are updated with `make snapshots`, never by hand.",
+            "Tests that touch the payment sandbox are marked `slow` and run only at night.",
+            "Coverage below 85 percent fails the build of the pricing module, and of no other module.",
+        ),
+        (
+            "Why is test_checkout_total flaky on my machine when the other tests pass?",
+            "How long do the integration tests take, and which containers do they need?",
+            "How do I update the snapshot tests of the e-mail templates, and which tests run only at night?",
+        ),
+    ),
+    Topic(
+        (
+            "The orders table is partitioned by month, and partitions older than two years live on slow disks.",
+            "Migrations must be reversible and are reviewed by Tomas, who looks at locks and at table sizes.",
+            "The read replica lags up to four seconds in the evening, so the checkout reads from the primary database.",
+            "The column customers.phone is encrypted, and searching it needs the blind index customers.phone_index.",
+            "Database backups are taken every six hours and restored into a scratch cluster once a week as a test.",
+        ),
+        (
+            "Write a migration that adds a column to the orders table. What does its review look at?",
+            "Why does the checkout read from the primary database instead of the replica?",
+            "How can I search customers by phone when the column is encrypted, and when was the last backup restored?",
+        ),
+    ),
+    Topic(
+        (
+            "The search service ranks products by sales of the last thirty days and by how well the title matches.",
+            "Synonyms for search live in search/synonyms.yaml, and a change needs a rebuild of the index.",
+            "Searching for an article number must put that article first, which is covered by test_article_numbers.",
+            "The search index holds 2.4 million products and fits in 11 gigabytes of memory.",
+            "Misspelled search words are corrected only when nothing at all was found.",
+        ),
+        (
+            "How does the search service rank products, and where do I add a synonym?",
+            "A customer typed an article number and the search put another product first. Which test covers that?",
+            "How large is the search index, and when are misspelled words corrected?",
+        ),
+    ),
+    Topic(
+        (
+            "The team meets on Tuesday at 9:30 for planning and on Thursday at 15:00 for a demo.",
+            "Lena is on parental leave until September and Jonas takes her reviews of the mobile app.",
+            "The on-call week begins on Wednesday at noon, and the calendar of it is kept by Priya.",
+            "New colleagues get a laptop from the IT desk in room 2.14 and an account from Priya.",
+            "The office in Ghent closes at seven in the evening, after which the badge opens the side door only.",
+        ),
+        (
+            "When does the team meet for planning this week, and when is the demo?",
+            "Who reviews changes of the mobile app while Lena is on leave?",
+            "Who is on call after Wednesday noon, and where does a new colleague get a laptop?",
+        ),
+    ),
+    Topic(
+        (
+            "Feature flags are kept in the flags service, and a flag without an owner is removed after ninety days.",
+            "The flag new_checkout is on for 20 percent of the customers in Belgium and for nobody else.",
+            "Turning a flag off must work without a deploy, so code behind flags is never on the import path.",
+            "Experiments behind a flag end with a note in docs/experiments.md that says what was learned.",
+            "The flags service caches for sixty seconds, so a change shows after a minute at the latest.",
+        ),
+        (
+            "For whom is the feature flag new_checkout on at the moment?",
+            "I turned a feature flag off and nothing changed. How long does the flags service cache?",
+            "What happens to a flag without an owner, and how does an experiment behind a flag end?",
+        ),
+    ),
+    Topic(
+        (
+            "The mobile app supports Android 10 and newer and iOS 16 and newer; older ones get the web shop.",
+            "Push messages of the mobile app go out between nine and twenty local time, and never on Sunday.",
+            "The mobile app's login token lives thirty days and is renewed silently in its last week.",
+            "Crash reports of the mobile app arrive in the channel app-crashes and are read by Jonas every morning.",
+            "A release of the mobile app waits two days at five percent before it goes to everybody.",
+        ),
+        (
+            "Which versions of Android and iOS does the mobile app support?",
+            "A push message of the mobile app did not arrive on Sunday. Is that expected?",
+            "How is a release of the mobile app rolled out, and who reads its crash reports?",
+        ),
+    ),
+    Topic(
+        (
+            "The warehouse in Liège ships until 16:00, and orders after that leave on the next working day.",
+            "Parcels over 31 kilograms go by freight, and the customer is asked for a delivery slot by phone.",
+            "Returns are free for thirty days, and the label is created on the order page, not by e-mail.",
+            "The stock of an article is reserved for twenty minutes when it is put into a basket.",
+            "Articles that are out of stock for sixty days are hidden from the shop, and stay findable by number.",
+        ),
+        (
+            "Until when does the warehouse ship today, and what happens to later orders?",
+            "How does a customer return a parcel, and where is the label created?",
+            "Why is an article out of stock hidden in the shop, and how long is stock reserved in a basket?",
+        ),
+    ),
+)
+
+
+def memories(others: int) -> list[str]:
+    """All facts, and so many statements about other things among them."""
+    return [*(fact for topic in TOPICS for fact in topic.facts), *sentences(others, seed=7)]
+
+
+def questions(count: int) -> list[str]:
+    """The first about each topic, then the second about each, and so on, from the beginning again when all are asked.
+
+    So topics come back, as they do in a long conversation.
+    """
+    every = [topic.questions[at] for at in range(len(TOPICS[0].questions)) for topic in TOPICS]
+    return [every[at % len(every)] for at in range(count)]
+
+
+def tool_call(at: int) -> tuple[str, dict[str, Any]]:
+    return TOOLS[at % len(TOOLS)], {"query": f"step {at}", "limit": 20}
+
+
+def tool_result(call: dict[str, Any], at: int) -> dict[str, Any]:
+    """Some 600 bytes, different at each place of a conversation."""
+    content = json.dumps({"place": at, "lines": _lines()[at % _LINES : at % _LINES + 6]})
+    return {"role": "tool", "tool_call_id": call["id"], "content": content}
+
+
+@functools.cache
+def _lines() -> list[str]:
+    return sentences(_LINES + 6, seed=13)
+
+
+def past(count: int) -> list[dict[str, Any]]:
+    """The system's prompt and so many messages of an earlier time, in turns of the user's and the agent's."""
+    said = sentences(count, seed=11)
+    return [
+        {"role": "system", "content": SYSTEM},
+        *({"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(said)),
+    ]

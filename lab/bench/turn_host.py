@@ -1,0 +1,204 @@
+"""An agent's loop, and the ways in which it may have memory: none, recalled per call, recalled per turn, ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any, Protocol, TypeAlias
+
+import afterturn
+from afterturn.base.ports import ChatModel
+from afterturn.testing.model import call_tools
+from afterturn.turn.preparing import compose
+from afterturn.turn.turn import PhaseName
+from lab.bench.turn_corpus import SPACE, TOOLS, tool_call, tool_result
+
+Message: TypeAlias = dict[str, Any]
+TOOL_DEFINITIONS = tuple({"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS)
+# More hits than a block holds, as ours has.
+HITS = 32
+
+
+class Way(Protocol):
+    """How a host's turn meets memory. `spent` is the time, in seconds, that the turn was in these three."""
+
+    spent: float
+
+    async def begin(self, messages: list[Message]) -> None:
+        """The user's message is the last one."""
+
+    async def prompt(self, messages: list[Message]) -> list[Message]:
+        """What the model is shown at this call."""
+
+    async def end(self, messages: list[Message]) -> None:
+        """The agent's answer is the last one."""
+
+
+async def run_turn(way: Way, model: ChatModel, messages: list[Message], question: str) -> int:
+    """One turn of an agent, up to the answer that calls no tool; how many times the model was called."""
+    calls = 0
+    messages.append({"role": "user", "content": question})
+    await way.begin(messages)
+    while True:
+        reply = await model.complete(await way.prompt(messages), TOOL_DEFINITIONS)
+        calls += 1
+        messages.append(reply)
+        if not reply.get("tool_calls"):
+            break
+        messages.extend([tool_result(call, len(messages)) for call in reply["tool_calls"]])
+    await way.end(messages)
+    return calls
+
+
+def script(steps: int) -> list[Any]:
+    """What the model says in a turn: all steps but the last call a tool."""
+    return [*(call_tools(tool_call(at)) for at in range(steps - 1)), "Done: the answer is in the files that I read."]
+
+
+class Paced:
+    """A model that takes a while for each call, and after so many steps answers. It keeps what it was shown last."""
+
+    def __init__(self, steps: int, seconds: float) -> None:
+        self._script = script(steps)
+        self._seconds = seconds
+        self._at = 0
+        self.shown: Sequence[Mapping[str, Any]] = ()
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Message:
+        self.shown = messages
+        await timer(self._seconds)
+        line = self._script[self._at]
+        self._at += 1
+        if isinstance(line, str):
+            return {"role": "assistant", "content": line}
+        calls = [{"id": f"call_{self._at}", "type": "function", **call} for call in line["tool_calls"]]
+        return {**line, "tool_calls": calls}
+
+
+class Choosing:
+    """The selector: a model that takes so many seconds, or for ever with None, and chooses the first three."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Message:
+        await timer(self._seconds)
+        return {"role": "assistant", "content": '{"ids": [1, 2, 3]}'}
+
+
+async def timer(seconds: float | None) -> None:
+    """Until the running loop's clock has gone so far; None is never."""
+    loop = asyncio.get_running_loop()
+    rung: asyncio.Future[None] = loop.create_future()
+    handle = loop.call_later(seconds, rung.set_result, None) if seconds is not None else None
+    try:
+        await rung
+    finally:
+        if handle is not None:
+            handle.cancel()
+
+
+class NoMemory:
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    async def begin(self, messages: list[Message]) -> None:
+        """Nothing."""
+
+    async def prompt(self, messages: list[Message]) -> list[Message]:
+        return messages
+
+    async def end(self, messages: list[Message]) -> None:
+        """Nothing."""
+
+
+class Searching:
+    """Looks for what the user's last message is about, and renders it as ours does. `recalls` counts."""
+
+    def __init__(self, space: afterturn.Space, config: afterturn.Config) -> None:
+        self._space = space
+        self._config = config
+        self.spent = 0.0
+        self.recalls = 0
+
+    async def _found(self, messages: list[Message]) -> list[Message]:
+        asked = next(message["content"] for message in reversed(messages) if message["role"] == "user")
+        found = await self._space.recall(asked, limit=HITS)
+        self.recalls += 1
+        block = compose(found.hits, self._config, visible_bytes=0, now=time.time())
+        return [{"role": "user", "content": block.text}] if block else []
+
+    async def end(self, messages: list[Message]) -> None:
+        """Nothing."""
+
+
+class PerCall(Searching):
+    """Recalls before every call, and shows the block after the last message of this one call."""
+
+    async def begin(self, messages: list[Message]) -> None:
+        """Nothing."""
+
+    async def prompt(self, messages: list[Message]) -> list[Message]:
+        return [*messages, *await self._found(messages)]
+
+
+class PerTurn(Searching):
+    """Recalls once a turn and keeps the block in the conversation, whatever is there already."""
+
+    async def begin(self, messages: list[Message]) -> None:
+        messages.extend(await self._found(messages))
+
+    async def prompt(self, messages: list[Message]) -> list[Message]:
+        return messages
+
+
+class Ours:
+    """As the README has it. With `phase="refined"` it waits for the whole recall, `within` seconds at each call."""
+
+    def __init__(
+        self, conversation: afterturn.Conversation, *, phase: PhaseName = "fast", within: float | None = None
+    ) -> None:
+        self._conversation = conversation
+        self._phase: PhaseName = phase
+        self._within = within
+        self.spent = 0.0
+        self.turn: afterturn.Turn | None = None
+
+    async def begin(self, messages: list[Message]) -> None:
+        began = perf_counter()
+        self.turn = self._conversation.turn(messages)
+        await self.turn.__aenter__()
+        self.spent += perf_counter() - began
+
+    async def prompt(self, messages: list[Message]) -> list[Message]:
+        assert self.turn is not None
+        began = perf_counter()
+        await self.turn.inject(messages, within=self._within, phase=self._phase)
+        self.spent += perf_counter() - began
+        return messages
+
+    async def end(self, messages: list[Message]) -> None:
+        assert self.turn is not None
+        began = perf_counter()
+        await self.turn.__aexit__(None, None, None)
+        self.spent += perf_counter() - began
+
+
+async def learn(memory: afterturn.Memory, texts: Sequence[str]) -> None:
+    """Returns when the memories have their vectors too."""
+    await memory.space(SPACE).add_many([afterturn.Draft(text) for text in texts])
+    await memory.drain()

@@ -1,0 +1,65 @@
+"""A recall that comes too late for its turn, and is carried to the next one. Memory is slowed down on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from afterturn.embedders.static import StaticEmbedder
+from afterturn.testing.model import Answer, Messages
+from lab.demo.host import Host, Play
+from lab.demo.stage import Said
+from lab.demo.story import USER, Exchange, heard
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Together below what a recall waits for its vector, so that it is the whole recall which comes late.
+SLOWED_BY = 0.2
+HELD_MAX = 0.4
+
+
+class SlowEmbedder(StaticEmbedder):
+    """The embedder that everybody has, but slow to answer one question, and not before `slow_for` was left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._question = ""
+        self._left = threading.Event()
+
+    @contextlib.contextmanager
+    def slow_for(self, question: str) -> Iterator[None]:
+        self._question = question
+        self._left.clear()
+        try:
+            yield
+        finally:
+            self._left.set()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if list(texts) == [self._question]:
+            self._question = ""
+            time.sleep(SLOWED_BY)
+            self._left.wait(HELD_MAX)
+        return super().embed(texts)
+
+
+def _soup(messages: Messages) -> Answer:
+    if "allergic to peanuts" not in heard(messages):
+        return "I would have to look that up."
+    return "No, not the peanut soup: she is allergic to peanuts."
+
+
+ASKED = Exchange("Can my mother have the peanut soup?", (_soup,), patient=False, carries=True)
+ASKED_AGAIN = Exchange("Please do.", (_soup,), proof="allergic to peanuts")
+
+
+async def play_late(embedder: SlowEmbedder, play: Play) -> None:
+    host = Host(play, play.memory.conversation("soup", user=USER))
+    play.stage.moment([Said("note", "(memory is slowed down on purpose)")], ["answers only when this turn is over"])
+    await host.play(ASKED, slowed=embedder.slow_for(ASKED.says))
+    await host.play(ASKED_AGAIN)

@@ -1,0 +1,105 @@
+"""Three turns are given eight memories, none of them twice; after a compaction, what went may come again."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from afterturn.base.types import Draft
+from afterturn.testing.model import Answer, Messages, call_tools
+from lab.demo.host import Host, Play, StoryBroken
+from lab.demo.stage import Said
+from lab.demo.story import USER, Exchange, heard
+
+# Small numbers, so that what takes hundreds of messages otherwise is seen in a few.
+SETTINGS = {"recall_entries_max": 3}
+LIMIT_TOKENS = 700
+
+GUESTS = {
+    "Anna": "is a vegan",
+    "Boris": "eats no fish",
+    "Chen": "comes late",
+    "Dora": "brings her dog",
+    "Emil": "drinks no wine",
+    "Fay": "sits by the door",
+    "Gus": "eats no onions",
+    "Hana": "leaves at ten",
+}
+
+
+def _guests(messages: Messages) -> Answer:
+    known = [name for name in GUESTS if f"Party guest {name}" in heard(messages)]
+    told = [name for name in known if re.search(rf"^Noted: .*{name}", heard(messages), re.MULTILINE)]
+    fresh = [name for name in known if name not in told]
+    return f"Noted: {', '.join(fresh)}. That makes {len(known)}." if fresh else "I know of no guests."
+
+
+# What a model in a hurry writes: it names one guest of eight.
+SUMMARY = (
+    "<state_snapshot><overall_goal>Plan the party.</overall_goal><key_knowledge>- Anna is a vegan.</key_knowledge>"
+    "<file_system_state></file_system_state><recent_actions>- Listed the guests.</recent_actions>"
+    "<current_plan>[TODO] Choose the menu</current_plan></state_snapshot>"
+)
+
+
+def _invite(at: int, messages: Messages) -> Answer:
+    known = [name for name in GUESTS if f"Party guest {name}" in heard(messages)]
+    return call_tools(("invite", {"guest": known[at]})) if at < len(known) else "I know of no more guests."
+
+
+def _invited(messages: Messages) -> Answer:
+    return f"I have sent {sum(message['role'] == 'tool' for message in messages)} invitations."
+
+
+def _menu(messages: Messages) -> Answer:
+    *_, latest = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return "Yes: a menu without meat for Anna." if "Anna is a vegan" in latest else "I would have to ask her."
+
+
+INVITE = Exchange(
+    "Invite them to the party, one guest after the other.",
+    (*(partial(_invite, at) for at in range(len(GUESTS))), _invited),
+    proof="8 invitations",
+    terse=True,
+)
+ASKED = (
+    Exchange("Who is a guest at the party?", (_guests,), proof="makes 3"),
+    Exchange("Which other guest is at the party?", (_guests,), proof="makes 6"),
+    Exchange("And the last guests at the party?", (_guests,), proof="makes 8"),
+)
+ASKED_LATER = Exchange("Is Anna a vegan?", (_menu,), proof="without meat")
+
+
+async def play_party(play: Play) -> None:
+    statements = [f"Party guest {name} {habit}." for name, habit in GUESTS.items()]
+    await play.ada.add_many([Draft(text) for text in statements])
+    await play.memory.drain(within=5.0)
+    play.stage.moment(
+        [Said("Ada", f"+ 8 notes: {statements[0]} …")],
+        [f"ada.add_many(…): {len(statements)} statements", "for this scene, a block holds 3 memories"],
+    )
+    host = Host(play, play.memory.conversation("party", user=USER), tell_memories=True)
+    for exchange in ASKED:
+        await host.play(exchange)
+    await host.play(INVITE)
+    await _compact(host, play)
+    await host.play(ASKED_LATER)
+
+
+async def _compact(host: Host, play: Play) -> None:
+    done = await host.compact(limit_tokens=LIMIT_TOKENS)
+    if not done.changed:
+        raise StoryBroken(f"Memory failed: the history was not compacted ({done.reason}).")
+    named, kept = (sum(name in text for name in GUESTS) for text in (SUMMARY, str(done.messages[0])))
+    play.stage.heading("The history is too long: compaction")
+    play.stage.moment(
+        [
+            Said("calls", f"→ conversation.compact(messages, limit_tokens={LIMIT_TOKENS})"),
+            Said("tool", f"← a <state_snapshot> for the first {done.summarised} messages"),
+        ],
+        [
+            f"{done.tokens_before} tokens become {done.tokens_after}",
+            f"the model named {named} guest, memory added {kept - named}",
+            "what went out of sight may come again",
+        ],
+    )

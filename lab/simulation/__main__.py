@@ -1,0 +1,59 @@
+"""Runs seeds and tells which of them broke a promise, and how to see one again."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from lab.simulation.run import Result, make_template, run_seed
+
+_MEMORY_FOLDER = Path("/dev/shm")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    seeds = [arguments.seed] if arguments.seed is not None else _range(arguments.seeds)
+    with tempfile.TemporaryDirectory(prefix="afterturn-simulation-", dir=_fast_folder()) as folder:
+        results = _run(seeds, Path(folder), is_traced=arguments.trace)
+    failing = [result for result in results if result.broken]
+    for result in failing[:20]:
+        print(f"seed {result.seed}")
+        print("\n".join(f"  {what}" for what in result.broken[:5]))
+    print(f"{len(results)} seeds, {len(failing)} failing: {' '.join(str(result.seed) for result in failing[:50])}")
+    if failing:
+        print(f"See one again: python -m lab.simulation --seed {failing[0].seed} --trace")
+    return 1 if failing else 0
+
+
+def _run(seeds: list[int], folder: Path, *, is_traced: bool) -> list[Result]:
+    template = folder / "template.db"
+    make_template(template)
+    if is_traced or not sys.stderr.isatty():
+        return [run_seed(seed, folder, template, tell=print if is_traced else None) for seed in seeds]
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return [run_seed(seed, folder, template) for seed in track(seeds, "Simulating", console=console)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="1-1000", help="which seeds, as FIRST-LAST (default 1-1000)")
+    parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument("--trace", action="store_true", help="tell everything that happens")
+    return parser
+
+
+def _range(text: str) -> list[int]:
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def _fast_folder() -> str | None:
+    """In memory where that is at hand: what a power cut would lose is not what is looked for."""
+    return str(_MEMORY_FOLDER) if _MEMORY_FOLDER.is_dir() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""One seed, from the first process to the last look at the store."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from afterturn.base.config import Config
+from afterturn.base.errors import AfterturnError
+from afterturn.recall import digests
+from afterturn.testing.hashing import HashingEmbedder
+from lab.simulation.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
+from lab.simulation.client import Client
+from lab.simulation.faults import KINDS, Faults
+from lab.simulation.janitor import Janitor
+from lab.simulation.manners import Manners, draw
+from lab.simulation.model import SimModel
+from lab.simulation.process import Process, SimIds, Surroundings, healed
+from lab.simulation.transcript import Broken, Transcript
+from lab.simulation.words import OWNERS, memories
+from lab.simulation.world import Stuck, World
+
+# With its conversation, or none: whoever looks after the store has none.
+Host: TypeAlias = tuple[Transcript | None, asyncio.Task[None]]
+
+GRACES = (0.0, 0.05, 0.05, 0.2)
+_DRAIN_WITHIN = 600.0
+# What may happen when a store refuses to be told: another process does not know of a compaction, or of a block that
+# is in sight, takes it for the user's words, or finds what was carried a second time.
+EXCUSED = ("C5", "H3", "H5", "R5 twice")
+
+
+@dataclass(slots=True)
+class Result:
+    """`broken` is empty when every promise was kept. `log` is the same each time the seed is run."""
+
+    seed: int
+    broken: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+
+def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], None] | None = None) -> Result:
+    """Runs a whole scenario in `folder`, on a copy of the store `template`. `tell` hears each line of its log."""
+    result = Result(seed)
+    path = folder / f"{seed}.db"
+    shutil.copyfile(template, path)
+    world = World(seed)
+    world.tell = tell
+    with _quiet() as complaints, _few_are_saved():
+        scenario = Scenario(world, path)
+        try:
+            scenario.run()
+        except (Broken, Stuck) as error:
+            result.broken.append(str(error))
+        finally:
+            scenario.bury()
+    result.broken += scenario.broken + complaints.errors
+    if complaints.has_missed:
+        result.broken = [what for what in result.broken if not what.startswith(EXCUSED)]
+    result.log = world.log
+    _remove(path)
+    return result
+
+
+class Scenario:
+    """Several lives of processes over one store, and hosts whose conversations go on from one to the next."""
+
+    def __init__(self, world: World, path: Path) -> None:
+        random = world.random
+        self.broken: list[str] = []
+        self._world = world
+        self._grace = random.choice(GRACES)
+        faults = Faults(world, random.choice(KINDS))
+        model = SimModel(world, faults) if random.random() < 0.5 else None
+        embedder = HashingEmbedder() if random.random() < 0.25 else None
+        self._around = Surroundings(world, path, self._config(model), SimIds(), faults, embedder, model)
+        self._talks = [self._new_talk(number) for number in range(random.randint(1, 3))]
+        self._janitor = Janitor(world, [transcript for transcript, _ in self._talks])
+        self._processes: list[Process] = []
+
+    def _config(self, model: SimModel | None) -> Config:
+        return Config(
+            grace=self._grace,
+            synchronous="normal",
+            embedder="none",
+            recall_entries_max=3,
+            refined=model is not None,
+            review_interval=2 if model is not None and self._world.random.random() < 0.5 else 0,
+        )
+
+    def _new_talk(self, number: int) -> tuple[Transcript, Manners]:
+        random = self._world.random
+        manners = draw(random, self._grace, stalls=random.random() < 0.5)
+        return Transcript(f"talk-{number}", random.choice(OWNERS), manners.kind), manners
+
+    def run(self) -> None:
+        self._world.note("world", f"the store is {self._around.faults.troubles.name}, grace {self._grace}")
+        for transcript, manners in self._talks:
+            self._world.note(transcript.id, f"{manners.kind}, of {transcript.owner}")
+        for number in range(1, self._world.random.randint(1, 3) + 1):
+            self._live(f"p{number}")
+        self._look(Process(healed(self._around), "last"))
+        self.broken += check_recalls(self._processes) + check_reviews(self._processes)
+
+    def bury(self) -> None:
+        for process in self._processes:
+            process.bury()
+        with warnings.catch_warnings():
+            if any(process.killed for process in self._processes):
+                # What the dead had begun was never awaited, and never will be.
+                warnings.simplefilter("ignore", RuntimeWarning)
+            self._processes.clear()
+            # While it is switched off, everything new is in the youngest generation.
+            gc.collect(0)
+
+    def _live(self, name: str) -> None:
+        """One process, or two at once over the same store; each ends in its own way."""
+        names = (f"{name}a", f"{name}b") if self._world.random.random() < 0.3 else (name,)
+        processes = [process for name in names if (process := self._opened(name)) is not None]
+        hosts = self._begin(processes) if processes else {}
+        for process in processes:
+            self._end(process, hosts[process])
+
+    def _opened(self, name: str) -> Process | None:
+        process = Process(self._around, name)
+        self._processes.append(process)
+        try:
+            process.open()
+        except AfterturnError as error:
+            self._world.note(name, f"can not open: {error}")
+            return None
+        return process
+
+    def _begin(self, processes: list[Process]) -> dict[Process, list[Host]]:
+        random = self._world.random
+        hosts: dict[Process, list[Host]] = {process: [] for process in processes}
+        for transcript, manners in self._talks:
+            process = random.choice(processes)
+            loop = process.new_loop(transcript.id) if manners.stalls else process.main
+            client = Client(self._world, process, loop, transcript, manners)
+            hosts[process].append((transcript, loop.begin(client.run(random.randint(1, 3)))))
+        if random.random() < 0.3:
+            process = random.choice(processes)
+            hosts[process].append((None, process.main.begin(self._janitor.run(process))))
+        return hosts
+
+    def _end(self, process: Process, hosts: list[Host]) -> None:
+        random = self._world.random
+        ending = random.choice(["finish", "finish", "finish", "close", "kill"])
+        deadline = math.inf if ending == "finish" else self._world.monotonic() + random.uniform(0, 6.0)
+        self._world.run(lambda: all(task.done() for _, task in hosts), deadline=deadline)
+        if ending == "kill":
+            process.kill()
+            for transcript, _ in hosts:
+                if transcript is not None:
+                    transcript.recover(process.name)
+            return
+        process.close()
+        self._world.run(lambda: all(task.done() for _, task in hosts))
+        for _, task in hosts:
+            task.result()
+        self._world.run(process.is_at_rest)
+        self.broken += check_process(process)
+
+    def _look(self, process: Process) -> None:
+        """With nothing going wrong any more: what was promised is there, once and whole."""
+        self._processes.append(process)
+        process.open()
+        memory = process.memory
+        if not process.wait(memory.drain(within=_DRAIN_WITHIN)):
+            self.broken.append("C8: the last process could not drain its jobs")
+        findings = process.wait(memory.check())
+        self.broken += [f"check: {finding}" for finding in findings if finding.level == "error"]
+        reach = Reach(self._janitor.forgets, self._processes)
+        for transcript, _ in self._talks:
+            self.broken += process.wait(check_records(memory, transcript, reach))
+        for owner in OWNERS:
+            self.broken += process.wait(check_learned(memory, owner, self._janitor.forgets))
+        process.close()
+        self.broken += check_process(process)
+
+
+def make_template(path: Path) -> None:
+    """A store with what the owners knew before; made once and copied for each seed."""
+    world = World("template")
+    around = Surroundings(world, path, Config(embedder="none"), SimIds("m"), Faults(world, KINDS[0]), None)
+    process = Process(healed(around), "template")
+    process.open()
+    for owner in OWNERS:
+        space = process.memory.space(owner)
+        for text in memories(owner):
+            process.wait(space.add(text))
+    process.close()
+    process.bury()
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    shutil.rmtree(f"{path}.waiting", ignore_errors=True)
+
+
+@contextmanager
+def _few_are_saved() -> Iterator[None]:
+    """The spaces here are small: already two entries have a digest, and each few changes another."""
+    usual = digests.DIGESTED_MIN, digests.BEHIND_MAX
+    digests.DIGESTED_MIN, digests.BEHIND_MAX = 2, 4
+    try:
+        yield
+    finally:
+        digests.DIGESTED_MIN, digests.BEHIND_MAX = usual
+
+
+@contextmanager
+def _quiet() -> Iterator[Complaints]:
+    """Keeps the collector and the log out of the way."""
+    handler = complaints = Complaints()
+    logger = logging.getLogger("afterturn")
+    propagate, logger.propagate = logger.propagate, False
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    collecting = gc.isenabled()
+    # When it runs depends on everything that ran before, and what it frees may have a say in what follows.
+    gc.disable()
+    try:
+        yield complaints
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)
+        if collecting:
+            gc.enable()
+
+
+class Complaints(logging.Handler):
+    """What is logged as an error; and whether something was given up that another process would have to know."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.errors: list[str] = []
+        self.has_missed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            self.errors.append(f"log: {self.format(record)}")
+        elif "is not noted in the store" in str(record.msg):
+            self.has_missed = True

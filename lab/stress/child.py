@@ -1,0 +1,215 @@
+"""One process of the stress test: does what chance says, and writes down what memory has acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import afterturn
+from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, ModelError, NotFound, StoreLocked
+from afterturn.base.types import Filter, Kind
+from lab.stress.model import MARK, Fickle
+
+SPACE = "user:ada"
+SHARED = "team:x"
+SPACES = (SPACE, "user:bob", SHARED)
+CONFIG: dict[str, Any] = {
+    "embedder": "none",
+    "grace": 0.0,
+    "review_interval": 2,
+    "review_timeout": 5.0,
+    "review_compaction": True,
+    "consolidation": True,
+    "synchronous": "normal",
+    "busy_timeout": 30.0,
+    "close_timeout": 60.0,
+}
+_STATEMENTS = Filter(kind=Kind.STATEMENT)
+_TALKS = 8
+_TALKS_SHARED = 3
+_REVIEW_WITHIN = 2.0
+# Others were quicker: what was there is gone, is not what it was, or is held by a process that was killed.
+_EXPECTED = (Conflict, NotFound, InvalidInput, StoreLocked, ModelError, TimeoutError)
+
+
+class Child:
+    """`log` gets one JSON line for each thing that memory said was done, before the next one is begun.
+
+    What takes something away for good is told before it is begun too: a process may be killed at any moment.
+    """
+
+    def __init__(self, memory: afterturn.Memory, name: str, chance: random.Random, log: Path) -> None:
+        self._memory = memory
+        self._space = memory.space(SPACE)
+        self._place = SPACE
+        self._name = name
+        self._chance = chance
+        self._log = log.open("a", encoding="utf-8")
+        self._at = 0
+        self._began = 0.0
+
+    async def run(self, steps: int) -> None:
+        verbs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (10, self._turn),
+            (3, self._add),
+            (3, self._restate),
+            (3, self._update),
+            (2, self._delete),
+            (3, self._undo),
+            (2, self._undo_review),
+            (2, self._forget_conversation),
+            (2, self._forget_memory),
+            (2, self._review),
+            (1, self._consolidate),
+            (2, self._decide),
+        ]
+        weights, does = [weight for weight, _ in verbs], [verb for _, verb in verbs]
+        for _ in range(steps):
+            self._began = time.time()
+            self._go_to(self._chance.choices(SPACES, (4, 1, 2))[0])
+            try:
+                await self._chance.choices(does, weights)[0]()
+            except _EXPECTED as error:
+                self._tell("lost a race", reason=type(error).__name__)
+        self._log.close()
+
+    async def _turn(self) -> None:
+        mark, name, turn_id = self._mark(), self._talk(), f"{self._name}-{self._at}"
+        lead = self._chance.choice(("I prefer", "I just saw", "remember that I like", "where is"))
+        speaker = "bob" if self._chance.random() < (0.5 if self._place == SHARED else 0.1) else None
+        messages: list[dict[str, Any]] = [{"role": "user", "content": f"{lead} {mark}"}]
+        conversation = self._conversation(name)
+        async with conversation.turn(messages, id=turn_id, speaker=speaker) as turn:
+            await turn.inject(messages)
+            messages.append({"role": "assistant", "content": f"I see: {mark}."})
+        if await turn.wait_recorded(within=60):
+            self._tell("recorded", mark=mark, conversation=name, turn=turn_id)
+        if self._chance.random() < 0.3:
+            self._tell("compacting", mark=mark, conversation=name)
+            conversation.compacting(messages)
+        if self._chance.random() < 0.2:
+            await self._forget(name)
+
+    async def _add(self) -> None:
+        mark = self._mark()
+        added = await self._space.add(f"Ada owns {mark}", origin=self._chance.choice(("user", "agent")))
+        self._tell("added", mark=mark, id=added.entry.id)
+
+    async def _restate(self) -> None:
+        """Something that was added before, said again and resting on a message: consolidation makes them one."""
+        found = await self._space.list(limit=50, filter=_STATEMENTS)
+        known = [entry for entry in found if entry.text.startswith("Ada ")]
+        if known and (record := await self._any(Filter(kind=Kind.RECORD))):
+            entry, mark = self._chance.choice(known), self._chance.choice((".", "!", ";"))
+            self._tell("restating", source=record.id)
+            await self._space.add(entry.text.rstrip(".!;") + mark, origin=entry.origin, sources=[record.id])
+            self._tell("restated")
+
+    async def _update(self) -> None:
+        if entry := await self._any(_STATEMENTS):
+            mark = self._mark()
+            await self._space.update(entry.id, f"Ada sold {mark}", expected_version=entry.version)
+            self._tell("updated", mark=mark, id=entry.id)
+
+    async def _delete(self) -> None:
+        if entry := await self._any(_STATEMENTS):
+            await self._space.delete(entry.id)
+            self._tell("deleted", id=entry.id)
+
+    async def _undo(self) -> None:
+        operations = [one for one in await self._space.operations(limit=20) if one.verb != "record"]
+        if operations:
+            target = self._chance.choice(operations)
+            await self._space.undo(target.id)
+            self._tell("undone", operation=target.id)
+
+    async def _undo_review(self) -> None:
+        rows = [row for row in await self._space.reviews(limit=10) if row.spaces]
+        if rows:
+            row = self._chance.choice(rows)
+            await self._space.undo_review(row.id)
+            self._tell("review undone", review=row.id)
+
+    async def _forget_conversation(self) -> None:
+        await self._forget(self._talk())
+
+    async def _forget(self, conversation: str) -> None:
+        """Whoever does it right after a turn meets the review of it."""
+        records = await self._space.list(limit=1000, filter=Filter(kind=Kind.RECORD, conversation=conversation))
+        gone = sorted(entry.id for entry in records)
+        marks = sorted({mark for entry in records for mark in MARK.findall(entry.text)})
+        self._tell("forgetting", conversation=conversation, ids=gone)
+        forgotten = await self._space.forget(conversation=conversation)
+        self._tell("forgot", conversation=conversation, ids=gone, marks=marks, state=forgotten.state)
+
+    async def _forget_memory(self) -> None:
+        if entry := await self._any(Filter()):
+            about = {"ids": [entry.id], "turn": entry.turn if entry.kind is Kind.RECORD else None}
+            self._tell("forgetting", **about)
+            await self._space.forget(memory=entry.id)
+            self._tell("forgot", **about)
+
+    async def _review(self) -> None:
+        """On request of whoever owns the conversation, and not for longer than a person waits."""
+        name, writes, rules = self._talk(), self._place, self._chance.random() < 0.3
+        async with asyncio.timeout(_REVIEW_WITHIN):
+            review = await self._memory.space(SPACE).run_review(name, writes=writes, rules=rules)
+        self._tell("reviewed", review=review.row.id if review else None)
+
+    async def _consolidate(self) -> None:
+        review = await self._space.consolidate()
+        self._tell("consolidated", review=review.row.id)
+
+    async def _decide(self) -> None:
+        if waiting := await self._space.proposals():
+            chosen = self._chance.choice(waiting)
+            verb = self._space.approve if self._chance.random() < 0.5 else self._space.reject
+            await verb(chosen.id)
+            self._tell("decided", id=chosen.id)
+
+    def _go_to(self, place: str) -> None:
+        self._place, self._space = place, self._memory.space(place)
+
+    def _talk(self) -> str:
+        """A conversation of Ada's. Those that several take part in are recorded in a space that they share."""
+        number = self._chance.randrange(_TALKS)
+        self._go_to(SHARED if number < _TALKS_SHARED else SPACE)
+        return f"talk-{number}"
+
+    def _conversation(self, name: str) -> afterturn.Conversation:
+        if self._place == SHARED:
+            return self._memory.conversation(name, user="ada", writes=SHARED, reads=SPACES[1:])
+        return self._memory.conversation(name, user="ada")
+
+    async def _any(self, filter: Filter) -> afterturn.Entry | None:
+        found = await self._space.list(limit=50, filter=filter)
+        return self._chance.choice(found) if found else None
+
+    def _mark(self) -> str:
+        self._at += 1
+        return f"mark{self._name}n{self._at}"
+
+    def _tell(self, what: str, **about: Any) -> None:
+        times = {"began": self._began, "ended": time.time()}
+        self._log.write(json.dumps({"what": what, "by": self._name, **about, **times}) + "\n")
+        self._log.flush()
+
+
+async def main(store: Path, name: str, seed: int, steps: int, log: Path) -> None:
+    chance = random.Random(seed)
+    async with afterturn.open(store, CONFIG, model=Fickle(chance)) as memory:
+        await Child(memory, name, chance, log).run(steps)
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    try:
+        asyncio.run(main(Path(given[0]), given[1], int(given[2]), int(given[3]), Path(given[4])))
+    except AfterturnError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from error

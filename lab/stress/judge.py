@@ -1,0 +1,211 @@
+"""Checks a store that several processes used: nothing lost, nothing returned, each effect once, all explained."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import afterturn
+from afterturn.base.clock import SystemClock
+from afterturn.base.reviews import ReviewState
+from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Step
+from afterturn.testing.model import ScriptedModel
+from lab.stress.child import CONFIG, SPACES
+from lab.stress.model import MARK
+
+# Longer than any lease, and than any wait before another attempt.
+LATER = 86_400.0
+REVIEWS_MAX = 1_000
+# From when a process tells that it begins something until that is stored.
+DONE_WITHIN = 5.0
+_ENDS = ("forgot", "lost a race")
+_EVERYTHING = Filter(statuses=tuple(Status))
+
+
+class LaterClock(SystemClock):
+    """So late that whatever a killed process had claimed, or was to be tried again later, is free."""
+
+    def now(self) -> float:
+        return super().now() + LATER
+
+
+def read_logs(logs: Sequence[Path]) -> list[dict[str, Any]]:
+    """Without a line that a killed process has not written to its end."""
+    lines = [line for log in logs for line in log.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return [json.loads(line) for line in lines]
+
+
+async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
+    """Every promise that was broken, in words; empty is well. What still waits is done first."""
+    config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
+    parts = afterturn.Parts(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
+    async with afterturn.open(store, config, parts=parts) as memory:
+        found = [] if await memory.drain(within=60) else ["what waited was not done within a minute"]
+        spaces = [memory.space(name) for name in SPACES]
+        entries = {space.name: [entry async for entry in _every(space)] for space in spaces}
+        found += [*_lost([entry for every in entries.values() for entry in every], told), *_back(store, told)]
+        for space in spaces:
+            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name], told)]
+            for entry_id in sorted({entry.id for entry in entries[space.name]}):
+                history = await space.history(entry_id)
+                found += _broken_history(history.versions, history.steps)
+            found += await _broken_reviews(space)
+        found += _hidden_changes(store)
+        found += [finding.message for finding in await memory.check() if finding.level == "error"]
+    return found
+
+
+async def _every(space: afterturn.Space) -> Any:
+    before: str | None = None
+    while page := await space.list(limit=500, before=before, filter=_EVERYTHING):
+        for entry in page:
+            yield entry
+        before = page[-1].id
+
+
+def _lost(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Acknowledged turns have their two records, but for those that were forgotten; what was added is there too."""
+    forgets = _perhaps_forgotten(told)
+    one_by_one = Counter(line.get("turn") for line in forgets)
+    records = Counter(entry.turn for entry in entries if entry.kind is Kind.RECORD)
+    for line in told:
+        if line["what"] == "recorded" and not _may_be_forgotten(line, forgets):
+            missing = 2 - records[line["turn"]] - one_by_one[line["turn"]]
+            if missing > 0:
+                yield f"turn {line['turn']} was recorded, and {missing} of its messages are gone"
+    held = {entry.id for entry in entries} | {entry_id for line in forgets for entry_id in line["ids"]}
+    for line in told:
+        if line["what"] == "added" and line["id"] not in held:
+            yield f"{line['id']} was added, and is gone"
+
+
+def _perhaps_forgotten(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was forgotten, and what a process may have forgotten that could not tell any more."""
+    ends = {(line.get("by"), line.get("began")): line["ended"] for line in told if line["what"] in _ENDS}
+    killed = {line["by"]: line["ended"] for line in told if line["what"] == "killed"}
+    begun = [line for line in told if line["what"] == "forgetting"]
+    untold = [line for line in begun if (line["by"], line["began"]) not in ends]
+    return [
+        *(line for line in told if line["what"] == "forgot"),
+        *({**line, "ended": killed.get(line["by"], float("inf"))} for line in untold),
+    ]
+
+
+def _may_be_forgotten(turn: dict[str, Any], forgets: Sequence[dict[str, Any]]) -> bool:
+    """By a forget of its conversation that had not ended when the turn began."""
+    return any(line.get("conversation") == turn["conversation"] and line["ended"] > turn["began"] for line in forgets)
+
+
+def _twice(entries: Sequence[Entry]) -> Iterator[str]:
+    said = Counter((entry.turn, entry.position) for entry in entries if entry.kind is Kind.RECORD)
+    yield from (
+        f"message {position} of turn {turn} is there {n} times" for (turn, position), n in said.items() if n > 1
+    )
+    active = Counter(
+        (entry.target, entry.content_hash)
+        for entry in entries
+        if entry.kind is Kind.STATEMENT and entry.status is Status.ACTIVE
+    )
+    yield from (f"one statement is active {count} times" for count in active.values() if count > 1)
+
+
+def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was forgotten is in no table, neither by its id nor by its words, whatever wrote last."""
+    import apsw
+
+    forgets = [line for line in told if line["what"] == "forgot"]
+    ids = {entry_id for line in forgets for entry_id in line["ids"]}
+    marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(told, forgets))
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        named = set(_named_again(told, forgets))
+        for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
+            back = {name for (name,) in connection.execute(query)} & ids - (named if "FROM source" in query else set())
+            yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
+        for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
+            said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
+            yield from (f"{mark} was forgotten, and is told: {query}" for mark in sorted(said & marks))
+    finally:
+        connection.close()
+
+
+def _said_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Marks that a host may have told memory once more for a compaction, when they were forgotten."""
+    for line in told:
+        talk = line.get("conversation")
+        if line["what"] == "compacting" and any(
+            talk == forget.get("conversation") and _at_once(line, forget) for forget in forgets
+        ):
+            yield line["mark"]
+
+
+def _named_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Sources that a host may have named when they were forgotten: memory takes any name for one."""
+    for line in told:
+        if line["what"] == "restating" and any(
+            line["source"] in forget["ids"] and _at_once(line, forget) for forget in forgets
+        ):
+            yield line["source"]
+
+
+def _at_once(line: dict[str, Any], forget: dict[str, Any]) -> bool:
+    """Whether what the line tells of was not done for certain before the forget, nor begun after it."""
+    return bool(line["began"] < forget["ended"] and forget["began"] < line["ended"] + DONE_WITHIN)
+
+
+def _hidden_changes(store: Path) -> Iterator[str]:
+    """Operations of a review that its row says nothing of: nobody sees them, and nobody takes them back."""
+    import apsw
+
+    query = """SELECT r.id, r.state, s.name, count(*) FROM review AS r JOIN operation AS o ON o.grp = r.id
+        JOIN space AS s ON s.key = o.space_key
+        WHERE r.state <> 'saved' OR NOT EXISTS (SELECT 1 FROM json_each(r.spaces) AS n WHERE n.value = s.name)
+        GROUP BY r.id, r.state, s.name"""
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        for review, state, space, count in connection.execute(query):
+            yield f"review {review} is {state}, and has done {count} operations in {space} that it does not tell"
+    finally:
+        connection.close()
+
+
+def _unexplained(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was learned tells from whom. What a host tells for a compaction may be in no record any more."""
+    compacted = {line["mark"] for line in told if line["what"] == "compacting"}
+    for entry in entries:
+        learned = entry.kind is Kind.STATEMENT and entry.origin is Origin.BACKGROUND_REVIEW
+        unrecorded = not entry.sources and compacted.isdisjoint(MARK.findall(entry.text))
+        if learned and ("review" not in entry.metadata or unrecorded):
+            yield f"{entry.ref} was learned, and does not say from what"
+
+
+def _broken_history(versions: Sequence[Entry], steps: Sequence[Step]) -> Iterator[str]:
+    """Each version's steps begin with nothing and follow one another up to what it is now."""
+    by_version: defaultdict[int, list[Step]] = defaultdict(list)
+    for step in steps:
+        by_version[step.version].append(step)
+    for entry in versions:
+        taken = by_version[entry.version]
+        if not taken or taken[0].before is not None or taken[-1].after is not entry.status:
+            yield f"{entry.ref} is {entry.status}, and its history does not say how"
+        elif any(later.before is not earlier.after for earlier, later in pairwise(taken)):
+            yield f"the history of {entry.ref} has a gap"
+    if sum(entry.status is Status.ACTIVE for entry in versions) > 1:
+        yield f"{versions[0].id} has more than one active version"
+
+
+async def _broken_reviews(space: afterturn.Space) -> list[str]:
+    found = []
+    for row in await space.reviews(limit=1000):
+        review = await space.review(row.id)
+        if row.state is ReviewState.WAITING:
+            found.append(f"review {row.id} never ended")
+        if row.state not in (ReviewState.SAVED, ReviewState.WAITING) and review.changes:
+            found.append(f"review {row.id} is {row.state}, and has changed something")
+        if len(review.changes) > row.written + row.proposed + len(row.notes):
+            found.append(f"review {row.id} has changed more than it says")
+    return found

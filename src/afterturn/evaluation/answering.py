@@ -1,0 +1,192 @@
+"""What a model makes of it: the same questions with no memory, all that was said, plain search, and ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from afterturn.base.errors import ModelError
+from afterturn.base.ports import ChatModel
+from afterturn.base.tokens import estimate_tokens
+from afterturn.evaluation.conversations import Dataset, Item, Question, Talk
+from afterturn.evaluation.examining import OURS, Answer, Examination, chosen_of, spaces_of
+from afterturn.evaluation.replies import contains, says_yes, token_f1
+from afterturn.evaluation.scoring import Outcome, intervals, means
+from afterturn.evaluation.subject import DAY, Subject
+
+logger = logging.getLogger("afterturn")
+
+NO_MEMORY = "no_memory"
+FULL_HISTORY = "full_history"
+BM25 = "bm25"
+SYSTEMS = (NO_MEMORY, FULL_HISTORY, BM25, OURS)
+
+_TASK = (
+    "Answer the user's question in as few words as possible, without a sentence around them. "
+    "If you can not know the answer, say: I do not know."
+)
+_JUDGE = (
+    "Question: {question}\nExpected answer: {expected}\nGiven answer: {reply}\n"
+    "Does the given answer say the same as the expected one? Further details do no harm. Answer yes or no."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Which model, and how. `history_tokens_max` is what of a whole history fits into its window."""
+
+    model: ChatModel
+    judge: bool = False
+    history_tokens_max: int = 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One question: what was expected, and each system's reply with its figures. No reply: the model failed."""
+
+    talk: str
+    question: Question
+    replies: Mapping[str, str | None]
+    figures: Mapping[str, Mapping[str, float]]
+
+
+class Answering:
+    """Goes through the conversations of one data set. Questions whose answer nobody wrote down are not asked."""
+
+    def __init__(self, subject: Subject, asking: Asking) -> None:
+        self._subject = subject
+        self._asking = asking
+        self._cut = 0
+
+    async def run(self, dataset: Dataset, asked: Callable[[], None], *, limit: int | None) -> dict[str, dict[str, Any]]:
+        """Figures by system. ModelError when the model did not answer the first question in any form."""
+        told: list[Told] = []
+        self._cut = 0
+        for space, talk in spaces_of(dataset):
+            examination = Examination(self._subject, space, answerable(talk))
+            for question, answers in examination.answers(limit):
+                told.append(await self._ask(talk, question, answers, first=not told))
+                asked()
+        return {system: _summary(system, told, self._cut) for system in SYSTEMS} if told else {}
+
+    async def _ask(self, talk: Talk, question: Question, answers: Mapping[str, Answer], *, first: bool) -> Told:
+        prompts = {system: self._prompt(system, talk, question, answers) for system in SYSTEMS}
+        outcomes = await asyncio.gather(
+            *(self._figures(question, prompt) for prompt in prompts.values()), return_exceptions=True
+        )
+        replies: dict[str, str | None] = {}
+        figures: dict[str, Mapping[str, float]] = {}
+        failures: list[ModelError] = []
+        for system, outcome in zip(prompts, outcomes, strict=True):
+            if isinstance(outcome, ModelError):
+                logger.warning("%s: %s", system, outcome)
+                failures.append(outcome)
+                replies[system] = None
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                replies[system], figures[system] = outcome
+        if first and len(failures) == len(prompts):
+            raise failures[0]
+        return Told(talk.id, question, replies, figures)
+
+    async def _figures(
+        self, question: Question, prompt: Sequence[Mapping[str, str]]
+    ) -> tuple[str, Mapping[str, float]]:
+        reply = await self._reply(prompt)
+        figures = {
+            "f1": token_f1(reply, question.answer),
+            "contains": float(contains(reply, question.answer)),
+            "prompt_tokens": float(sum(estimate_tokens(message["content"]) for message in prompt)),
+        }
+        if self._asking.judge:
+            said = _JUDGE.format(question=question.text, expected=question.answer, reply=reply)
+            figures["judged"] = float(says_yes(await self._reply([{"role": "user", "content": said}])))
+        return reply, figures
+
+    async def _reply(self, messages: Sequence[Mapping[str, str]]) -> str:
+        answer = await self._asking.model.complete(messages)
+        return str(answer.get("content") or "")
+
+    def _prompt(
+        self, system: str, talk: Talk, question: Question, answers: Mapping[str, Answer]
+    ) -> list[Mapping[str, str]]:
+        today = _day(max(item.at for item in talk.items[: question.known]) + DAY) if question.known else ""
+        known = self._known(system, talk.items[: question.known], answers)
+        return [
+            {"role": "system", "content": f"{_TASK} Today is {today}." if today else _TASK},
+            *({"role": "user", "content": text} for text in (known, question.text) if text),
+        ]
+
+    def _known(self, system: str, items: Sequence[Item], answers: Mapping[str, Answer]) -> str:
+        if system == NO_MEMORY:
+            return ""
+        if system == FULL_HISTORY:
+            text, is_cut = history(items, self._asking.history_tokens_max)
+            self._cut += is_cut
+            return text
+        return answers[system].block.text
+
+
+def answerable(talk: Talk) -> Talk:
+    return Talk(talk.id, talk.items, tuple(question for question in talk.questions if question.answer))
+
+
+def count_questions(dataset: Dataset, limit: int | None) -> int:
+    return sum(len(chosen_of(answerable(talk), limit)) for talk in dataset.talks)
+
+
+def history(items: Sequence[Item], tokens_max: int) -> tuple[str, bool]:
+    """All that was said with its day, the newest that fits; and whether something had to be left out."""
+    lines: list[str] = []
+    tokens = 0
+    for item in reversed(items):
+        line = f"[{_day(item.at)}] {item.speaker}: {item.text}"
+        tokens += estimate_tokens(line) + 1
+        if tokens > tokens_max:
+            break
+        lines.append(line)
+    return "\n".join(reversed(lines)), len(lines) < len(items)
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def _summary(system: str, told: Sequence[Told], cut: int) -> dict[str, Any]:
+    """Means, what became of each question, and how often this system did better or worse than ours."""
+    answered = [each for each in told if system in each.figures]
+    outcomes = [Outcome(each.talk, each.question.category, each.figures[system]) for each in answered]
+    both = [each for each in answered if OURS in each.figures]
+    found: dict[str, Any] = {
+        "n": len(answered),
+        "failed": len(told) - len(answered),
+        **means(outcomes),
+        "intervals": {name: list(bounds) for name, bounds in intervals(outcomes).items()},
+        "categories": {
+            category: {"n": len(part), **means(part)}
+            for category in sorted({outcome.category for outcome in outcomes})
+            if (part := [outcome for outcome in outcomes if outcome.category == category])
+        },
+        "better_than_ours": sum(each.figures[system]["f1"] > each.figures[OURS]["f1"] for each in both),
+        "worse_than_ours": sum(each.figures[system]["f1"] < each.figures[OURS]["f1"] for each in both),
+        "replies": [_reply_of(system, each) for each in told],
+    }
+    if system == FULL_HISTORY:
+        found["cut"] = cut
+    return found
+
+
+def _reply_of(system: str, told: Told) -> dict[str, Any]:
+    question = told.question
+    return {
+        "id": question.id,
+        "question": question.text,
+        "expected": question.answer,
+        "reply": told.replies[system],
+        **told.figures.get(system, {}),
+    }

@@ -1,0 +1,180 @@
+"""What an evaluation found, as text for people and as Markdown for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from afterturn.evaluation.examining import OURS
+from afterturn.evaluation.run import Evaluation
+
+Systems: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+_RANKING = {
+    "delivered": "delivered",
+    "whole": "delivered_whole",
+    "tokens": "block_tokens",
+    "R@1": "recall@1",
+    "R@5": "recall@5",
+    "R@10": "recall@10",
+    "R@20": "recall@20",
+    "all@10": "all@10",
+    "nDCG@10": "ndcg@10",
+    "MRR": "mrr",
+}
+_CASES = {
+    "must include": "must_include",
+    "precision": "precision",
+    "cases right": "cases_right",
+    "silence": "silence",
+}
+_REPLIES = {"F1": "f1", "contains": "contains", "judged": "judged", "prompt tokens": "prompt_tokens"}
+_SURE = ("delivered", "recall@5", "recall@10", "f1", "judged")
+_ABOVE = ("delivered", "recall@10")
+_HEARD_SHOWN = 3
+_TEXT_COLUMNS = (0, 2)
+
+
+def as_text(evaluation: Evaluation) -> str:
+    """A table for each data set; 100 columns are enough."""
+    parts = []
+    for name, systems in evaluation.results.items():
+        title = f"{name}, embedder {evaluation.embedder}"
+        parts.append("\n".join([title, *_aligned(_table(systems)), *remarks(systems), *_missed(systems)]))
+    return "\n\n".join(parts)
+
+
+def as_markdown(evaluation: Evaluation) -> str:
+    """For a page: the means of all data sets in one table, then what each has by category."""
+    parts = [_markdown(rows) for rows in _overview(evaluation)]
+    for name, systems in evaluation.results.items():
+        if any(found.get("categories") for found in systems.values()):
+            told = [f"- {line}" for line in remarks(systems, quoting=False)]
+            parts.append([f"### {name}", "", *told, "", *_markdown(_table(systems))])
+    return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
+
+
+def _overview(evaluation: Evaluation) -> list[list[list[str]]]:
+    """One table for each kind of figures, with a row for each data set and system."""
+    tables: dict[tuple[str, ...], list[list[str]]] = {}
+    for name, systems in evaluation.results.items():
+        columns = _columns(systems)
+        rows = tables.setdefault(tuple(columns), [["data", "n", "system", *columns]])
+        rows += _rows(name, {system: found for system, found in systems.items() if "n" in found}, columns)
+    return list(tables.values())
+
+
+def _table(systems: Systems) -> list[list[str]]:
+    """Titles first. Every system beside the others, for all questions and then for each category of them."""
+    columns = _columns(systems)
+    rows = [["questions", "n", "system", *columns]]
+    for part, figures in _parts(systems):
+        rows += _rows(part, figures, columns)
+    return rows
+
+
+def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list[str]]:
+    return [
+        [title, str(found["n"]), system, *(_number(name, found.get(name)) for name in columns.values())]
+        for system, found in figures.items()
+    ]
+
+
+def _columns(systems: Systems) -> dict[str, str]:
+    """Of the kind that was measured, those that one of the systems has a figure for."""
+    known = {name for found in systems.values() for name in found}
+    kind = _CASES if "must_include" in known else _REPLIES if "f1" in known else _RANKING
+    return {title: name for title, name in kind.items() if name in known}
+
+
+def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
+    yield "all", {name: found for name, found in systems.items() if "n" in found}
+    others = {name: found["without_adversarial"] for name, found in systems.items() if "without_adversarial" in found}
+    yield "not adversarial", others
+    categories = dict.fromkeys(name for found in systems.values() for name in found.get("categories", ()))
+    for category in categories if len(categories) > 1 else ():
+        yield (
+            category,
+            {
+                name: found["categories"][category]
+                for name, found in systems.items()
+                if category in found.get("categories", ())
+            },
+        )
+
+
+def _number(name: str, value: float | None) -> str:
+    """None where a system gave no reply to measure."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name.endswith("_tokens") else f"{value:.3f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """What stands in the row above already is left out."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    above = ""
+    for row in rows:
+        shown = ["", "", *row[2:]] if row[0] == above else row
+        above = row[0]
+        cells = [
+            cell.ljust(width) if at in _TEXT_COLUMNS else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(shown, widths, strict=True))
+        ]
+        yield " ".join(cells).rstrip()
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    titles, *others = rows
+    line = "|".join("---" if at in _TEXT_COLUMNS else "---:" for at in range(len(titles)))
+    return [f"| {' | '.join(titles)} |", f"|{line}|", *(f"| {' | '.join(row)} |" for row in others)]
+
+
+def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
+    """How sure the means are, and at what there was silence. `quoting` tells of some that were answered by a block."""
+    told = [name for name, found in systems.items() if "replies" in found or name == OURS]
+    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
+    for name, found in systems.get(OURS, {}).get("margins", {}).items():
+        lines.append(f"{OURS} above {name}: {_above(found)}")
+    lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
+    silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
+    if silent:
+        shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
+        count = next(iter(silent.values()))["n"]
+        lines.append(f"silence at questions without an answer ({count}): {shares}")
+    for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
+        heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
+        why = f"{figures['not_asked']:.1%} not asked, {figures['below_floor']:.1%} below the floor"
+        lines.append(
+            f"silence at {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f', not at {heard}'}"
+        )
+    return lines
+
+
+def _missed(systems: Systems) -> list[str]:
+    return [line for miss in systems.get(OURS, {}).get("missed", ()) for line in miss.lines()]
+
+
+def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
+    if not intervals:
+        return "not known from one conversation"
+    known = [name for name in _SURE if name in intervals]
+    return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
+
+
+def _above(found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {found[name]:+.3f}{_between(found['intervals'].get(name))}" for name in _ABOVE)
+
+
+def _between(bounds: Sequence[float] | None) -> str:
+    return "" if bounds is None else f" ({bounds[0]:+.3f} to {bounds[1]:+.3f})"
+
+
+def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:
+    if found["failed"]:
+        yield f"{name}: the model gave no reply to {found['failed']} questions"
+    if found.get("cut"):
+        yield f"{name}: the oldest part was left out at {found['cut']} questions, to fit the window"
+    if name != OURS:
+        better, worse = found["better_than_ours"], found["worse_than_ours"]
+        yield f"{name} did better than {OURS} at {better} questions, and worse at {worse}"

@@ -1,0 +1,167 @@
+"""`afterturn eval`: everything that was named, examined in one run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from afterturn.base.config import Config
+from afterturn.base.errors import InvalidFile
+from afterturn.evaluation.answering import Answering, Asking, count_questions
+from afterturn.evaluation.conversations import Dataset
+from afterturn.evaluation.examining import OURS, chosen_of, examine, spaces_of
+from afterturn.evaluation.misses import worst
+from afterturn.evaluation.precision import Precision, comparable
+from afterturn.evaluation.scoring import Outcome, differences, intervals, means
+from afterturn.evaluation.silence import OWN, Spoken, sampled, spoken_to
+from afterturn.evaluation.sources import Sources, Utterances, find_sources
+from afterturn.evaluation.subject import Subject, open_subject
+
+Progress: TypeAlias = Callable[[int, int], None]
+Results: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+
+ADVERSARIAL = "adversarial"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """`results` by data set and system, as they are printed with `--json`; `passed_over` are files of no use.
+
+    `faults` counts the recalls that had to do without something, by what that was.
+    """
+
+    results: Results
+    passed_over: tuple[Path, ...]
+    embedder: str
+    faults: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How thorough a run is. `limit` bounds the questions of a conversation; `alone`: without anything beside ours;
+    `misses`: so many questions whose evidence did not arrive are told."""
+
+    embedder: str | None = None
+    limit: int | None = None
+    alone: bool = False
+    misses: int = 0
+
+
+def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda done, total: None) -> Evaluation:
+    """InvalidFile when nothing in `paths` can be examined."""
+    sources = find_sources(paths)
+    results: Results = {}
+    with open_subject(wanted.embedder) as subject:
+        tally = _Tally(_steps(sources, subject.config, wanted.limit), progress)
+        for dataset in sources.datasets:
+            results[dataset.name] = _of_dataset(subject, dataset, sources.utterances, wanted, tally)
+        for collection in sources.cases:
+            results[collection.name] = Precision(subject, collection).examine(tally)
+        return _evaluation(results, sources, subject)
+
+
+def answer(
+    paths: Sequence[Path], wanted: Wanted, asking: Asking, progress: Progress = lambda done, total: None
+) -> Evaluation:
+    """The same questions to a model. ModelError when it does not answer at all; InvalidFile as `evaluate`."""
+    sources = find_sources(paths)
+    datasets = [dataset for dataset in sources.datasets if count_questions(dataset, wanted.limit)]
+    if not datasets:
+        raise InvalidFile("No question in these files has an answer that a reply could be compared with.")
+    tally = _Tally(sum(count_questions(dataset, wanted.limit) for dataset in datasets), progress)
+    with open_subject(wanted.embedder) as subject:
+        results = asyncio.run(_answers(Answering(subject, asking), datasets, wanted.limit, tally))
+        return _evaluation(results, sources, subject)
+
+
+def _evaluation(results: Results, sources: Sources, subject: Subject) -> Evaluation:
+    # By words alone there are no vectors to miss.
+    faults = dict(subject.faults.counts) if subject.embedder is not None else {}
+    return Evaluation(results, tuple(sources.passed_over), subject.config.embedder, faults)
+
+
+async def _answers(answering: Answering, datasets: Sequence[Dataset], limit: int | None, asked: _Tally) -> Results:
+    return {dataset.name: await answering.run(dataset, asked, limit=limit) for dataset in datasets}
+
+
+class _Tally:
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done = 0
+        self._total = total
+        self._progress = progress
+
+    def __call__(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def _steps(sources: Sources, config: Config, limit: int | None) -> int:
+    spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
+    asked = sum(len(chosen_of(talk, limit)) for dataset in sources.datasets for talk in dataset.talks)
+    cases = sum(len(comparable(collection.cases, config)) for collection in sources.cases)
+    return asked + spoken * len(sources.datasets) + cases
+
+
+def _of_dataset(
+    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], wanted: Wanted, asked: _Tally
+) -> dict[str, dict[str, Any]]:
+    examined = examine(subject, dataset, asked, limit=wanted.limit, alone=wanted.alone)
+    systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
+    if OURS in systems:
+        systems[OURS]["margins"] = _margins(examined.outcomes)
+        if wanted.misses:
+            systems[OURS]["missed"] = worst(examined.missed, wanted.misses)
+    for name, silent in examined.unanswerable.items():
+        systems.setdefault(name, {})["unanswerable"] = {"n": len(silent), **means(silent)}
+    systems.setdefault(OURS, {}).update(_silence(subject, dataset, utterances, asked))
+    return systems
+
+
+def _margins(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
+    """By how much ours is above each of the others, with intervals: the same questions were asked of both."""
+    found: dict[str, Any] = {}
+    for name, theirs in outcomes.items():
+        if name != OURS:
+            more = differences(outcomes[OURS], theirs)
+            found[name] = {**means(more), "intervals": _bounds(more)}
+    return found
+
+
+def _bounds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    return {name: list(bounds) for name, bounds in intervals(outcomes).items()}
+
+
+def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
+    """The share of all that was said at which there was silence, and why, then the same for each set."""
+    by_set: dict[str, dict[str, Any]] = {}
+    total = Spoken()
+    for said in (OWN, *utterances):
+        spoken = spoken_to(subject, spaces_of(dataset), said, asked)
+        by_set[said.name] = {"n": spoken.count, **spoken.shares(), "heard": spoken.heard}
+        total.add(spoken)
+    return {**total.shares(), "silence_by_set": by_set}
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Means over all questions with evidence, then the same by category, and how sure they are."""
+    by_category: Mapping[str, list[Outcome]] = {
+        category: [outcome for outcome in outcomes if outcome.category == category]
+        for category in sorted({outcome.category for outcome in outcomes})
+    }
+    found: dict[str, Any] = {
+        "n": len(outcomes),
+        **means(outcomes),
+        "categories": {name: {"n": len(part), **means(part)} for name, part in by_category.items()},
+        "intervals": _bounds(outcomes),
+    }
+    if ADVERSARIAL in by_category:
+        others = [outcome for outcome in outcomes if outcome.category != ADVERSARIAL]
+        found["without_adversarial"] = {
+            "n": len(others),
+            **means(others),
+            "intervals": _bounds(others),
+        }
+    return found

@@ -1,0 +1,116 @@
+"""Cases with beliefs: each is asked in the spaces that it is granted, and what it changes is there for the next."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterturn.base.config import Config
+from afterturn.base.errors import InvalidFile
+from afterturn.evaluation.cases import read_cases
+from afterturn.evaluation.precision import Precision, comparable
+from afterturn.evaluation.run import Wanted, evaluate
+from afterturn.evaluation.subject import open_subject
+
+
+def belief(name: str, content: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "_id": name,
+        "user_id": "test-user",
+        "scope": ["domain:code"],
+        "canonical_name": name,
+        "content": content,
+        "aliases": [],
+        "pinned": False,
+        "epistemic_status": "active",
+        "resolved_at": None,
+        "created_at": "2026-09-01T00:00:00Z",
+        **fields,
+    }
+
+
+BELIEFS = [
+    belief("kubernetes", "Deploys to a cluster with Helm charts.", aliases=["k8s"]),
+    belief("fastify", "Uses Fastify for HTTP services."),
+    belief("redis", "A pianist in the novel.", scope=["domain:writing"]),
+    belief("tslint", "Previously used TSLint.", epistemic_status="superseded"),
+    belief("hosting", "Was evaluating bare metal.", resolved_at="2026-09-02T00:00:00Z"),
+    belief("other", "Writes Haskell only.", user_id="other-user"),
+]
+
+
+def case(name: str, query: str, only: list[str], **fields: Any) -> dict[str, Any]:
+    expected = {"relevantBeliefs": {"shouldOnlyInclude": only}}
+    return {"caseId": name, "scope": ["domain:code"], "query": query, "expect": expected, **fields}
+
+
+CASES = [
+    case("by alias", "what about k8s?", ["kubernetes"]),
+    case("another scope", "pianist?", []),
+    case("that scope", "pianist?", ["redis"], scope=["domain:writing"]),
+    case("superseded", "TSLint?", []),
+    case("resolved", "bare metal?", []),
+    case("another user", "Haskell?", []),
+    case("nobody", "k8s?", [], userId="brand-new"),
+    case("too small a budget", "k8s?", [], budget={"maxBeliefs": 1}),
+]
+SESSION = {
+    "caseId": "session",
+    "turns": [
+        {
+            "turnIndex": 0,
+            "scope": ["domain:code"],
+            "userMessage": "thanks",
+            "expect": {"relevantBeliefs": {"shouldOnlyInclude": []}},
+            "createBeliefAtTurn": belief("vitest", "Uses Vitest for all testing."),
+            "updateBeliefAtTurn": {"beliefId": "fastify", "addAliases": ["zebra"]},
+        },
+        {
+            "turnIndex": 1,
+            "scope": ["domain:code"],
+            "userMessage": "what does zebra stand for, and Vitest?",
+            "expect": {"relevantBeliefs": {"shouldOnlyInclude": ["fastify", "vitest"]}},
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cases")
+    (folder / "beliefs.seed.json").write_text(json.dumps(BELIEFS), encoding="utf-8")
+    (folder / "retrieval.cases.json").write_text(json.dumps(CASES), encoding="utf-8")
+    (folder / "session-retrieval.cases.json").write_text(json.dumps([SESSION]), encoding="utf-8")
+    return folder
+
+
+def test_cases_that_need_a_smaller_budget_are_left_out(folder: Path):
+    chosen = comparable(read_cases(folder).cases, Config(recall_entries_max=8))
+    assert [each.id for each in chosen] == [
+        *(each["caseId"] for each in CASES[:-1]),
+        "session 0",
+        "session 1",
+    ]
+
+
+def test_what_is_of_another_scope_or_user_or_is_gone_is_never_recalled(folder: Path):
+    """L2, L7: neither another space nor what was superseded reaches a block."""
+    collection = read_cases(folder)
+    with open_subject() as subject:
+        figures = Precision(subject, collection).examine(lambda: None)["afterturn"]
+    assert figures == {"n": 9, "must_include": 1.0, "precision": 1.0, "cases_right": 1.0, "silence": 1.0}
+
+
+def test_a_folder_of_cases_is_a_data_set_of_its_own(folder: Path):
+    results = evaluate([folder], Wanted()).results
+    assert set(results) == {folder.name}
+    assert set(results[folder.name]) == {"afterturn", "bm25", "dense"}
+    assert results[folder.name]["bm25"]["n"] == 9
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '[{"_id": 1}]', json.dumps([belief("a", "b", scope=[])])])
+def test_what_holds_no_beliefs_is_refused_with_its_path(tmp_path: Path, content: str):
+    (tmp_path / "beliefs.seed.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidFile, match=tmp_path.name):
+        read_cases(tmp_path)
