@@ -17,7 +17,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test check bench bench-store bench-turn bench-recall bench-review benchmarks eval eval-rules crash \
-	simulation stress model format docs behaviour lock clean embedders
+	simulation stress model format docs rules lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,11 +81,11 @@ format: $(READY) ## Format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-docs: $(READY) behaviour ## Write the generated pages of docs/ anew
+docs: $(READY) ## Write the generated pages of docs/
 	@$(BIN)/python tools/reference.py
 
-behaviour: $(READY) ## Write the lists of tests in docs/behaviour.md anew
-	@$(BIN)/python tools/behaviour.py
+rules: $(READY) ## Print the tests of each rule in docs/behaviour.md; ARGS=H3 narrows it
+	@$(BIN)/python tools/behaviour.py $(ARGS)
 
 lock: $(READY) ## Pin the development tools anew; ARGS=--upgrade takes newer ones
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
