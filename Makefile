@@ -12,11 +12,12 @@ SEED ?= 1
 SEEDS ?= 1-1000
 
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # The folder is part of the name: an environment that was moved along with the project is made anew.
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test check bench bench-store bench-turn bench-recall bench-review benchmarks eval eval-rules crash \
+.PHONY: help demo test test-slow check bench bench-store bench-turn bench-recall bench-review benchmarks eval eval-rules crash \
 	simulation stress model format docs rules lock clean embedders
 
 help: ## Show this list
@@ -28,8 +29,11 @@ $(READY): pyproject.toml requirements-dev.lock tools/setup
 demo: $(READY) ## Conversations over several days: told once, known ever after
 	@$(BIN)/python -m lab.demo $(ARGS)
 
-test: $(READY) ## Run the tests; ARGS="-k ledger" narrows them
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) ## Run the tests, in two processes; ARGS="-k ledger" narrows them
+	@$(PYTEST) $(ARGS)
+
+test-slow: $(READY) ## Run only the tests that are marked slow
+	@$(PYTEST) -m slow $(ARGS)
 
 check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/ruff format --check .

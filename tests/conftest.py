@@ -1,15 +1,23 @@
-"""What all tests share: reproducible examples, and settings that no developer's machine can change."""
+"""Shared by all tests: reproducible examples, isolated settings, and a report of the tests that did not run."""
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from interrupts import restore_interrupts
 
 # The same examples on every run; `pytest --hypothesis-profile=explore` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+restore_interrupts()
+
+_not_run: set[str] = set()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,3 +30,26 @@ def _settings_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         yield
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _not_run.update(item.nodeid for item in items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Only the processes of xdist collect tests, so they hand their lists to the one that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["not_run"] = sorted(_not_run)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _not_run.update(getattr(node, "workeroutput", {}).get("not_run", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _not_run:
+        return
+    terminalreporter.section(f"{len(_not_run)} tests were NOT run", sep="!", red=True, bold=True)
+    for path, count in sorted(Counter(test.partition("::")[0] for test in _not_run).items()):
+        terminalreporter.write_line(f"{count:5}  {path}")

@@ -19,6 +19,7 @@ from provider_wires import Reply
 import afterturn
 from afterturn.base.types import Filter, Kind
 
+pytestmark = pytest.mark.slow
 TOLD = "Please remember that my spare key is under the blue flower pot."
 LEARNED = "spare key is under the blue flower pot"
 ASKED_FOR_KEY = "Where did I put my spare key?"

@@ -10,6 +10,7 @@ from ears import WORDS
 
 from afterturn import blocking
 
+pytestmark = pytest.mark.slow
 PROMPTLY = 5.0
 
 

@@ -4,6 +4,7 @@ import pytest
 from children import StartChild
 
 # The child of a fork says its last words and leaves; the parent waits for it and then shows that it is unharmed.
+pytestmark = pytest.mark.slow
 FORK = """
 logs = []
 import logging

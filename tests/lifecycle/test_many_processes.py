@@ -4,12 +4,14 @@ import collections
 import signal
 from pathlib import Path
 
+import pytest
 from children import StartChild
 from ears import WORDS
 
 from afterturn import blocking
 from afterturn.base.types import Kind
 
+pytestmark = pytest.mark.slow
 PROCESSES = 4
 ROUNDS = 15
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from children import HOLD_THE_LOCK, StartChild
 from ears import WAIT, WORDS, Ears, exchange
 
@@ -42,6 +43,7 @@ async def leave(memory: afterturn.Memory) -> afterturn.Turn:
     return turn
 
 
+@pytest.mark.slow
 async def test_one_turn_of_many_processes_is_recorded_counted_and_reviewed_once(path: Path, start: StartChild) -> None:
     """C3, V1, V11: at the same moment, from processes that know nothing of each other."""
     async with afterturn.open(path, WORDS):

@@ -144,5 +144,5 @@ Hosts.template = _template()
 # In the suite a failure is told as it was found: threads take their own time, and making it shorter takes minutes.
 PHASES = [Phase.explicit, Phase.generate] if settings().derandomize else list(Phase)
 EXAMPLES = 150 if settings().derandomize else settings().max_examples
-TestHosts = pytest.mark.timeout(7200 if EXAMPLES > 150 else 240)(Hosts.TestCase)
+TestHosts = pytest.mark.slow(pytest.mark.timeout(7200 if EXAMPLES > 150 else 240)(Hosts.TestCase))
 TestHosts.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, phases=PHASES)

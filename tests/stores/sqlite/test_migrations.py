@@ -194,6 +194,7 @@ def test_only_the_newest_automatic_copies_are_kept(tmp_path: Path) -> None:
     assert [_version(copy) for copy in copies] == [4, 3]
 
 
+@pytest.mark.slow
 def test_many_openings_at_once_migrate_once(tmp_path: Path) -> None:
     """M4: threads and processes that open one old store together all find it migrated, and nobody twice."""
     path = tmp_path / "memory.db"
@@ -209,6 +210,7 @@ def test_many_openings_at_once_migrate_once(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 def test_many_openings_at_once_create_one_store(tmp_path: Path) -> None:
     """M4: the same for a file that is not there yet."""
     path = tmp_path / "memory.db"
@@ -217,6 +219,7 @@ def test_many_openings_at_once_create_one_store(tmp_path: Path) -> None:
     assert _version(path) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", range(0, 40, 3))
 def test_a_migration_killed_at_any_call_goes_on_at_the_next_opening(tmp_path: Path, call: int) -> None:
     """M4: killed with -9 at the nth write, sync or truncate, the store is at one version or the other, whole."""
