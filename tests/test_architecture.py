@@ -39,7 +39,7 @@ PUBLIC_NAMES = {
     "Lane",
     "Memory",
     "Parts",
-    "Recollection",
+    "SearchResults",
     "RecordingProvider",
     "Scope",
     "Space",

@@ -96,7 +96,7 @@ AWAITED = """
 
     async def main():
         async with afterturn.open(sys.argv[1], background=False) as memory:
-            found = await memory.space("user:ada").recall("What is my cat called?")
+            found = await memory.space("user:ada").search("What is my cat called?")
             print(json.dumps([[hit.entry.text for hit in found.hits], list(sys.modules)]))
 
     asyncio.run(main())
@@ -107,7 +107,7 @@ WAITED = """
     afterturn.early.START_AFTER = 3600.0
 
     with afterturn.blocking.open(sys.argv[1]) as memory:
-        found = memory.space("user:ada").recall("What is my cat called?")
+        found = memory.space("user:ada").search("What is my cat called?")
         modules = list(sys.modules)
     assert modules == list(sys.modules), "closing loads something"
     print(json.dumps([[hit.entry.text for hit in found.hits], modules]))

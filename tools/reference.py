@@ -109,7 +109,7 @@ SHOWN_VALUES = (
     types.Changed,
     types.Undone,
     types.History,
-    types.Recollection,
+    types.SearchResults,
     types.Hit,
     types.Forgotten,
     types.Filter,

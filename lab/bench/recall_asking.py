@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import afterturn
 from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
-from afterturn.base.types import Recollection, Scope
+from afterturn.base.types import Scope, SearchResults
 from afterturn.embedders.static import StaticEmbedder
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.shelves import Shelves
@@ -40,7 +40,7 @@ class Question:
 
 
 class Asker:
-    """One store with shelves of its own. `ask` is `space.recall` without the hops and the floor."""
+    """One store with shelves of its own. `ask` is `space.search` without the hops and the floor."""
 
     def __init__(self, path: Path, *, index_bytes_max: int | None = None, exact: bool = False) -> None:
         """`exact` weighs every entry of a space in full."""
@@ -70,7 +70,7 @@ class Asker:
     def questions(self, texts: Sequence[str]) -> list[Question]:
         return [Question(text, vector) for text, vector in zip(texts, self._embedder.embed(texts), strict=True)]
 
-    def ask(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> Recollection:
+    def ask(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> SearchResults:
         request = RecallRequest(
             text=question.text,
             query_vector=question.vector,
@@ -109,8 +109,8 @@ def public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[float]:
 async def shelved(space: afterturn.Space, text: str) -> None:
     """Until the space is in memory. A small one answers whole before that, so it is given a moment more."""
     async with asyncio.timeout(_SHELVED_WITHIN):
-        await space.recall(text)
-        while (await space.recall(text)).missing:  # noqa: ASYNC110 a host is not told when a space is in memory
+        await space.search(text)
+        while (await space.search(text)).missing:  # noqa: ASYNC110 a host is not told when a space is in memory
             await asyncio.sleep(_POLL)
         await asyncio.sleep(4 * _POLL)
 
@@ -122,6 +122,6 @@ async def _public_times(path: Path, calls: Sequence[tuple[str, str]]) -> list[fl
         await shelved(memory.space(calls[-1][0]), calls[-1][1])
         for space, text in calls:
             began = perf_counter()
-            await memory.space(space).recall(text, limit=LIMIT)
+            await memory.space(space).search(text, limit=LIMIT)
             found.append((perf_counter() - began) * 1000)
     return found

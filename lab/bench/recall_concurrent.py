@@ -15,7 +15,7 @@ from time import perf_counter
 
 import afterturn
 from afterturn.base.errors import AfterturnError
-from afterturn.base.types import Recollection
+from afterturn.base.types import SearchResults
 from afterturn.recall.lanes import VECTORS
 from lab.bench.corpus import sentences
 from lab.bench.recall_asking import shelved
@@ -51,7 +51,7 @@ class Round:
         """Whole recalls a second."""
         return (self.recalls - self.by_words) / self.seconds
 
-    def note(self, recalled: Recollection) -> None:
+    def note(self, recalled: SearchResults) -> None:
         self.recalls += 1
         if VECTORS in recalled.missing:
             is_compared = any(hit.similarity is not None for hit in recalled.hits)
@@ -116,7 +116,7 @@ class _Host:
     async def _call(self, found: Round, deadline: float) -> None:
         while perf_counter() < deadline:
             try:
-                recalled = await self._space.recall(next(self._asked))
+                recalled = await self._space.search(next(self._asked))
             except AfterturnError as error:
                 found.errors.append(str(error))
                 continue

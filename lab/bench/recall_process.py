@@ -30,12 +30,12 @@ began = time.perf_counter()
 path, space, question = sys.argv[1:]
 import afterturn.blocking
 with afterturn.blocking.open(path, background=False) as memory:
-    found = memory.space(space).recall(question)
+    found = memory.space(space).search(question)
     print(time.perf_counter() - began, flush=True)
     assert not set(found.missing) - {"vectors"}, found.missing
     memory.ready(within=60.0)
     ready = time.perf_counter() - began
-    while memory.space(space).recall(question).missing:
+    while memory.space(space).search(question).missing:
         assert time.perf_counter() - began < 120.0, "no answer has vectors"
         time.sleep(0.005)
     print(json.dumps([ready, time.perf_counter() - began]))
@@ -47,7 +47,7 @@ path, space, question = sys.argv[1:]
 import asyncio, afterturn
 async def main():
     async with afterturn.open(path, background=False) as memory:
-        found = await memory.space(space).recall(question)
+        found = await memory.space(space).search(question)
         print(time.perf_counter() - began, flush=True)
         assert not set(found.missing) - {"vectors"}, found.missing
     print("[]")
@@ -81,10 +81,10 @@ async def main():
     async with afterturn.open(path, background=False) as memory:
         await memory.ready(within=60.0)
         async with asyncio.timeout(120):
-            while (await memory.space(space).recall(questions[0])).missing:
+            while (await memory.space(space).search(questions[0])).missing:
                 await asyncio.sleep(0.05)
         for question in questions:
-            found = await memory.space(space).recall(question)
+            found = await memory.space(space).search(question)
         with open("/proc/self/statm", encoding="ascii") as file:
             now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         print(json.dumps([now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, list(found.missing)]))

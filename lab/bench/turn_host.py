@@ -137,7 +137,7 @@ class Searching:
 
     async def _found(self, messages: list[Message]) -> list[Message]:
         asked = next(message["content"] for message in reversed(messages) if message["role"] == "user")
-        found = await self._space.recall(asked, limit=HITS)
+        found = await self._space.search(asked, limit=HITS)
         self.recalls += 1
         block = compose(found.hits, self._config, visible_bytes=0, now=time.time())
         return [{"role": "user", "content": block.text}] if block else []

@@ -97,5 +97,5 @@ async def _decide(play: Play) -> None:
 
 
 async def _recalled(play: Play) -> str:
-    hits = (await play.ada.recall(FOUND)).hits
+    hits = (await play.ada.search(FOUND)).hits
     return "yes" if any(hit.entry.text == FOUND for hit in hits) else "no"

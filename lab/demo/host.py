@@ -160,7 +160,7 @@ class Host:
     async def _left_out(self, text: str) -> list[str]:
         """What would have been recalled if the model did not see it already: the same question without exclusions."""
         matches = [
-            hit for hit in (await self._space.recall(text, limit=_LOOKED_AT)).hits if hit.entry.ref in self._shown
+            hit for hit in (await self._space.search(text, limit=_LOOKED_AT)).hits if hit.entry.ref in self._shown
         ]
         return [f"the {len(matches)} that match are in sight: not repeated"] if matches else []
 

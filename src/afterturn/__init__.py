@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from afterturn.base.types import Event as Event
     from afterturn.base.types import Filter as Filter
     from afterturn.base.types import Lane as Lane
-    from afterturn.base.types import Recollection as Recollection
     from afterturn.base.types import Scope as Scope
+    from afterturn.base.types import SearchResults as SearchResults
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
@@ -37,7 +37,7 @@ _HOMES = {
     "Lane": "afterturn.base.types",
     "Memory": "afterturn.memory",
     "Parts": "afterturn.parts",
-    "Recollection": "afterturn.base.types",
+    "SearchResults": "afterturn.base.types",
     "RecordingProvider": "afterturn.base.recording_ports",
     "Scope": "afterturn.base.types",
     "Space": "afterturn.memory",

@@ -284,7 +284,7 @@ class Space:
     as_markdown = blocking_later(lambda: _space().as_markdown)
     compare_markdown = blocking_later(lambda: _space().compare_markdown)
     apply_edits = blocking_later(lambda: _space().apply_edits)
-    recall = _reading(SpaceReader.recall)
+    search = _reading(SpaceReader.search)
     trace = blocking_later(lambda: _space().trace)
     conversations = blocking_later(lambda: _space().conversations)
     export = blocking_later(lambda: _space().export)

@@ -118,7 +118,7 @@ class Space:
     as_markdown = awaiting(SpaceCore.as_markdown)
     compare_markdown = awaiting(SpaceCore.compare_markdown)
     apply_edits = awaiting(SpaceCore.apply_edits)
-    recall = awaiting(SpaceCore.recall)
+    search = awaiting(SpaceCore.search)
     trace = awaiting(SpaceCore.trace)
     conversations = awaiting(SpaceCore.conversations)
     export = awaiting(SpaceCore.export)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterturn.base.config import Config
-from afterturn.base.types import Entry, Filter, Hit, Kind, Lane, Origin, Recollection, Scope, Status, Target
+from afterturn.base.types import Entry, Filter, Hit, Kind, Lane, Origin, Scope, SearchResults, Status, Target
 from afterturn.base.values import Value
 
 ENTRY = Entry("e1", 1, Kind.STATEMENT, "user:ada", "tea", Status.ACTIVE, Origin.USER, 100, Target.USER, "h", 1.0, 2.0)
@@ -16,7 +16,7 @@ VALUES = [
     Scope("default", ("user:ada",)),
     ENTRY,
     HIT,
-    Recollection("tea?", (HIT,), ("vectors",), "c"),
+    SearchResults("tea?", (HIT,), ("vectors",), "c"),
     Filter(),
     Config(),
 ]
@@ -25,7 +25,7 @@ OTHERS: dict[type, tuple[str, Any]] = {
     Scope: ("spaces", ("user:grace",)),
     Entry: ("text", "coffee"),
     Hit: ("score", 0.1),
-    Recollection: ("missing", ()),
+    SearchResults: ("missing", ()),
     Filter: ("agent", "a"),
     Config: ("grace", 1.0),
 }

@@ -57,7 +57,7 @@ async def test_a_server_embeds_memories_and_questions(path: Path):
             assert await memory.ready()
             await memory.space(SPACE).add("Ada's cat is called Miso")
             assert await memory.drain(within=WITHIN)
-            found = await memory.space(SPACE).recall("Ada's cat is called Miso")
+            found = await memory.space(SPACE).search("Ada's cat is called Miso")
     assert (found.missing, round(found.hits[0].similarity or 0, 3)) == ((), 1.0)
 
 
@@ -69,7 +69,7 @@ async def test_a_question_goes_beside_a_batch_that_takes_long(path: Path, gate: 
             await memory.space(SPACE).add_many([afterturn.Draft(f"statement {number}") for number in range(20)])
             assert await asyncio.to_thread(gate.reached.wait, WITHIN)
             server.received.clear()
-            await memory.space(SPACE).recall("which statement is it?")
+            await memory.space(SPACE).search("which statement is it?")
             asked = server.inputs
             gate.opened.set()
     assert asked == [["which statement is it?"]]
@@ -107,7 +107,7 @@ async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: 
     async with afterturn.open(path, settings, on_event=hear) as memory:
         await memory.space(SPACE).add("Ada's cat is called Miso")
         assert not await memory.ready(within=WITHIN)
-        found = await memory.space(SPACE).recall("what is Ada's cat called?")
+        found = await memory.space(SPACE).search("what is Ada's cat called?")
         told = [finding.message for finding in await memory.check() if finding.subject == "embedder"]
         with server:
             assert await asyncio.to_thread(is_ready.wait, WITHIN)
@@ -124,7 +124,7 @@ async def test_minilm_is_chosen_by_a_setting_and_found_where_models_are_kept(pat
         assert await memory.ready()
         await memory.space(SPACE).add("the cat is called miso")
         assert await memory.drain(within=WITHIN)
-        found = await memory.space(SPACE).recall("the cat is called miso")
+        found = await memory.space(SPACE).search("the cat is called miso")
     assert (found.missing, round(found.hits[0].similarity or 0, 2)) == ((), 1.0)
 
 

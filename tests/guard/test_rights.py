@@ -132,5 +132,5 @@ async def test_what_is_quarantined_is_seen_by_people_and_by_no_model(ada: aftert
     """G2: a tool's words with a secret in them, for whoever looks."""
     added = await ada.add(f"The api key is {TOKEN}", origin="tool")
     assert (added.entry.status, added.entry.reason) == (Status.QUARANTINED, "github token redacted")
-    assert (await ada.list(), (await ada.recall("api key")).hits) == ([], ())
+    assert (await ada.list(), (await ada.search("api key")).hits) == ([], ())
     assert (await ada.get(added.entry.id)).text == "The api key is [redacted: github token]"

@@ -64,7 +64,7 @@ async def test_a_secret_that_was_said_is_nowhere_in_the_store(
             await turn.block(within=5.0)
             turn.abort(f"failed: {TOKEN}")
         memory.conversation("c", user="ada").expect(f"the api and {TOKEN}")
-        await memory.space("user:ada").recall(f"the api and {TOKEN}")
+        await memory.space("user:ada").search(f"the api and {TOKEN}")
         await memory.drain()
         lines = json.dumps(await memory.space("user:ada").export(), default=str)
     assert "make ship" in str(messages[1]["content"])

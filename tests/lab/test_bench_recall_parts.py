@@ -20,7 +20,7 @@ import pytest
 
 import afterturn
 from afterturn.base.errors import InvalidInput
-from afterturn.base.types import EmbedderIdentity, Recollection
+from afterturn.base.types import EmbedderIdentity, SearchResults
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import hit
 from lab.bench.recall_asking import Asker, Question, asking
@@ -59,7 +59,7 @@ def rows(path: Path, sql: str, *values: str) -> list[tuple[object, ...]]:
     return found
 
 
-def found_by(recollection: Recollection) -> list[tuple[str, float]]:
+def found_by(recollection: SearchResults) -> list[tuple[str, float]]:
     return [(hit.entry.text, hit.score) for hit in recollection.hits]
 
 
@@ -107,7 +107,7 @@ async def test_a_copied_space_lives_on_like_any_other(stores: Stores, tmp_path: 
     async with afterturn.open(path) as memory:
         await memory.space(CLONE).add("Ada keeps a quokka in the observatory.")
         await memory.drain()
-        found = await memory.space(CLONE).recall("Where is the quokka?")
+        found = await memory.space(CLONE).search("Where is the quokka?")
         assert found.hits[0].entry.text == "Ada keeps a quokka in the observatory."
         assert (await memory.space(CLONE).forget(everything=True)).erased == EACH + 1
         assert (await memory.space(ORIGINAL).stats())["searchable"] == EACH
@@ -119,10 +119,10 @@ def test_a_recall_without_vectors_is_told_from_one_that_lacks_some():
     compared, by_words = replace(hit("tea"), similarity=0.5), hit("tea")
     found = Round()
     for recalled in (
-        Recollection("1", (compared,)),
-        Recollection("2", (by_words,), missing=("vectors",)),
-        Recollection("3", (compared, by_words), missing=("vectors",)),
-        Recollection("4", (compared,), missing=("episodic",)),
+        SearchResults("1", (compared,)),
+        SearchResults("2", (by_words,), missing=("vectors",)),
+        SearchResults("3", (compared, by_words), missing=("vectors",)),
+        SearchResults("4", (compared,), missing=("episodic",)),
     ):
         found.note(recalled)
     assert found == Round(recalls=4, by_words=1, incomplete=1, errors=["episodic"])
@@ -164,7 +164,7 @@ def test_the_bare_query_finds_in_its_space_alone_and_reads_all_its_vectors(crowd
 class Slow(Asker):
     """Takes its time over every question."""
 
-    def ask(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> Recollection:
+    def ask(self, space: str, question: Question, excluded: frozenset[str] = frozenset()) -> SearchResults:
         until = perf_counter() + 0.05
         found = super().ask(space, question, excluded)
         while perf_counter() < until:

@@ -121,7 +121,7 @@ async def test_whatever_a_models_call_raises_memory_goes_on(tmp_path: Path, faul
         await say(conversation, "the first thing")
         await memory.drain(within=1)
         await say(conversation, "the second thing")
-        found = await memory.space("user:ada").recall("second thing")
+        found = await memory.space("user:ada").search("second thing")
 
     assert found.hits
 

@@ -59,7 +59,7 @@ async def test_a_tools_output_is_given_only_when_it_is_asked_for(memory: aftertu
     conversation = memory.conversation("c", user="ada")
     await say(conversation, "Look at it", tool=GAUGE)
     found = await conversation.tools().dispatch("search_memory", {"query": GAUGE})
-    recalled = await memory.space("user:ada").recall(GAUGE)
+    recalled = await memory.space("user:ada").search(GAUGE)
     store = memory._core._store
     assert store is not None
     asked = [

@@ -486,7 +486,7 @@ async def test_over_the_days_limit_reviews_wait_for_tomorrow(tmp_path: Path) -> 
         assert await memory.drain(within=20)
         await say(conversation, "and I prefer it hot")
         assert await memory.drain(within=20)
-        paused, found = (await space.reviews())[0], await space.recall("oolong tea")
+        paused, found = (await space.reviews())[0], await space.search("oolong tea")
         clock.advance(86_400.0)
         assert await memory.drain(within=20)
         resumed = (await space.reviews())[0]

@@ -30,7 +30,7 @@ VERBS: dict[str, Call] = {
     "delete": lambda space, added: space.delete(added.entry.id),
     "forget": lambda space, added: space.forget(memory=added.entry.id),
     "undo": _undo,
-    "recall": lambda space, added: space.recall("green tea"),
+    "search": lambda space, added: space.search("green tea"),
     "list": lambda space, added: space.list(),
     "export": lambda space, added: space.export(),
     "history": lambda space, added: space.history(added.entry.id),
@@ -143,6 +143,6 @@ async def _state(space: afterturn.Space) -> State:
     lines = [line["entry"] for line in await space.export() if "entry" in line]
     active = {line["text"] for line in lines if line["status"] == "active" and line["kind"] == Kind.STATEMENT}
     assert active == {entry.text for entry in await space.list()}
-    found = {hit.entry.text for hit in (await space.recall("Ada likes tea coffee statement", limit=50)).hits}
+    found = {hit.entry.text for hit in (await space.search("Ada likes tea coffee statement", limit=50)).hits}
     assert found <= active
     return sorted((line["text"], str(line["status"]), line["version"]) for line in lines)

@@ -62,7 +62,7 @@ async def test_a_cancelled_drain_leaves_its_jobs_to_the_next(path: Path, delay: 
                 break
         else:
             raise AssertionError(f"it does not end within {AWAITS_MAX} awaits")
-        hits = (await memory.space("user:ada").recall("Which tea does Ada like?", limit=AWAITS_MAX)).hits
+        hits = (await memory.space("user:ada").search("Which tea does Ada like?", limit=AWAITS_MAX)).hits
     assert len(hits) == cut
     assert all(hit.similarity is not None for hit in hits)
 

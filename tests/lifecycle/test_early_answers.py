@@ -16,7 +16,7 @@ import afterturn
 from afterturn import blocking, early
 from afterturn.base.errors import AfterturnError, ConfigError, DeadlineExceeded, MemoryClosed, StoreUnavailable
 from afterturn.base.ports import Unit
-from afterturn.base.types import Filter, Kind, Recollection
+from afterturn.base.types import Filter, Kind, SearchResults
 from afterturn.runtime import MemoryCore
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -46,7 +46,7 @@ def _threads() -> list[str]:
 def test_a_first_answer_needs_no_loop(told: Path) -> None:
     """L1: it is read where it is asked for, by words, and says that vectors are missing."""
     with blocking.open(told, WORDS) as memory:
-        found = memory.space("user:ada").recall(ASKED)
+        found = memory.space("user:ada").search(ASKED)
         threads = _threads()
     assert ([hit.entry.text for hit in found.hits], found.missing) == (["Ada likes green tea"], ("vectors",))
     assert found.correlation
@@ -74,9 +74,9 @@ def test_a_first_answer_needs_no_loop(told: Path) -> None:
 async def test_the_answer_is_the_one_that_memory_gives_on_its_loop(told: Path, question: dict[str, object]) -> None:
     """L1: one recall, two ways to it: the same hits with the same scores, or the same error."""
     with blocking.open(told, WORDS) as memory:
-        first = _outcome(lambda: memory.space("user:ada").recall(**question))  # type: ignore[arg-type]
+        first = _outcome(lambda: memory.space("user:ada").search(**question))  # type: ignore[arg-type]
         memory.ready(within=0.0)
-        second = _outcome(lambda: memory.space("user:ada").recall(**question))  # type: ignore[arg-type]
+        second = _outcome(lambda: memory.space("user:ada").search(**question))  # type: ignore[arg-type]
     assert first == second
 
 
@@ -85,9 +85,9 @@ def test_a_secret_in_a_first_question_is_not_told_again(told: Path) -> None:
     """G1: who logs an answer logs its question, with or without a loop."""
     secret = "ghp_" + "a1B2" * 9
     with blocking.open(told, WORDS) as memory:
-        asked = [memory.space("user:ada").recall(f"Which tea takes {secret}?").query]
+        asked = [memory.space("user:ada").search(f"Which tea takes {secret}?").query]
         memory.ready(within=0.0)
-        asked.append(memory.space("user:ada").recall(f"Which tea takes {secret}?").query)
+        asked.append(memory.space("user:ada").search(f"Which tea takes {secret}?").query)
     assert asked == ["Which tea takes […]?"] * 2
 
 
@@ -97,7 +97,7 @@ def _outcome(ask: object) -> object:
         found = ask()
     except AfterturnError as error:
         return type(error), str(error)
-    assert isinstance(found, Recollection)
+    assert isinstance(found, SearchResults)
     return found.query, found.hits, found.missing
 
 
@@ -108,7 +108,7 @@ def test_what_is_written_is_read_next(told: Path) -> None:
         ada = memory.space("user:ada")
         before = [entry.text for entry in ada.list()]
         added = ada.add("Ada likes black coffee")
-        found = ada.recall("black coffee")
+        found = ada.search("black coffee")
         same = ada.get(added.entry.id)
     assert before == ["The kettle is broken", "Ada likes green tea"]
     assert found.hits[0].entry == same == added.entry
@@ -142,7 +142,7 @@ def test_vectors_warm_up_though_nobody_asks(told: Path, monkeypatch: pytest.Monk
     with blocking.open(told, parts=afterturn.Parts(embedder=embedder)) as memory:
         warmed = embedder.asked.wait(WAIT)
         drained = memory.drain(within=WAIT)
-        found = memory.space("user:ada").recall(ASKED)
+        found = memory.space("user:ada").search(ASKED)
     assert (warmed, drained) == (True, True)
     assert found.hits[0].similarity is not None
     assert not _threads()
@@ -171,9 +171,9 @@ def test_a_memory_that_was_closed_early_is_closed(told: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with blocking.open(told, WORDS) as memory:
         ada = memory.space("user:ada")
-        ada.recall(ASKED)
+        ada.search(ASKED)
     assert len(os.listdir("/proc/self/fd")) == before
-    for verb in (lambda: ada.recall(ASKED), lambda: ada.add("tea"), lambda: memory.stats()):
+    for verb in (lambda: ada.search(ASKED), lambda: ada.add("tea"), lambda: memory.stats()):
         with pytest.raises(MemoryClosed, match="Open it again with"):
             verb()
     messages = exchange(ASKED)[:1]
@@ -323,7 +323,7 @@ def test_a_server_that_is_named_need_not_be_there_for_a_first_answer(told: Path)
     """L1: words are read from the store, whoever is to make vectors or to review."""
     servers = {"model_url": "http://localhost:9", "embedder_url": "http://localhost:9", "embedder_model": "m"}
     with blocking.open(told, {"embedder": "http", **servers}) as memory:
-        found = memory.space("user:ada").recall(ASKED)
+        found = memory.space("user:ada").search(ASKED)
         threads = _threads()
     assert [hit.entry.text for hit in found.hits] == ["Ada likes green tea"]
     assert threads == ["afterturn-start"]
@@ -349,7 +349,7 @@ def test_a_memory_whose_rest_can_not_be_started_is_closed(told: Path, monkeypatc
         ada = memory.space("user:ada")
         with pytest.raises(StoreUnavailable, match="disk is gone"):
             ada.add("Ada likes black coffee")
-        for verb in (lambda: ada.recall(ASKED), lambda: ada.add("tea")):
+        for verb in (lambda: ada.search(ASKED), lambda: ada.add("tea")):
             with pytest.raises(MemoryClosed, match=r"StoreUnavailable: The disk is gone.*Open it again"):
                 verb()
     assert not _threads()
@@ -369,7 +369,7 @@ def test_what_fails_behind_a_memory_is_told_to_who_asks_next(
     assert memory._early is not None
     assert memory._early.wait_ended(within=WAIT)
     with pytest.raises(MemoryClosed, match="The disk is gone"):
-        memory.space("user:ada").recall(ASKED)
+        memory.space("user:ada").search(ASKED)
     memory.close()
     assert "could not be started" in caplog.text
     assert not _threads()
@@ -381,10 +381,10 @@ from afterturn.base.errors import ForkedProcess
 early.START_AFTER = 3600.0
 memory = blocking.open(path, WORDS).start()
 ada = memory.space("user:ada")
-say(ada.recall("Which tea does Ada like?").hits[0].entry.text)
+say(ada.search("Which tea does Ada like?").hits[0].entry.text)
 pid = os.fork()
 if not pid:
-    for verb in (lambda: ada.recall("tea"), lambda: ada.add("tea"), lambda: memory.drain()):
+    for verb in (lambda: ada.search("tea"), lambda: ada.add("tea"), lambda: memory.drain()):
         try:
             verb()
         except ForkedProcess as error:
@@ -416,7 +416,7 @@ def test_a_program_that_asks_and_closes_nothing_leaves_without_a_word(told: Path
         early.START_AFTER = 0.01
         for number in range(3):
             memory = blocking.open(path, WORDS).start()
-            say(memory.space("user:ada").recall("Which tea does Ada like?").hits[0].entry.text)
+            say(memory.space("user:ada").search("Which tea does Ada like?").hits[0].entry.text)
         """
     )
     assert child.result() == ["Ada likes green tea"] * 3

@@ -109,7 +109,7 @@ def handle(number, frame):
 
 with blocking.open(sys.argv[1], {"embedder": "none"}) as memory:
     ada = memory.space("user:ada")
-    ada.recall("Which tea does Ada like?")
+    ada.search("Which tea does Ada like?")
     assert "asyncio" not in sys.modules
     sys.meta_path.insert(0, Look())
     signal.signal(signal.SIGALRM, handle)

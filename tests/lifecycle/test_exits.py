@@ -100,7 +100,7 @@ INTERRUPTED = {
                 await memory.space("user:ada").add("Acknowledged")
                 say("now")
                 while True:
-                    await memory.space("user:ada").recall("what was acknowledged")
+                    await memory.space("user:ada").search("what was acknowledged")
         asyncio.run(speak())
     """,
     "in blocking calls": """
@@ -108,7 +108,7 @@ INTERRUPTED = {
             memory.space("user:ada").add("Acknowledged")
             say("now")
             while True:
-                memory.space("user:ada").recall("what was acknowledged")
+                memory.space("user:ada").search("what was acknowledged")
     """,
     "in a blocking wait": """
         with blocking.open(path, WORDS) as memory:

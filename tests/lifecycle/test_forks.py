@@ -64,7 +64,7 @@ def test_direct_verbs_in_a_forked_child_raise(start: StartChild) -> None:
         + """
 from afterturn.base.errors import ForkedProcess
 def use():
-    for call in (lambda: ada.add("text"), lambda: ada.recall("tea"), lambda: memory.drain(),
+    for call in (lambda: ada.add("text"), lambda: ada.search("tea"), lambda: memory.drain(),
                  lambda: memory.conversation("e", user="ada").start_turn(messages)):
         try:
             call()

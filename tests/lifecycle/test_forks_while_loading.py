@@ -65,7 +65,7 @@ def test_a_program_that_forks_all_the_time_is_not_held_up_by_what_starts_behind(
         from afterturn import blocking, early
         early.START_AFTER = 0.01
         with blocking.open(sys.argv[1], {"embedder": "none"}) as memory:
-            memory.space("user:ada").recall("Which tea does Ada like?")
+            memory.space("user:ada").search("Which tea does Ada like?")
             while memory._started is None:
                 pid = os.fork()
                 if not pid:

@@ -26,7 +26,7 @@ def test_processes_that_write_at_once_lose_and_double_nothing(path: Path, start:
             for number in range(int(arguments[1])):
                 say(number if ada.add(f"Shared statement {number}").created else "known")
                 ada.add(f"Statement {number} of process {arguments[0]}")
-                ada.recall("statement")
+                ada.search("statement")
                 with memory.conversation(f"c{arguments[0]}", user="ada").turn(exchange(f"Message {number}")) as turn:
                     pass
                 assert turn.wait_recorded(within=20)
@@ -98,13 +98,13 @@ embedder = HashingEmbedder()
 with blocking.open(path, parts=afterturn.Parts(embedder=embedder)) as memory:
     ada = memory.space("user:ada")
     assert memory.ready()
-    ada.recall("anything")
+    ada.search("anything")
     say("ready")
     while question := hear():
         if question == "held?":
             say(held())
         else:
-            say([(hit.entry.text, hit.similarity is not None) for hit in ada.recall(question).hits])
+            say([(hit.entry.text, hit.similarity is not None) for hit in ada.search(question).hits])
 """
 
 
@@ -195,7 +195,7 @@ def test_a_killed_workers_job_is_done_by_another_after_its_lease(path: Path, sta
     child.end()
     with blocking.open(path, background=False, parts=_hashing()) as memory:
         drained = memory.drain(within=20)
-        (hit,) = memory.space("user:ada").recall("green tea").hits
+        (hit,) = memory.space("user:ada").search("green tea").hits
     assert drained
     assert hit.similarity is not None
 

@@ -64,7 +64,7 @@ async def test_an_embedder_that_hangs_leaves_recall_by_words(path: Path) -> None
     async with afterturn.open(path, {"close_timeout": 0.5}, background=False, parts=parts) as memory:
         await memory.ready()
         await memory.space("user:ada").add("Ada likes green tea")
-        found = await memory.space("user:ada").recall("green tea")
+        found = await memory.space("user:ada").search("green tea")
         embedder.release.set()
     assert [hit.entry.text for hit in found.hits] == ["Ada likes green tea"]
     assert "vectors" in found.missing
@@ -241,7 +241,7 @@ async def _live_async(path: Path) -> None:
     async with afterturn.open(path, WORDS) as memory:
         async with memory.conversation("c", user="ada").turn([user("Which tea does Ada like?")]) as turn:
             turn.abort("enough")
-        await memory.space("user:ada").recall("tea")
+        await memory.space("user:ada").search("tea")
 
 
 async def _recorded_texts(path: Path) -> list[str]:

@@ -46,14 +46,14 @@ async def test_a_started_turn_in_an_unknown_format_is_there_at_once(path: Path, 
     assert len(ears.named("unknown_dialect")) == 1
 
 
-@pytest.mark.parametrize("verb", ["add", "recall", "list", "forget", "export", "stats", "undo", "add_many"])
+@pytest.mark.parametrize("verb", ["add", "search", "list", "forget", "export", "stats", "undo", "add_many"])
 async def test_direct_verbs_without_memory_say_why(verb: str) -> None:
     """§2: direct verbs raise what they can not do."""
     async with afterturn.open(None) as memory:
         ada = memory.space("user:ada")
         calls = {
             "add": lambda: ada.add("Ada likes green tea"),
-            "recall": lambda: ada.recall("tea"),
+            "search": lambda: ada.search("tea"),
             "list": lambda: ada.list(),
             "forget": lambda: ada.forget(everything=True),
             "export": lambda: ada.export(),

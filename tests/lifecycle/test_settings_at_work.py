@@ -33,7 +33,7 @@ async def test_an_embedder_that_is_missing_is_told_and_words_go_on(path: Path, e
         await memory.space("user:ada").add("Ada likes green tea")
         ready = await memory.ready()
         told = await asyncio.to_thread(ears.wait, "embedder_unavailable")
-        found = await memory.space("user:ada").recall("Which tea does Ada like?")
+        found = await memory.space("user:ada").search("Which tea does Ada like?")
         levels = [finding.level for finding in await memory.check() if finding.subject == "embedder"]
     assert not ready
     assert "Install them" in str(told.data["reason"])
@@ -64,7 +64,7 @@ async def test_vectors_that_do_not_fit_are_read_for_each_question(path: Path) ->
         await memory.space("user:ada").add_many(drafts)
         await memory.drain()
         for _ in range(3):
-            found = await memory.space("user:ada").recall("Which tea does Ada like?", limit=100)
+            found = await memory.space("user:ada").search("Which tea does Ada like?", limit=100)
             embedding = memory._core._embedding
             assert embedding is not None
             assert embedding.index is not None

@@ -50,7 +50,7 @@ async def test_two_memories_on_one_file_see_each_other(path: Path) -> None:
     """§13: one process may open a file twice; each sees what the other has committed."""
     async with afterturn.open(path, WORDS) as one, afterturn.open(path, WORDS) as other:
         await one.space("user:ada").add("Ada likes green tea")
-        found = await other.space("user:ada").recall("green tea")
+        found = await other.space("user:ada").search("green tea")
         again = await other.space("user:ada").add("Ada likes green tea")
     assert [hit.entry.text for hit in found.hits] == ["Ada likes green tea"]
     assert not again.created

@@ -8,7 +8,7 @@ import numpy as np
 
 from afterturn.base.config import Config
 from afterturn.base.ports import Embedder, Unit
-from afterturn.base.types import Recollection, Scope
+from afterturn.base.types import Scope, SearchResults
 from afterturn.embedders.static import StaticEmbedder
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
 from afterturn.recall.lanes import RecallRequest, recall
@@ -26,18 +26,18 @@ def request(text: str, **fields: Any) -> RecallRequest:
     return RecallRequest(text=text, **{"scope": ADA, "now": 1000.0, "limit": 8, "score_min": SCORE_MIN, **fields})
 
 
-def by_words(library: Any, text: str, **fields: Any) -> Recollection:
+def by_words(library: Any, text: str, **fields: Any) -> SearchResults:
     return library.read(lambda unit: recall(unit, request(text, **fields)))
 
 
-def with_vectors(library: Any, text: str, **fields: Any) -> Recollection:
+def with_vectors(library: Any, text: str, **fields: Any) -> SearchResults:
     """As a space is asked for the first time: candidates of the store, compared by the way."""
     asked = embedded(library, text, **fields)
     shelves = Shelves(STATIC.identity, BYTES_MAX)
     return library.read(lambda unit: recall(unit, asked, shelves))
 
 
-def from_shelf(library: Any, text: str, **fields: Any) -> Recollection:
+def from_shelf(library: Any, text: str, **fields: Any) -> SearchResults:
     """As it is asked later: every space is in memory."""
     asked = embedded(library, text, **fields)
     shelves = shelved(library, asked.scope)
@@ -78,5 +78,5 @@ class Behind:
         return self._library.read(work)
 
 
-def texts(found: Recollection) -> list[str]:
+def texts(found: SearchResults) -> list[str]:
     return [hit.entry.text for hit in found.hits]

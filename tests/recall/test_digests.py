@@ -275,7 +275,7 @@ async def test_the_first_question_of_another_process_has_vectors(tmp_path, few, 
         assert await memory.ready(within=WITHIN)
         await memory.space(ADA).add_many([afterturn.Draft(fact) for fact in facts])
         assert await memory.drain(within=WITHIN)
-        expected = await memory.space(ADA).recall("where is the boat moored?")
+        expected = await memory.space(ADA).search("where is the boat moored?")
     loaded: list[bool] = []
 
     def loading(*parts):
@@ -286,7 +286,7 @@ async def test_the_first_question_of_another_process_has_vectors(tmp_path, few, 
     monkeypatch.setattr(shelves_module, "load_digest", loading)
     async with afterturn.open(path, parts=afterturn.Parts(embedder=EMBEDDER)) as memory:
         assert await memory.ready(within=WITHIN)
-        found = await memory.space(ADA).recall("where is the boat moored?")
+        found = await memory.space(ADA).search("where is the boat moored?")
     assert [(hit.entry.text, hit.score) for hit in found.hits] == [(hit.entry.text, hit.score) for hit in expected.hits]
     assert (found.missing, loaded) == ((), [True])
     assert found.hits[0].similarity is not None
@@ -302,7 +302,7 @@ async def test_a_space_that_had_to_be_built_is_saved_for_the_next_process(tmp_pa
         assert await memory.drain(within=WITHIN)
         monkeypatch.setattr(digests_module, "DIGESTED_MIN", 2)
         for _ in range(2):
-            await space.recall("which honey?")
+            await space.search("which honey?")
         await built.wait()
         assert await memory.drain(within=WITHIN)
     library = Library(tmp_path / "memory.db")

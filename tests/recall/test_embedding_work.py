@@ -95,7 +95,7 @@ async def test_lexical_recall_goes_on_while_everything_is_embedded_anew(path: Pa
     async with opened(path, slow, background=True) as memory:
         await memory.ready()
         assert await asyncio.to_thread(slow.stopped.wait, WITHIN)
-        found = await memory.space(SPACE).recall("statement 7 ?")
+        found = await memory.space(SPACE).search("statement 7 ?")
         waiting = (await memory.stats())["vectors_waiting"]
         slow.go.set()
     assert found.hits[0].entry.text == f"statement 7 of {SPACE}"
@@ -114,7 +114,7 @@ async def test_going_back_before_the_change_is_complete_works(path: Path):
     first = Named("one")
     async with opened(path, first) as memory:
         assert await memory.drain(within=WITHIN)
-        found = await memory.space(SPACE).recall("statement 7 ?")
+        found = await memory.space(SPACE).search("statement 7 ?")
     assert (vectors(path), found.missing) == ({"one": 12}, ())
 
 
@@ -151,7 +151,7 @@ async def test_a_process_that_only_asks_takes_nothing_from_the_stores_embedder(p
     await filled(path, Named("one"), 40)
     async with opened(path, Named("two")) as memory:
         is_ready = await memory.ready()
-        found = await memory.space(SPACE).recall("statement 7 ?")
+        found = await memory.space(SPACE).search("statement 7 ?")
         stats = await memory.stats()
         finding = next(finding for finding in await memory.check() if finding.subject == "embedder")
     assert (found.hits[0].entry.text, found.missing) == (f"statement 7 of {SPACE}", ("vectors",))
@@ -246,7 +246,7 @@ async def test_a_question_does_not_wait_for_a_backlog(path: Path):
         await memory.ready()
         await memory.space(SPACE).add_many([Draft(f"statement {number}") for number in range(40)])
         assert await asyncio.to_thread(slow.stopped.wait, WITHIN)
-        found = await memory.space(SPACE).recall("statement 7 ?")
+        found = await memory.space(SPACE).search("statement 7 ?")
         is_under_way = not slow.go.is_set()
         slow.go.set()
     assert is_under_way

@@ -63,7 +63,7 @@ async def told(memory: afterturn.Memory, text: str, speaker: str) -> None:
     assert await memory.drain(within=WITHIN)
 
 
-def texts(found: afterturn.Recollection) -> list[str]:
+def texts(found: afterturn.SearchResults) -> list[str]:
     return [hit.entry.text for hit in found.hits]
 
 
@@ -73,7 +73,7 @@ async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) 
     async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as memory:
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
-        found = await memory.space("user:ada").recall("Where did Bob go hiking with Carol?")
+        found = await memory.space("user:ada").search("Where did Bob go hiking with Carol?")
         asked = [{"role": "user", "content": "What did Miller carry up the mountains, a tent?"}]
         async with memory.conversation("d", user="ada").turn(asked) as turn:
             await turn.inject(asked, within=WITHIN)
@@ -100,14 +100,14 @@ async def test_a_space_that_is_asked_twice_comes_to_memory_and_answers_the_same(
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
         ada = memory.space("user:ada")
-        cold = [await ada.recall("Where did Bob go hiking?") for _ in range(2)]
+        cold = [await ada.search("Where did Bob go hiking?") for _ in range(2)]
         await built.wait()
         assert await memory._loop.run(is_in_memory(memory))
-        warm = await ada.recall("Where did Bob go hiking?")
+        warm = await ada.search("Where did Bob go hiking?")
         added = (await ada.add("Bob takes his tent along when he goes hiking")).entry
-        newer = await ada.recall("Where did Bob go hiking?")
+        newer = await ada.search("Where did Bob go hiking?")
         await ada.forget(memory=added.id)
-        after = await ada.recall("Where did Bob go hiking?")
+        after = await ada.search("Where did Bob go hiking?")
     assert texts(cold[0]) == texts(cold[1]) == texts(warm) == texts(after)
     assert [hit.score for hit in warm.hits] == pytest.approx([hit.score for hit in cold[0].hits], abs=1e-5)
     assert added.text in texts(newer)
@@ -128,9 +128,9 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
         for _ in range(2):
-            await memory.space("user:ada").recall("Where did Bob go hiking?")
+            await memory.space("user:ada").search("Where did Bob go hiking?")
         await built.wait()
-        found = await memory.space("user:ada").recall("Where did Bob go hiking?")
+        found = await memory.space("user:ada").search("Where did Bob go hiking?")
     assert (texts(found)[0], found.missing) == (HIKE, ())
     assert "the disk is slow today" in caplog.text
 
@@ -144,7 +144,7 @@ async def test_a_forget_takes_answers_out_of_this_process_at_once(tmp_path: Path
         hike = await space.add(HIKE)
         assert await memory.drain(within=WITHIN)
         while not (kept := _kept_texts()):
-            await space.recall("hiking with a tent")
+            await space.search("hiking with a tent")
             await asyncio.sleep(0.01)
         assert kept == {HIKE}
         await space.forget(memory=hike.entry.id)

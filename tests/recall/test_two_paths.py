@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterturn.base.ports import Unit
-from afterturn.base.types import Kind, Lane, Origin, Recollection, Scope, Verb
+from afterturn.base.types import Kind, Lane, Origin, Scope, SearchResults, Verb
 from afterturn.recall.lanes import recall
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.drafts import admit, operation
@@ -70,12 +70,12 @@ def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
     return Scope("default", (space,)), excluded
 
 
-def ask(library: Any, shelves: Shelves | None, scope: Scope, text: str, **fields) -> Recollection:
+def ask(library: Any, shelves: Shelves | None, scope: Scope, text: str, **fields) -> SearchResults:
     asked = request(text, scope=scope, limit=100, score_min=-100.0, conversation="now", **fields)
     return library.read(lambda unit: recall(unit, asked, shelves))
 
 
-def weighed(found: Recollection, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:
+def weighed(found: SearchResults, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:
     return {(hit.lane, hit.entry.ref): hit.score for hit in found.hits if hit.terms or not by_words}
 
 

@@ -25,13 +25,13 @@ BAD_CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
     "origin list": lambda space: space.add("tea", origin=["user"]),
     "time true": lambda space: space.add("tea", occurred_at=True),
     "time text": lambda space: space.add("tea", valid_to="soon"),
-    "lanes unknown": lambda space: space.recall("tea", lanes=["x"]),
-    "lanes text": lambda space: space.recall("tea", lanes="long_term"),
-    "lanes number": lambda space: space.recall("tea", lanes=5),
-    "recall conversation": lambda space: space.recall("tea", conversation=HALF),
-    "recall limit": lambda space: space.recall("tea", limit=True),
-    "recall as_of": lambda space: space.recall("tea", as_of=True),
-    "recall filter": lambda space: space.recall("tea", filter=None),
+    "lanes unknown": lambda space: space.search("tea", lanes=["x"]),
+    "lanes text": lambda space: space.search("tea", lanes="long_term"),
+    "lanes number": lambda space: space.search("tea", lanes=5),
+    "search conversation": lambda space: space.search("tea", conversation=HALF),
+    "search limit": lambda space: space.search("tea", limit=True),
+    "search as_of": lambda space: space.search("tea", as_of=True),
+    "search filter": lambda space: space.search("tea", filter=None),
     "filter agent": lambda space: space.list(filter=Filter(agent=HALF)),
     "filter kind": lambda space: space.list(filter=Filter(kind="poem")),  # type: ignore[arg-type]
     "filter pinned": lambda space: space.list(filter=Filter(pinned="no")),  # type: ignore[arg-type]
@@ -120,5 +120,5 @@ async def test_true_is_no_number_in_a_filter(ada: afterturn.Space) -> None:
 async def test_names_of_lanes_and_kinds_do_as_well_as_the_values(ada: afterturn.Space) -> None:
     """What reads like a lane is one."""
     await ada.add("Ada likes tea")
-    found = await ada.recall("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item,arg-type]
+    found = await ada.search("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item,arg-type]
     assert len(found.hits) == 1

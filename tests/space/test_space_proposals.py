@@ -14,7 +14,7 @@ async def propose(space: afterturn.Space, *texts: str) -> list[Entry]:
 
 
 async def found(space: afterturn.Space, query: str) -> list[str]:
-    return [hit.entry.text for hit in (await space.recall(query)).hits]
+    return [hit.entry.text for hit in (await space.search(query)).hits]
 
 
 async def test_what_is_proposed_waits_and_is_neither_listed_nor_recalled(ada: afterturn.Space) -> None:
@@ -32,7 +32,7 @@ async def test_an_approved_proposal_is_a_memory_that_keeps_its_origin(
     changed = await ada.approve(waiting.id)
     assert (changed.entry.status, changed.entry.origin) == (Status.ACTIVE, Origin.SUBAGENT)
     assert await memory.drain()
-    (hit,) = (await ada.recall("Which Node is used?")).hits
+    (hit,) = (await ada.search("Which Node is used?")).hits
     assert (hit.entry.id, hit.similarity is not None) == (waiting.id, True)
     assert await ada.proposals() == []
 

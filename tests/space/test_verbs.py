@@ -17,7 +17,7 @@ from afterturn.testing.hashing import HashingEmbedder
 
 
 async def texts(space: afterturn.Space, query: str, **options: object) -> list[str]:
-    found = await space.recall(query, **options)  # type: ignore[arg-type]
+    found = await space.search(query, **options)  # type: ignore[arg-type]
     return [hit.entry.text for hit in found.hits]
 
 
@@ -27,10 +27,10 @@ async def test_a_statement_is_found_by_words_at_once_and_by_vectors_after_its_jo
     """C8: embedding follows as a job; lexical recall does not wait for it."""
     added = await ada.add("Ada's cat is called Miso")
     assert added.created
-    first = await ada.recall("the cat Miso")
+    first = await ada.search("the cat Miso")
     assert [hit.entry.id for hit in first.hits] == [added.entry.id]
     assert await memory.drain()
-    (hit,) = (await ada.recall("the cat Miso")).hits
+    (hit,) = (await ada.search("the cat Miso")).hits
     assert hit.similarity is not None
     assert hit.lane is Lane.LONG_TERM
     assert hit.terms == ("cat", "miso")
@@ -121,8 +121,8 @@ async def test_the_past_is_asked_for_by_words_alone(tmp_path: Path, clock: Manua
         await memory.ready()
         ada = memory.space("user:ada")
         await ada.add("Ada lives in Turin")
-        past = await ada.recall("Who lives in Turin?", as_of=clock.advance(60))
-        await ada.recall("Where is Turin?")
+        past = await ada.search("Who lives in Turin?", as_of=clock.advance(60))
+        await ada.search("Where is Turin?")
     assert (len(past.hits), past.missing) == (1, ("vectors",))
     assert "Where is Turin?" in embedder.texts
     assert "Who lives in Turin?" not in embedder.texts
@@ -132,7 +132,7 @@ async def test_the_past_is_asked_for_by_words_alone(tmp_path: Path, clock: Manua
 async def test_a_secret_in_a_question_is_not_told_again(ada: afterturn.Space, as_of: float | None) -> None:
     """G1: who logs an answer logs its question."""
     await ada.add("Deploy with make ship")
-    found = await ada.recall(f"Deploy with ghp_{'a1B2' * 9} please", as_of=as_of)
+    found = await ada.search(f"Deploy with ghp_{'a1B2' * 9} please", as_of=as_of)
     assert found.query == "Deploy with […] please"
     assert [hit.entry.text for hit in found.hits] == ["Deploy with make ship"]
 

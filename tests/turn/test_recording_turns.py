@@ -46,7 +46,7 @@ async def test_tool_outputs_are_kept_but_not_recalled(memory: afterturn.Memory) 
         messages.extend([call("one"), answer("one", "thunderstorm warning"), assistant("Bad.")])
     assert await turn.wait_recorded()
     await memory.drain()
-    found = await memory.space("user:ada").recall("thunderstorm warning")
+    found = await memory.space("user:ada").search("thunderstorm warning")
     assert ("tool", "thunderstorm warning") in [(origin, text) for origin, text in await records(memory)]
     assert found.hits == ()
 

@@ -122,8 +122,8 @@ async def test_agent_and_project_are_stored_and_narrow_a_recall(memory: aftertur
         async with conversation.turn(_said(f"Deploy with {agent} {project}")) as turn:
             pass
         assert await turn.wait_recorded()
-    by_agent = await memory.space("user:ada").recall("How do we deploy?", filter=Filter(agent="planner"))
-    by_project = await memory.space("user:ada").recall("How do we deploy?", filter=Filter(project="api"))
+    by_agent = await memory.space("user:ada").search("How do we deploy?", filter=Filter(agent="planner"))
+    by_project = await memory.space("user:ada").search("How do we deploy?", filter=Filter(project="api"))
     assert {hit.entry.agent for hit in by_agent.hits} == {"planner"}
     assert {hit.entry.project for hit in by_project.hits} == {"api"}
     assert _deploys(by_agent) == {"Deploy with planner api", "Deploy with planner web"}
@@ -161,7 +161,7 @@ async def test_two_owners_of_one_id_have_lanes_and_positions_of_their_own(memory
     }
 
 
-def _deploys(found: afterturn.Recollection) -> set[str]:
+def _deploys(found: afterturn.SearchResults) -> set[str]:
     return {hit.entry.text for hit in found.hits if hit.entry.text.startswith("Deploy")}
 
 

@@ -118,7 +118,7 @@ async def test_what_was_recalled_before_it_was_forgotten_is_not_handed_over(
     messages = [user("What is my cat called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
-        for hit in (await space.recall("cat called Miso")).hits:
+        for hit in (await space.search("cat called Miso")).hits:
             await space.forget(memory=hit.entry.id)
         element = await turn.inject(messages)
         turn.abort()

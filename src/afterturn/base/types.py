@@ -275,7 +275,7 @@ class Hit(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recollection(Value):
+class SearchResults(Value):
     """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
 
     query: str

@@ -170,7 +170,7 @@ class Subject:
 
     def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
         """What is recalled, best first, whatever its score."""
-        found = self.unfloored.space(space).recall(question, limit=limit)
+        found = self.unfloored.space(space).search(question, limit=limit)
         self.faults.note(",".join(found.missing))
         return found.hits
 

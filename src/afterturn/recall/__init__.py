@@ -1,1 +1,1 @@
-"""From a query to a recollection: search by words and by meaning, lane by lane, and the budget of a block."""
+"""From a query to search results: search by words and by meaning, lane by lane, and the budget of a block."""

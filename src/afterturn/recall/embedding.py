@@ -18,7 +18,7 @@ from afterturn.base.loading import load
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
-from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Recollection, Scope, new_job
+from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, SearchResults, new_job
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
 from afterturn.recall.lanes import RecallRequest, recall
 from afterturn.recall.question_vectors import QuestionVectors
@@ -248,7 +248,7 @@ class Embedding:
 
         return embed_as_promised(self._embedder, texts)
 
-    async def recall(self, request: RecallRequest) -> Recollection:
+    async def recall(self, request: RecallRequest) -> SearchResults:
         """From memory, or from the store for a space that is not in memory."""
         shelves = self.index
         return await self._store.read(lambda unit: recall(unit, request, shelves))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.logs import find_logger
 from afterturn.base.terms import read_words, terms
-from afterturn.base.types import ANYTHING, Filter, Hit, Lane, LaneQuery, Match, Recollection, Scope
+from afterturn.base.types import ANYTHING, Filter, Hit, Lane, LaneQuery, Match, Scope, SearchResults
 from afterturn.recall.asked import Asked, Figures, Said, read_question, telling_terms, weigh, without_names
 from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.periods import of_the_time
@@ -98,30 +98,30 @@ class RecallRequest(NamedTuple):
         return tuple([lane for lane in self.lanes if lane is not Lane.SHORT_TERM])
 
 
-def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = None) -> Recollection:
+def recall(unit: Unit, request: RecallRequest, vectors: VectorSearch | None = None) -> SearchResults:
     """What the unit's snapshot holds on `request.text`. A part that fails is named in `missing`; the others are whole.
 
     Only DeadlineExceeded passes through: the caller has given up, and no lane is to blame for it.
     """
     said = Said(*read_words(request.text))
     if not said.terms:
-        return Recollection(request.text, (), correlation=request.correlation)
+        return SearchResults(request.text, (), correlation=request.correlation)
     shelves = _find_shelves(unit, request, vectors)
     read = partial(read_question, unit.index, request.scope, request.text, shelves, said)
     asked = _attempt("its words", request, read)
     if asked is None:
-        return _recollection(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
+        return _results(request, (), [VECTORS, *(lane.value for lane in request.searched_lanes)])
     search = _Search(unit, request, asked)
     missing = [] if search.prepare(shelves, vectors, _query_vector(request, asked)) else [VECTORS]
     hits, broken = search.hits()
-    return _recollection(request, hits, [*missing, *broken])
+    return _results(request, hits, [*missing, *broken])
 
 
-def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
+def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults:
     """What was known at `at`, weighed by the frequencies of that time. Goes through every entry, and by words alone."""
     _, said = read_words(request.text)
     if not said:
-        return Recollection(request.text, (), correlation=request.correlation)
+        return SearchResults(request.text, (), correlation=request.correlation)
     then = request._replace(now=at)
     missing = [VECTORS]
     known: dict[Lane, list[Match]] = {}
@@ -139,7 +139,7 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> Recollection:
     weighed = [with_terms(match, row, asked) for match, row in zip(matches, rows, strict=True)]
     lanes = (lane for lane in known for _ in known[lane])
     hits = [_hit(item, lane) for item, lane in zip(weighed, lanes, strict=True)]
-    return _recollection(request, [hit for hit in hits if hit.lexical], missing)
+    return _results(request, [hit for hit in hits if hit.lexical], missing)
 
 
 def _find_shelves(unit: Unit, request: RecallRequest, vectors: VectorSearch | None) -> dict[str, Shelf]:
@@ -253,9 +253,9 @@ def _hit(weighed: Weighed, lane: Lane) -> Hit:
     )
 
 
-def _recollection(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> Recollection:
+def _results(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> SearchResults:
     ranked = in_order(of_the_time(hits, request.text))
-    return Recollection(
+    return SearchResults(
         query=request.text,
         hits=tuple(_cut(worth_telling(without_repeats(ranked), request.score_min), request)),
         missing=tuple(missing),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from afterturn.base.limits import check_limit
 from afterturn.base.moments import moment
 from afterturn.base.names import check_id, check_space
-from afterturn.base.types import ANYTHING, Entry, Filter, Lane, Recollection, Scope
+from afterturn.base.types import ANYTHING, Entry, Filter, Lane, Scope, SearchResults
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.texts import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
@@ -44,7 +44,7 @@ class SpaceReader:
             lambda unit: unit.memories.page(self._scope, narrowed, limit=count, before=last)
         )
 
-    async def recall(
+    async def search(
         self,
         query: str,
         *,
@@ -53,7 +53,7 @@ class SpaceReader:
         conversation: str | None = None,
         as_of: float | datetime | None = None,
         filter: Filter = ANYTHING,
-    ) -> Recollection:
+    ) -> SearchResults:
         """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
         asked, at = check_text(query, "query"), moment(as_of)
         text = redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=self._parts.config.scanning), mark=unnamed).text

@@ -12,7 +12,7 @@ from afterturn.base.errors import AfterturnError
 from afterturn.base.limits import check_limit
 from afterturn.base.names import check_name
 from afterturn.base.ports import Unit
-from afterturn.base.types import Entry, Recollection, Scope
+from afterturn.base.types import Entry, Scope, SearchResults
 from afterturn.context.files import ContextFile, Places, Tier, read_standing
 from afterturn.context.lasting import Lasting, find_lasting, find_of_agent
 from afterturn.context.standing import Content, render_standing
@@ -68,14 +68,14 @@ class Contexts:
             events.emit("withheld", space=place.owner, conversation=place.id, turn="", memory=ref, reason=reason)
         return text_of_block
 
-    async def search(self, query: str, *, limit: int) -> Recollection:
+    async def search(self, query: str, *, limit: int) -> SearchResults:
         """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
         count = check_limit(limit, LIMIT_MAX)
         place, store, config = self._place, self._parts.store, self._parts.config
         asked = check_text(query, "query")
         text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
         if store is None:
-            return Recollection(text, (), missing=("store",))
+            return SearchResults(text, (), missing=("store",))
         asking = await self._asking(text)
         request = RecallRequest(
             text=text,

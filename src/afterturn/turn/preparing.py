@@ -15,7 +15,7 @@ from afterturn.base.errors import NotFound
 from afterturn.base.ports import Unit
 from afterturn.base.terms import terms
 from afterturn.base.turns import BlockRow, Candidate, CarriedRow, NoRecall
-from afterturn.base.types import Entry, Hit, Lane, Recollection, Scope
+from afterturn.base.types import Entry, Hit, Lane, Scope, SearchResults
 from afterturn.context.block import FRAME, Block, bullet, render, strip_blocks
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
@@ -269,7 +269,7 @@ class Prepared:
     was relevant, so that is offered again (L4). `withheld` are kept from the model, by reference, and why (G3).
     """
 
-    found: Recollection
+    found: SearchResults
     hits: tuple[Hit, ...]
     restated: Mapping[str, str]
     exhausted: bool = False
@@ -288,7 +288,7 @@ def prepare(unit: Unit, question: Question, asking: Asking, config: Config) -> P
     return replace(_judged(_ask(unit, again, asking, config), config), exhausted=True)
 
 
-def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> Recollection:
+def _ask(unit: Unit, question: Question, asking: Asking, config: Config) -> SearchResults:
     place, ledger = question.place, question.ledger
     request = RecallRequest(
         text=question.text,
@@ -314,7 +314,7 @@ def weighed_max(config: Config) -> int:
     return CHOICES_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
 
 
-def _judged(found: Recollection, config: Config) -> Prepared:
+def _judged(found: SearchResults, config: Config) -> Prepared:
     hits, restated = collapse(worth_telling(found.hits, config.recall_score_min))
     offered = tuple(varied(hits, config.entry_bytes_max))
     return Prepared(found, offered, {item.hit.entry.ref: item.by_ref for item in restated})

@@ -18,7 +18,7 @@ from afterturn.base.loop import PrivateLoop
 from afterturn.base.ports import Store, Unit
 from afterturn.base.slot import is_set
 from afterturn.base.turns import StandingRow
-from afterturn.base.types import Recollection
+from afterturn.base.types import SearchResults
 from afterturn.context.block import block_hash
 from afterturn.context.files import ContextFiles, read_standing
 from afterturn.context.lasting import find_lasting
@@ -158,7 +158,7 @@ class StandingCore:
     async def task_context(self, agent_name: str) -> str:
         return await self._contexts.task(agent_name)
 
-    async def search(self, query: str, *, limit: int = 10) -> Recollection:
+    async def search(self, query: str, *, limit: int = 10) -> SearchResults:
         return await self._contexts.search(query, limit=limit)
 
     async def _recollect(self) -> _Known | None:

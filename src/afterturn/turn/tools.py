@@ -18,7 +18,7 @@ from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput, OverBudget
 from afterturn.base.events import Events
 from afterturn.base.ports import Clock, Ids, Store, Unit
-from afterturn.base.types import Added, Filter, Lane, Recollection, Scalar, Scope, Status, Target
+from afterturn.base.types import Added, Filter, Lane, Scalar, Scope, SearchResults, Status, Target
 from afterturn.context.block import bullet
 from afterturn.context.neutral import neutralise
 from afterturn.dialects.dialect import Dialect, ToolDefinition
@@ -198,7 +198,7 @@ class MemoryTools:
             correlation=self._parts.ids.new(),
         )
 
-    def _look_up(self, unit: Unit, request: RecallRequest, screen: Screen) -> tuple[Recollection, list[str]]:
+    def _look_up(self, unit: Unit, request: RecallRequest, screen: Screen) -> tuple[SearchResults, list[str]]:
         """On a reader's thread."""
         config, embedding = self._parts.config, self._parts.embedding
         found = recall(unit, request, embedding.index if embedding else None)
@@ -242,7 +242,7 @@ def _own_spaces(place: Place) -> tuple[str, ...]:
     return (place.owner, *((place.writes,) if place.writes in place.reads and place.writes != place.owner else ()))
 
 
-def _answer(found: Recollection, lines: Sequence[str]) -> str:
+def _answer(found: SearchResults, lines: Sequence[str]) -> str:
     partly = [_PARTLY] if set(found.missing) & set(Lane) else []
     return "\n".join([_NOTICE, *lines, *partly] if lines else [*partly, _NOTHING])
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from afterturn.base.types import Hit, Lane, Recollection
+from afterturn.base.types import Hit, Lane, SearchResults
 from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import command
 from afterturn.hosts.cli.console import dim, note, one_line
@@ -63,7 +63,7 @@ def search(
         # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
         if as_of is None and memory.ready(within=_WAIT):
             memory.drain(within=_WAIT)
-        ranked = memory.space(name).recall(
+        ranked = memory.space(name).search(
             text,
             limit=limit,
             lanes=tuple(Lane(lane) for lane in lanes) or None,
@@ -85,7 +85,7 @@ def search(
         click.echo(dim(f"{told}: {one_line(nearest.entry.text)}"), color=True)
 
 
-def _print(found: Recollection) -> None:
+def _print(found: SearchResults) -> None:
     for hit in found.hits:
         click.echo(f"{hit.entry.id}  {one_line(hit.entry.text)}")
         click.echo(dim(f"{'':{len(hit.entry.id)}}  {explain(hit)}"), color=True)
