@@ -204,6 +204,7 @@ class Memory(MemoryHandle):
     backup = blocking_later(lambda: _memory().backup)
     restore = blocking_later(lambda: _memory().restore)
     stats = blocking_later(lambda: _memory().stats)
+    spaces = blocking_later(lambda: _memory().spaces)
     usage = blocking_later(lambda: _memory().usage)
     check = blocking_later(lambda: _memory().check)
     retry_dead = blocking_later(lambda: _memory().retry_dead)

@@ -79,6 +79,7 @@ class Memory(MemoryHandle):
     backup = awaiting(MemoryCore.backup)
     restore = awaiting(MemoryCore.restore)
     stats = awaiting(MemoryCore.stats)
+    spaces = awaiting(MemoryCore.spaces)
     usage = awaiting(MemoryCore.usage)
     check = awaiting(MemoryCore.check)
     retry_dead = awaiting(MemoryCore.retry_dead)

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from afterturn.base.jobs import Commit, Handler, JobRunner, Work
 from afterturn.base.loading import load
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
-from afterturn.base.ports import Store
+from afterturn.base.ports import Store, Unit
 from afterturn.base.supervisor import Supervisor
-from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Selector, new_job
+from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Scope, Selector, SpaceSummary, new_job
 from afterturn.guard.gate import Gate
 from afterturn.learn.learning import Learning, LearningParts
 from afterturn.learn.recorder import Recorder, RecorderParts
@@ -334,13 +335,28 @@ class MemoryCore:
             await self._embedding.join_again()
             self._wake()
 
+    async def spaces(self) -> list[SpaceSummary]:
+        """The tenant's spaces by name: how many statements and records each holds, and the newest time among them."""
+        return await self._chosen().read(lambda unit: unit.memories.spaces(self.tenant))
+
     async def stats(self) -> dict[str, Any]:
-        jobs = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant))
+        """Counts what the store holds of this tenant, in all spaces."""
+
+        def count(unit: Unit) -> tuple[dict[str, int], int, Counter[str]]:
+            spaces = [one.name for one in unit.memories.spaces(self.tenant)]
+            entries: Counter[str] = Counter()
+            for (_, kind, status), number in unit.memories.counts(Scope(self.tenant, tuple(spaces))).items():
+                entries[f"{kind}.{status}"] += number
+            return unit.jobs.counts(self.tenant), len(spaces), entries
+
+        jobs, spaces, entries = await self._chosen().read(count)
         size = sum(path.stat().st_size for path in _files(self._target) if path.exists())
         return {
             "store": str(self._target),
             "tenant": self.tenant,
             "size_bytes": size,
+            "spaces": spaces,
+            "entries": dict(sorted(entries.items())),
             "jobs": {str(state): count for state, count in sorted(jobs.items())},
             "recordings_waiting": len(self._recorder.spill.files()),
             "vectors": self._embedding is not None and await self._embedding.has_vectors(),

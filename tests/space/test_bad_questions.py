@@ -32,6 +32,14 @@ BAD_CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
     "search limit": lambda space: space.search("tea", limit=True),
     "search as_of": lambda space: space.search("tea", as_of=True),
     "search filter": lambda space: space.search("tea", filter=None),
+    "search as_of text": lambda space: space.search("tea", as_of="soon"),
+    "search as_of local": lambda space: space.search("tea", as_of="2026-11-15T09:30"),
+    "search exclude text": lambda space: space.search("tea", exclude="06gy24q73vc4bwqn"),
+    "search exclude ids": lambda space: space.search("tea", exclude=[3]),
+    "filter since": lambda space: space.list(filter=Filter(since="last week")),
+    "filter since local": lambda space: space.search("tea", filter=Filter(since="2026-11-15")),
+    "filter until": lambda space: space.search("tea", filter=Filter(until=True)),
+    "filter range": lambda space: space.list(filter=Filter(since=20.0, until=10.0)),
     "filter agent": lambda space: space.list(filter=Filter(agent=HALF)),
     "filter kind": lambda space: space.list(filter=Filter(kind="poem")),  # type: ignore[arg-type]
     "filter pinned": lambda space: space.list(filter=Filter(pinned="no")),  # type: ignore[arg-type]
@@ -120,5 +128,5 @@ async def test_true_is_no_number_in_a_filter(ada: afterturn.Space) -> None:
 async def test_names_of_lanes_and_kinds_do_as_well_as_the_values(ada: afterturn.Space) -> None:
     """What reads like a lane is one."""
     await ada.add("Ada likes tea")
-    found = await ada.search("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item,arg-type]
+    found = await ada.search("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item]
     assert len(found.hits) == 1

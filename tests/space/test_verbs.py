@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import afterturn
 from afterturn.base.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
-from afterturn.base.types import Draft, Filter, Kind, Lane, Status, Target
+from afterturn.base.types import Draft, Filter, Kind, Lane, SpaceSummary, Status, Target, Verb
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
 
@@ -312,3 +312,51 @@ async def test_an_update_keeps_when_it_is_true_and_says_when_it_was_said(
     assert changed.occurred_at == clock.now()
     clock.advance(3600)
     assert await texts(ada, "Is Ada on leave?") == []
+
+
+async def test_a_search_leaves_out_what_is_excluded_in_every_version(ada: afterturn.Space) -> None:
+    """L3: by id, before the best are chosen."""
+    unwanted, wanted = await ada.add("Ada likes oolong tea"), await ada.add("Ada bought a tea pot for tea")
+    await ada.update(unwanted.entry.id, "Ada likes green tea")
+    found = await ada.search("tea", limit=1, exclude=[unwanted.entry.id])
+    assert [hit.entry.id for hit in found.hits] == [wanted.entry.id]
+
+
+async def test_a_time_range_takes_seconds_datetimes_and_texts(ada: afterturn.Space) -> None:
+    """L2: from `since` on and before `until`, in search and list alike; newest first whatever was stored first."""
+    for day in (3, 1, 2):
+        await ada.add(f"Ada drank tea number {day}", occurred_at=f"2026-11-0{day}T12:00:00+00:00")
+    second = datetime(2026, 11, 2, 12, tzinfo=UTC)
+    for since in (second, second.timestamp(), "2026-11-02T12:00:00Z"):
+        narrowed = Filter(since=since, until="2026-11-03T12:00:00Z")
+        assert [entry.text for entry in await ada.list(filter=narrowed)] == ["Ada drank tea number 2"]
+        assert await texts(ada, "tea", filter=narrowed) == ["Ada drank tea number 2"]
+    assert [entry.text[-1] for entry in await ada.list()] == ["3", "2", "1"]
+
+
+async def test_spaces_are_listed_with_their_counts(memory: afterturn.Memory, ada: afterturn.Space) -> None:
+    await ada.add("Ada likes tea", occurred_at=1_000_000.0)
+    await memory.space("project:api").add("The API speaks JSON", occurred_at=2_000_000.0)
+    assert await memory.spaces() == [
+        SpaceSummary("project:api", 1, 0, 2_000_000.0),
+        SpaceSummary("user:ada", 1, 0, 1_000_000.0),
+    ]
+    stats = await memory.stats()
+    assert (stats["spaces"], stats["entries"]) == (2, {"statement.active": 2})
+
+
+async def test_operations_say_which_memory_they_changed(ada: afterturn.Space) -> None:
+    """M3: with the words that they left behind, so that one can choose what to undo."""
+    added = await ada.add("Ada likes tea")
+    updated = await ada.update(added.entry.id, "Ada likes coffee")
+    many = await ada.add_many([Draft(f"Ada has cat number {number}") for number in (1, 2, 3)])
+    deleted = await ada.delete(added.entry.id)
+    logged = await ada.operations()
+    assert [(one.verb, one.text, one.entries) for one in logged] == [
+        (Verb.DELETE, "Ada likes coffee", 1),
+        (Verb.IMPORT, "Ada has cat number 3", 3),
+        (Verb.UPDATE, "Ada likes coffee", 1),
+        (Verb.ADD, "Ada likes tea", 1),
+    ]
+    assert [logged[0].id, logged[0].entry_id, logged[1].group] == [deleted.operation, added.entry.id, many.group]
+    assert logged[2].id == updated.operation

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
         Job,
         Kind,
         LaneQuery,
+        LoggedOperation,
         Match,
         Nearby,
         Operation,
         Scope,
         Selector,
         Shelved,
+        SpaceSummary,
         Status,
         Step,
         Target,
@@ -150,9 +152,12 @@ class Memories(Protocol):
         version is not what the memory says now, so it is given when it is asked for."""
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
-        """Newest id first; `before` continues after the last id of the previous page.
+        """Highest id first, to read everything; `before` continues after the last id of the previous page.
 
         An id comes once: its active version where that is asked for, else its newest with one of the statuses."""
+
+    def newest(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
+        """The same entries as `page`, by `occurred_at`, newest first, ties by id. NotFound when `before` is unknown."""
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
         """Every version, oldest first. NotFound when there is none."""
@@ -164,6 +169,9 @@ class Memories(Protocol):
         """
 
     def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]: ...
+
+    def spaces(self, tenant: str) -> list[SpaceSummary]:
+        """The tenant's spaces that hold an entry of any status, by name. Active entries are counted."""
 
     def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
         """How many active statements there are about this target, and how many bytes of UTF-8 they take (G4)."""
@@ -195,6 +203,9 @@ class Operations(Protocol):
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
     ) -> list[Operation]:
         """Newest first; with `entry_id`, those that touched any version of it. `before` continues after that id."""
+
+    def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
+        """Newest first, each with a memory that it changed."""
 
     def steps(
         self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None

@@ -6,12 +6,14 @@ Those that reading goes without are in `written`, and are loaded when one of the
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from afterturn.base.errors import InvalidName
 from afterturn.base.values import Value
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from afterturn.base.written import Added as Added
     from afterturn.base.written import Admitted as Admitted
     from afterturn.base.written import Changed as Changed
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from afterturn.base.written import Job as Job
     from afterturn.base.written import JobKind as JobKind
     from afterturn.base.written import JobState as JobState
+    from afterturn.base.written import LoggedOperation as LoggedOperation
     from afterturn.base.written import Operation as Operation
     from afterturn.base.written import Selector as Selector
+    from afterturn.base.written import SpaceSummary as SpaceSummary
     from afterturn.base.written import Step as Step
     from afterturn.base.written import Undone as Undone
     from afterturn.base.written import Verb as Verb
@@ -175,16 +179,22 @@ def reference(entry_id: str, version: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Filter(Value):
-    """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them."""
+    """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them.
 
-    kind: Kind | None = None
-    target: Target | None = None
+    `since` (inclusive) and `until` (exclusive) bound `occurred_at`: Unix seconds, a datetime with a time zone, or an
+    ISO-8601 text with an offset.
+    """
+
+    kind: Kind | Literal["statement", "record"] | None = None
+    target: Target | Literal["user", "environment"] | None = None
     agent: str | None = None
     project: str | None = None
     conversation: str | None = None
     pinned: bool | None = None
     metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
+    since: "float | datetime | str | None" = None
+    until: "float | datetime | str | None" = None
 
 
 ANYTHING = Filter()
@@ -194,7 +204,8 @@ ANYTHING = Filter()
 class LaneQuery(NamedTuple):
     """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
 
-    `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now.
+    `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now;
+    `excluded_ids` are memories that the caller does not want, in any version.
     `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
     only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
     id is another conversation (L2). Without `owner` the id alone counts. Records of the conversation that were recorded
@@ -209,6 +220,7 @@ class LaneQuery(NamedTuple):
     owner: str | None = None
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
+    excluded_ids: frozenset[str] = frozenset()
     seen_since: float | None = None
     filter: Filter = ANYTHING
     evidence: bool = False

@@ -100,6 +100,15 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedOperation(Operation):
+    """An operation with a memory that it changed: the last one, as it left it. `entries` is how many it changed."""
+
+    entry_id: str | None = None
+    text: str = ""
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one operation did to one version."""
 
@@ -123,6 +132,16 @@ class Selector:
     speaker: str | None = None
     everything: bool = False
     memories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSummary:
+    """A space at a glance. Counts are of active entries; `newest_at` is their newest `occurred_at`."""
+
+    name: str
+    statements: int
+    records: int
+    newest_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ def admits(query: LaneQuery, entry: Entry) -> bool | None:
         return False
     if query.excluded_refs and entry.ref in query.excluded_refs:
         return False
+    if query.excluded_ids and entry.id in query.excluded_ids:
+        return False
     if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
         return False
     seen_since = query.seen_since if query.conversation is not None else None

@@ -73,6 +73,7 @@ class RecallRequest(NamedTuple):
     lanes: tuple[Lane, ...] = tuple(Lane)
     excluded_refs: frozenset[str] = frozenset()
     visible_hashes: frozenset[str] = frozenset()
+    excluded_ids: frozenset[str] = frozenset()
     seen_since: float | None = None
     filter: Filter = ANYTHING
     correlation: str = ""
@@ -87,6 +88,7 @@ class RecallRequest(NamedTuple):
             owner=self.owner,
             excluded_refs=self.excluded_refs,
             visible_hashes=self.visible_hashes,
+            excluded_ids=self.excluded_ids,
             seen_since=self.seen_since,
             filter=self.filter,
         )

@@ -86,7 +86,8 @@ class MemorySearch(NamedTuple):
         found: list[Hit] = []
         seen: set[int] = set()
         size, lane_size = limit, lane_min
-        seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.visible_hashes)
+        seen_max = _RESOLVED_MAX + len(self.query.excluded_refs) + len(self.query.excluded_ids)
+        seen_max += len(self.query.visible_hashes)
         while len(seen) < seen_max:
             short = [lane for lane in lanes if lane_min and sum(hit.lane is lane for hit in found) < lane_min]
             is_full = len(found) >= limit

@@ -55,14 +55,15 @@ class _Prepared:
 
 async def as_markdown(parts: SpaceParts, space: str, *, target: str | None, project: str | None) -> str:
     """The active statements. InvalidInput when there are too many for one text."""
+    chosen = None if target is None else target_of(target)
     narrowed = Filter(
         kind=Kind.STATEMENT,
-        target=None if target is None else target_of(target),
+        target=chosen,
         project=None if project is None else check_name(project, "project"),
     )
     scope = Scope(parts.tenant, (space,))
     entries = await parts.store.read(lambda unit: _statements(unit, scope, narrowed))
-    targets = tuple(Target) if narrowed.target is None else (narrowed.target,)
+    targets = tuple(Target) if chosen is None else (chosen,)
     sections: list[Section] = [(one, narrowed.project) for one in targets]
     return render(space, entries, sections)
 

@@ -17,7 +17,7 @@ _OLDER_NAME = "memory"
 
 
 class DraftFields(TypedDict, total=False):
-    """`target` is "user" or "environment"; times are Unix seconds or datetimes with a time zone."""
+    """`target` is "user" or "environment". Times are Unix seconds, or datetimes or ISO-8601 texts with a time zone."""
 
     target: str
     origin: str
@@ -26,10 +26,10 @@ class DraftFields(TypedDict, total=False):
     speaker: str | None
     metadata: Metadata | None
     pinned: bool
-    occurred_at: float | datetime | None
-    valid_from: float | datetime | None
-    valid_to: float | datetime | None
-    expires_at: float | datetime | None
+    occurred_at: float | datetime | str | None
+    valid_from: float | datetime | str | None
+    valid_to: float | datetime | str | None
+    expires_at: float | datetime | str | None
     sources: Sequence[str]
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import is_whole
-from afterturn.base.names import check_member, check_name
+from afterturn.base.moments import moment
+from afterturn.base.names import check_id, check_member, check_name
 from afterturn.base.types import ANYTHING, Filter, Kind, Lane, Scalar, Status, Target
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def check_lanes(lanes: object) -> tuple[Lane, ...]:
     return tuple(Lane) if lanes is None else _members(lanes, Lane, "lane")
 
 
+def check_ids(ids: object) -> frozenset[str]:
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"`exclude` is {_shown(ids)}. Pass a list of memory ids.")
+    return frozenset(check_id(one) for one in ids)
+
+
 def check_filter(wanted: object) -> Filter:
     """The same filter as a store takes it: lists as tuples, a whole number in both of its spellings."""
     if wanted is ANYTHING:
@@ -55,8 +62,13 @@ def check_filter(wanted: object) -> Filter:
             check_name(value, what)
     if wanted.pinned is not None and not isinstance(wanted.pinned, bool):
         raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
+    since, until = moment(wanted.since), moment(wanted.until)
+    if since is not None and until is not None and since >= until:
+        raise InvalidInput(f"The filter's since ({wanted.since}) is not before its until ({wanted.until}). Swap them.")
     return replace(
         wanted,
+        since=since,
+        until=until,
         kind=None if wanted.kind is None else _member(wanted.kind, Kind, "kind"),
         target=None if wanted.target is None else _member(wanted.target, Target, "target"),
         statuses=_members(wanted.statuses, Status, "status"),
@@ -114,13 +126,13 @@ def _spellings(key: str, value: Scalar) -> Iterator[Scalar]:
 
 def _members(values: object, kind: type[E], what: str) -> tuple[E, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidInput(f"{_shown(values)} is no list. Pass one, such as [{str(next(iter(kind)))!r}].")
+        raise InvalidInput(f"{_shown(values)} is not a list. Pass one, such as [{str(next(iter(kind)))!r}].")
     return tuple(_member(value, kind, what) for value in values)
 
 
 def _member(value: object, kind: type[E], what: str) -> E:
     if not isinstance(value, str) or value not in list(kind):
-        raise InvalidInput(f"{_shown(value)} is no {what}. Use one of: {', '.join(kind)}.")
+        raise InvalidInput(f"{_shown(value)} is not a {what}. Use one of: {', '.join(kind)}.")
     return kind(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.base.limits import check_limit
@@ -12,7 +12,7 @@ from afterturn.base.types import ANYTHING, Entry, Filter, Lane, Scope, SearchRes
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.texts import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
-from afterturn.space.questions import LIMIT_MAX, check_conversation, check_filter, check_lanes, check_version
+from afterturn.space.questions import LIMIT_MAX, check_conversation, check_filter, check_ids, check_lanes, check_version
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,14 +34,15 @@ class SpaceReader:
         return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
 
     async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> list[Entry]:
-        """Newest first, statements and records; `before` is the last id of the previous page.
+        """Lists statements and records, newest `occurred_at` first; `before` is the last id of the previous page.
 
-        A filter's numbers are equal as numbers are: 1 finds 1.0, but not True.
+        A memory that changes between two pages may be listed on both. Numbers in a filter are compared as numbers: 1
+        finds 1.0, but not True.
         """
         count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
         last = None if before is None else check_id(before)
         return await self._parts.store.read(
-            lambda unit: unit.memories.page(self._scope, narrowed, limit=count, before=last)
+            lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last)
         )
 
     async def search(
@@ -51,10 +52,14 @@ class SpaceReader:
         limit: int = 10,
         lanes: Sequence[Lane] | None = None,
         conversation: str | None = None,
-        as_of: float | datetime | None = None,
+        as_of: float | datetime | str | None = None,
         filter: Filter = ANYTHING,
+        exclude: Iterable[str] = (),
     ) -> SearchResults:
-        """What this space knows about `query`, best first. `as_of` asks what was known at a time."""
+        """Finds what this space holds on `query`, best first. `as_of` searches what was known at that time.
+
+        `filter` and `exclude`, ids of memories, apply before the best `limit` are chosen.
+        """
         asked, at = check_text(query, "query"), moment(as_of)
         text = redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=self._parts.config.scanning), mark=unnamed).text
         embedding = self._parts.embedding if at is None else None
@@ -69,6 +74,7 @@ class SpaceReader:
             limit=check_limit(limit, LIMIT_MAX),
             score_min=self._parts.config.recall_score_min,
             filter=check_filter(filter),
+            excluded_ids=check_ids(exclude),
             now=self._parts.clock.now(),
             correlation=self._parts.ids.new(),
         )

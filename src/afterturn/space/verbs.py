@@ -24,6 +24,7 @@ from afterturn.base.types import (
     History,
     JobKind,
     Kind,
+    LoggedOperation,
     Operation,
     Origin,
     Selector,
@@ -124,10 +125,10 @@ class SpaceCore(SpaceReader):
 
         return await self._parts.store.read(work)
 
-    async def operations(self, *, limit: int = 50) -> Sequence[Operation]:
-        """What was done in this space, newest first."""
+    async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
+        """The operations on this space, newest first, each with a memory that it changed. `undo` takes their ids."""
         count = check_limit(limit, LIMIT_MAX)
-        return await self._parts.store.read(lambda unit: unit.operations.page(self._scope, limit=count))
+        return await self._parts.store.read(lambda unit: unit.operations.log(self._scope, limit=count))
 
     async def undo(self, target: str) -> Undone:
         """Takes back an operation, or a group of them, exactly. The answer's `operation` can be undone in turn."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import assert_never
 
+from afterturn.base.moments import seconds
 from afterturn.base.types import Filter, Lane, LaneQuery, Scope
 from afterturn.stores.sql.session import Session, Value
 
@@ -62,6 +63,10 @@ class Conditions:
                 self.add(f"e.{column} = ?", str(value))
         if wanted.pinned is not None:
             self.add("e.pinned = ?", int(wanted.pinned))
+        if wanted.since is not None:
+            self.add("e.occurred_at >= ?", seconds(wanted.since))
+        if wanted.until is not None:
+            self.add("e.occurred_at < ?", seconds(wanted.until))
         for name, allowed in wanted.metadata.items():
             member, value = self._session.member("e.metadata", name)
             options = allowed if isinstance(allowed, tuple) else (allowed,)
@@ -77,6 +82,8 @@ class Conditions:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
         if query.excluded_refs:
             self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
+        if query.excluded_ids:
+            self.among("e.id", sorted(query.excluded_ids), negated=True)
         self._unseen(query)
         self.filter(query.filter)
 

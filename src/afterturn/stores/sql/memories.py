@@ -10,6 +10,7 @@ from afterturn.base.types import (
     LaneQuery,
     Operation,
     Scope,
+    SpaceSummary,
     Status,
     Target,
     Verb,
@@ -104,15 +105,40 @@ class SqlMemories:
         return found[0]
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
+        where = self._listed(scope, filter)
+        if before is not None:
+            where.add("e.id < ?", before)
+        return self._select(where, "ORDER BY e.id DESC, s.name LIMIT ?", limit)
+
+    def newest(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
+        where = self._listed(scope, filter)
+        if before is not None:
+            last = self._listed_at(scope, filter, before)
+            where.add("(e.occurred_at < ? OR (e.occurred_at = ? AND e.id < ?))", last, last, before)
+        return self._select(where, "ORDER BY e.occurred_at DESC, e.id DESC, s.name LIMIT ?", limit)
+
+    def _listed(self, scope: Scope, filter: Filter) -> Conditions:
         where = Conditions(self._session, scope)
         where.filter(filter)
         where.among("e.status", filter.statuses)
         if filter.statuses != (Status.ACTIVE,):
             condition, value = self._session.among("n.status", filter.statuses)
             where.add(_BETTER.format(condition=condition), value)
-        if before is not None:
-            where.add("e.id < ?", before)
-        return self._select(where, "ORDER BY e.id DESC, s.name LIMIT ?", limit)
+        return where
+
+    def _listed_at(self, scope: Scope, filter: Filter, entry_id: str) -> float:
+        """The time by which a page lists this memory: of the version on it, or of the newest if none is on it now."""
+        where = Conditions(self._session, scope)
+        where.add("e.id = ?", entry_id)
+        condition, value = self._session.among("e.status", filter.statuses)
+        row = self._session.row(
+            f"SELECT e.occurred_at FROM {FROM_ENTRY} WHERE {where.sql} "
+            f"ORDER BY CASE WHEN {condition} THEN 0 ELSE 1 END, {_NOW} DESC, e.version DESC LIMIT 1",
+            [*where.values, value],
+        )
+        if row is None:
+            raise no_such_memory(entry_id, scope.spaces)
+        return float(row[0])
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
         where = Conditions(self._session, scope)
@@ -137,6 +163,16 @@ class SqlMemories:
             where.values,
         )
         return {(name, Kind(kind), Status(status)): count for name, kind, status, count in rows}
+
+    def spaces(self, tenant: str) -> list[SpaceSummary]:
+        rows = self._session.rows(
+            "SELECT s.name, count(CASE WHEN e.kind = 'statement' AND e.status = 'active' THEN 1 END), "
+            "count(CASE WHEN e.kind = 'record' AND e.status = 'active' THEN 1 END), "
+            "max(CASE WHEN e.status = 'active' THEN e.occurred_at END) "
+            f"FROM {FROM_ENTRY} WHERE s.tenant = ? GROUP BY s.name ORDER BY s.name",
+            [tenant],
+        )
+        return [SpaceSummary(*row) for row in rows]
 
     def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
         where = Conditions(self._session, scope)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.types import Erased, Operation, Origin, Scope, Selector, Status, Step, Verb
+from afterturn.base.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.forget import Eraser
@@ -15,6 +15,14 @@ _STEPS = (
     f"SELECT {_OPERATION}, e.id, e.version, p.before, p.after FROM step AS p "
     "JOIN operation AS o ON o.seq = p.operation_seq JOIN entry AS e ON e.key = p.entry_key "
     "JOIN space AS s ON s.key = o.space_key"
+)
+# An operation's last step is on the version that it left behind; its first may be on the one before.
+_LOG = (
+    f"SELECT {_OPERATION}, e.id, e.text, (SELECT count(DISTINCT n.id) FROM step AS m "
+    "JOIN entry AS n ON n.key = m.entry_key WHERE m.operation_seq = o.seq) "
+    "FROM operation AS o JOIN space AS s ON s.key = o.space_key LEFT JOIN step AS p ON p.operation_seq = o.seq "
+    "AND p.ordinal = (SELECT max(q.ordinal) FROM step AS q WHERE q.operation_seq = o.seq) "
+    "LEFT JOIN entry AS e ON e.key = p.entry_key WHERE {where} ORDER BY o.seq DESC LIMIT ?"
 )
 _TOUCHED = (
     "SELECT p.entry_key, p.before, p.after, e.status FROM step AS p "
@@ -74,6 +82,12 @@ class SqlOperations:
             [*where.values, limit],
         )
         return [_operation(row) for row in rows]
+
+    def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
+        self._entries.settle()
+        where = Conditions(self._session, scope)
+        rows = self._session.rows(_LOG.format(where=where.sql), [*where.values, limit])
+        return [LoggedOperation(*_fields(row), entry_id=row[7], text=row[8] or "", entries=row[9]) for row in rows]
 
     def steps(
         self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
@@ -143,8 +157,11 @@ def _turn(now: Status, restored: Status) -> tuple[bool, bool]:
 
 
 def _operation(row: Row) -> Operation:
-    operation_id, tenant, space, verb, actor, at, group = row
-    return Operation(operation_id, tenant, space, Verb(verb), Origin(actor), at, group)
+    return Operation(*_fields(row))
+
+
+def _fields(row: Row) -> tuple[str, str, str, Verb, Origin, float, str | None]:
+    return row[0], row[1], row[2], Verb(row[3]), Origin(row[4]), row[5], row[6]
 
 
 def _step(row: Row) -> Step:

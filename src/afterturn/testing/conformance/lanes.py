@@ -24,6 +24,13 @@ from afterturn.testing.drafts import operation
 
 
 class TestLanes:
+    async def test_excluded_ids_hold_for_every_version_before_the_cut(self, store: Store) -> None:
+        """L3: a memory that is not wanted is not found in a newer version either, nor does it take another's place."""
+        unwanted, wanted = await add(store, "bees and bees"), await add(store, "a word about bees in a long text")
+        await update(store, unwanted.entry.id, "bees, bees and bees")
+        query = LaneQuery(ADA, NOW, excluded_ids=frozenset({unwanted.entry.id}))
+        assert [match.entry.id for match in await found(store, "bees", query, limit=1)] == [wanted.entry.id]
+
     async def test_each_entry_is_in_one_lane(self, store: Store) -> None:
         """L1: lanes are disjoint."""
         await add(store, "stated bees", conversation="talk")

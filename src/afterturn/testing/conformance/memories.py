@@ -16,6 +16,7 @@ from afterturn.base.types import (
     Origin,
     Scope,
     Selector,
+    SpaceSummary,
     Status,
     Target,
     Verb,
@@ -264,6 +265,40 @@ class TestMemories:
         rest = await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=3, before=first[-1].id))
         assert [entry.id for entry in [*first, *rest]] == ids[::-1]
 
+    async def test_the_newest_are_listed_by_the_time_they_hold(self, store: Store) -> None:
+        """M1: whatever order they were stored in; equal times by id; and page after page, each once."""
+        times = [50.0, 10.0, 40.0, 40.0, 20.0, 40.0]
+        added = [await add(store, f"fact number {at}", occurred_at=time) for at, time in enumerate(times)]
+        expected = sorted((one.entry for one in added), key=lambda one: (one.occurred_at, one.id), reverse=True)
+        for limit in (1, 2, 4, 10):
+            listed: list[Entry] = []
+            before: str | None = None
+            while page := await _newest(store, limit, before):
+                listed += page
+                before = page[-1].id
+            assert [entry.id for entry in listed] == [entry.id for entry in expected]
+        with pytest.raises(NotFound):
+            await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=3, before="nowhere"))
+
+    async def test_a_page_continues_after_a_memory_that_was_deleted_meanwhile(self, store: Store) -> None:
+        """M1: the id still marks the place."""
+        added = [await add(store, f"fact {at}", occurred_at=float(at)) for at in (3, 1, 2)]
+        first = await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=2))
+        await delete(store, first[-1].id)
+        rest = await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=2, before=first[-1].id))
+        assert [entry.id for entry in rest] == [added[1].entry.id]
+
+    async def test_spaces_are_counted_by_tenant(self, store: Store) -> None:
+        """L2: what is active counts; a space whose memories are all deleted is still listed."""
+        await add(store, "Ada keeps bees", occurred_at=5.0)
+        await record(store, "hello", conversation="talk", occurred_at=9.0)
+        hidden = operation(Verb.ADD, space="user:bob")
+        gone = await add(store, "Bob keeps ants", within=hidden)
+        await delete(store, gone.entry.id, within=operation(Verb.DELETE, space="user:bob"))
+        listed = await store.read(lambda unit: unit.memories.spaces(ADA.tenant))
+        assert listed == [SpaceSummary("user:ada", 1, 1, 9.0), SpaceSummary("user:bob", 0, 0, None)]
+        assert await store.read(lambda unit: unit.memories.spaces("another")) == []
+
     async def test_a_page_of_every_status_shows_an_id_once(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")
         await update(store, added.entry.id, "Ada kept bees")
@@ -374,3 +409,7 @@ class TestRecords:
 
     async def _next_position(self, store: Store) -> int:
         return await store.read(lambda unit: unit.records.next_position(TENANT, SPACE, "talk"))
+
+
+async def _newest(store: Store, limit: int, before: str | None) -> list[Entry]:
+    return await store.read(lambda unit: unit.memories.newest(ADA, Filter(), limit=limit, before=before))

@@ -15,6 +15,7 @@ from afterturn.testing.conformance.scene import (
     TALK,
     TENANT,
     add,
+    found,
     frequencies,
     get,
     record,
@@ -121,6 +122,27 @@ class TestFilters:
         listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
         assert [entry.text for entry in listed] == ["chosen bees"]
         assert await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted)) == ["chosen bees"]
+
+    @pytest.mark.parametrize(
+        "wanted, expected",
+        [
+            (Filter(since=20.0), ["bees at 20", "bees at 30"]),
+            (Filter(until=20.0), ["bees at 10"]),
+            (Filter(since=20.0, until=30.0), ["bees at 20"]),
+            (Filter(since="1970-01-01T00:00:30Z"), ["bees at 30"]),
+        ],
+    )
+    async def test_a_filter_by_time_holds_before_any_cut(
+        self, store: Store, wanted: Filter, expected: list[str]
+    ) -> None:
+        """L2: `since` is inclusive, `until` is not; what is outside takes no place among the best."""
+        for at in (10, 20, 30):
+            await add(store, f"bees at {at}", occurred_at=float(at))
+        listed = await store.read(lambda unit: unit.memories.page(ADA, wanted, limit=10))
+        assert sorted(entry.text for entry in listed) == expected
+        assert sorted(await texts(store, "bees", LaneQuery(ADA, NOW, filter=wanted))) == expected
+        [first] = await found(store, "bees", LaneQuery(ADA, NOW, filter=wanted), limit=1)
+        assert first.entry.text in expected
 
     async def test_a_filter_by_kind_tells_statements_from_records(self, store: Store) -> None:
         """L2: reads see records where the filter admits them."""
