@@ -22,8 +22,8 @@ PACKAGE = ROOT / "src" / "afterturn"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-FILE_LINES_MAX = 500
-FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 1000
+FUNCTION_LINES_MAX = 70
 PACKAGES_MAX = 40
 
 # Adding a name here is a promise to keep it; taking one away breaks somebody.

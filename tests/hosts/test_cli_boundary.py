@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 from afterturn.base.errors import AfterturnError, DeadlineExceeded
 from afterturn.hosts.cli.app import SECTIONS
-from afterturn.hosts.cli.failures import report
+from afterturn.hosts.cli.process import report
 
 COMMANDS = [name for names in SECTIONS.values() for name in names]
 
@@ -189,13 +188,6 @@ def test_a_line_is_cut_at_a_terminals_edge_and_whole_in_a_pipe(cli: CommandLine)
     on_terminal = cli.on_a_terminal("config", "show", environment={"AFTERTURN_TENANT": long})[1]
     assert long not in on_terminal
     assert long in cli("--tenant", long, "config", "show").out
-
-
-def test_the_page_about_the_command_line_is_what_the_commands_say() -> None:
-    from afterturn.hosts.cli.reference import reference
-
-    page = Path(__file__).parents[2] / "docs" / "cli.md"
-    assert page.read_text() == reference(), "run `python -m afterturn.hosts.cli.reference > docs/cli.md`"
 
 
 def test_a_command_that_is_misspelt_is_guessed(cli: CommandLine) -> None:

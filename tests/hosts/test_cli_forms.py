@@ -12,11 +12,9 @@ from afterturn.base.errors import InvalidInput
 from afterturn.base.types import Entry, Event, Hit, Kind, Lane, Operation, Origin, Status, Target, Verb
 from afterturn.hosts.cli.commands.history import _operation_row
 from afterturn.hosts.cli.commands.search import explain
-from afterturn.hosts.cli.console import count, one_line, safe
-from afterturn.hosts.cli.document import jsonable
-from afterturn.hosts.cli.drafts import LineReader, Reading
-from afterturn.hosts.cli.parameters import as_filter
-from afterturn.hosts.cli.times import iso, parse_time
+from afterturn.hosts.cli.commands.transfer import LineReader, Reading
+from afterturn.hosts.cli.options import as_filter, parse_time
+from afterturn.hosts.cli.output import count, iso, jsonable, one_line, safe
 
 
 def an_entry(**fields: object) -> Entry:

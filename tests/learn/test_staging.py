@@ -14,7 +14,7 @@ from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.types import Draft, Entry, Filter, Operation, Origin, Scope, Status, Target, Verb
 from afterturn.guard.gate import Gate
 from afterturn.guard.writing import Writing
-from afterturn.hosts.cli.reviewed import _REFUSALS as TOLD_TO_PEOPLE
+from afterturn.hosts.cli.commands.review import _REFUSALS as TOLD_TO_PEOPLE
 from afterturn.learn.changes import Action, Change
 from afterturn.learn.staging import BUDGET_REFUSALS_MAX, REFUSALS_MAX, Outcome, Staging, StagingParts
 from afterturn.stores.sqlite.store import open_store

@@ -6,28 +6,25 @@ from typing import Any
 
 import click
 
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone
-from afterturn.hosts.cli.failures import Interrupted, PipeClosed, report
-from afterturn.hosts.cli.invocation import shared_options
-from afterturn.hosts.cli.logs import keep_quiet, show_everything
-from afterturn.hosts.cli.streams import prepare_streams
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, help_when_alone, shared_options
+from afterturn.hosts.cli.process import Interrupted, PipeClosed, keep_quiet, prepare_streams, report, show_everything
 
 _HERE = "afterturn.hosts.cli.commands"
 
 SECTIONS = {
     "Memories": {
-        "add": f"{_HERE}.edit:add",
+        "add": f"{_HERE}.memories:add",
         "search": f"{_HERE}.search:search",
-        "list": f"{_HERE}.look:list_entries",
-        "show": f"{_HERE}.look:show",
-        "update": f"{_HERE}.edit:update",
-        "delete": f"{_HERE}.edit:delete",
-        "edit": f"{_HERE}.editor:edit",
+        "list": f"{_HERE}.list:list_entries",
+        "show": f"{_HERE}.list:show",
+        "update": f"{_HERE}.memories:update",
+        "delete": f"{_HERE}.memories:delete",
+        "edit": f"{_HERE}.edit:edit",
     },
     "What is learned": {
         "review": f"{_HERE}.review:review",
-        "inbox": f"{_HERE}.proposals:inbox",
-        "consolidate": f"{_HERE}.consolidate:consolidate",
+        "inbox": f"{_HERE}.inbox:inbox",
+        "consolidate": f"{_HERE}.review:consolidate",
         "usage": f"{_HERE}.usage:usage",
     },
     "What was done, and taking it back": {
@@ -38,14 +35,14 @@ SECTIONS = {
         "replay": f"{_HERE}.replay:replay",
     },
     "Moving and keeping": {
-        "export": f"{_HERE}.exports:export",
-        "import": f"{_HERE}.imports:import_entries",
+        "export": f"{_HERE}.transfer:export",
+        "import": f"{_HERE}.transfer:import_entries",
         "backup": f"{_HERE}.backup:backup",
         "restore": f"{_HERE}.backup:restore",
     },
     "Running": {
-        "stats": f"{_HERE}.health:stats",
-        "doctor": f"{_HERE}.health:doctor",
+        "stats": f"{_HERE}.doctor:stats",
+        "doctor": f"{_HERE}.doctor:doctor",
         "worker": f"{_HERE}.worker:worker",
         "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",

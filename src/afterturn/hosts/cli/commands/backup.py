@@ -5,10 +5,8 @@ from pathlib import Path
 import click
 
 from afterturn.base.errors import InvalidFile, StoreCorrupt
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import confirm, progress
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import confirm, print_document, progress
 
 
 @command(

@@ -7,10 +7,8 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from afterturn.base.config import config_origins, config_path, config_schema, default_store, without_secret
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
-from afterturn.hosts.cli.console import one_line, print_table
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation, shared_options
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
+from afterturn.hosts.cli.output import one_line, print_document, print_table
 
 _HERE = "afterturn.hosts.cli.commands.config"
 

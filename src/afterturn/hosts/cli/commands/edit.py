@@ -1,108 +1,276 @@
-"""`add`, `update`, `delete`: one memory at a time, by hand."""
+"""`edit`: a space as Markdown in an editor. The changes are one group, which one `undo` takes back."""
 
-from typing import Any
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Origin, Status
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.parameters import TARGETS, as_target, metadata_option, read_text
-from afterturn.hosts.cli.times import time_option
+from afterturn.base.errors import AfterturnError, InvalidFile
+from afterturn.base.types import Changed, Entry, Status
+from afterturn.hosts.cli.changes import print_details, print_difference, shortened
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import TARGETS
+from afterturn.hosts.cli.output import confirm, count, jsonable, one_line, print_document
+
+if TYPE_CHECKING:
+    from afterturn.space.applying import Edited
+    from afterturn.space.editing import Edit, Edits, Left
+    from afterturn.space.markdown import Bullet
+
+
+FILE_BYTES_MAX = 64 * 1024 * 1024
+EXIT_NOT_ALL = 1
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A person's text. `path` is where it is kept until all of it is done; None when it is their own file."""
+
+    text: str
+    path: Path | None = None
+
+    def kept(self) -> str:
+        return f" Your text is kept: afterturn edit --file {self.path}" if self.path is not None else ""
+
+    def discard(self) -> None:
+        if self.path is not None:
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+            self.path = None
 
 
 @command(
-    "add",
+    "edit",
     examples="""
-    $ afterturn add --space user:ada "Ada prefers oolong tea"
-    $ afterturn add --target environment "The build runs on Debian 12"
-    $ afterturn add "Ada is on leave" --valid-to 2026-12-01 --meta team=platform
-    $ echo "Ada's office is in Lyon" | afterturn add -
+    $ afterturn edit
+    $ EDITOR=nano afterturn edit --target environment
+    $ afterturn edit --print > memories.md
+    $ afterturn edit --file memories.md --dry-run
     """,
 )
-@click.argument("text", metavar="TEXT|-")
-@click.option("--target", type=click.Choice(TARGETS), default="user", show_default=True, help="What it is about.")
-@click.option(
-    "--origin",
-    type=click.Choice([str(origin) for origin in Origin]),
-    default="user",
-    show_default=True,
-    help="Who says so; trust follows from it.",
-)
-@click.option("--agent", metavar="NAME", help="The agent it belongs to.")
-@click.option("--project", metavar="NAME", help="The project it belongs to.")
-@click.option("--speaker", metavar="NAME", help="Who said it.")
-@metadata_option("Something to filter by; repeatable.")
-@click.option("--pinned", is_flag=True, help="Always part of the standing context.")
-@time_option("--occurred-at", help="When it happened, if not now.")
-@time_option("--valid-from", help="From when it is true.")
-@time_option("--valid-to", help="Until when it is true.")
-@time_option("--expires-at", help="When it stops being recalled.")
-@click.option("--source", "sources", metavar="ID", multiple=True, help="What it rests on; repeatable.")
-def add(invocation: Invocation, **given: Any) -> None:
-    """Remember one statement.
+@click.option("--target", type=click.Choice(TARGETS), help="Only what is about this.")
+@click.option("--project", metavar="NAME", help="Only what belongs to this project; new ones will, too.")
+@click.option("--file", "file", metavar="PATH|-", help="Apply this text instead of opening an editor.")
+@click.option("--print", "printed", is_flag=True, help="Only print the text, for --file later on.")
+@click.option("--dry-run", is_flag=True, help="Only show the difference.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+def edit(
+    invocation: Invocation,
+    target: str | None,
+    project: str | None,
+    file: str | None,
+    **switches: bool,
+) -> None:
+    """Edit a space's memories as Markdown, in $VISUAL or $EDITOR.
 
-    A statement that the space already holds is not stored twice. With `-` the text is read from stdin. A time is
-    ISO-8601, in this machine's zone unless it names another.
+    One bullet is one memory: change its words, delete it, move it below another heading, add one. The difference is
+    shown, and done after you agree, as your own words; one `undo` takes it all back. An unchanged or emptied file does
+    nothing.
+
+    What others changed meanwhile is not overwritten. It is told, and your words are kept in a file; the exit code is 1.
     """
-    text = read_text(given.pop("text"))
-    given["target"] = as_target(given["target"])
-    given["origin"] = Origin(given["origin"])
-    given["metadata"] = dict(given["metadata"])
-    with invocation.in_space(create=True) as space:
-        added = space.add(text, **given)
-    if invocation.json:
-        print_document(added)
-    elif added.created:
-        click.echo(f"{added.entry.id}  added to {added.entry.space}  (back: afterturn undo {added.operation})")
-    else:
-        click.echo(f"{added.entry.id}  {added.entry.space} holds it already")
-    if not invocation.json and added.created:
-        _tell_verdict(added.entry)
-
-
-@command(
-    "update",
-    examples="""
-    $ afterturn update 0k3v8r2c4d5e6f7g "Ada prefers green tea now"
-    $ afterturn update 0k3v8r2c4d5e6f7g --expected-version 1 "Ada prefers green tea now"
-    """,
-)
-@click.argument("id")
-@click.argument("text", metavar="TEXT|-")
-@click.option("--expected-version", type=click.IntRange(min=1), help="Fail if it has moved on from this version.")
-def update(invocation: Invocation, id: str, text: str, expected_version: int | None) -> None:
-    """Replace a memory's text. The older version stays in its history."""
-    content = read_text(text)
+    if file is not None and (target or project or switches["printed"]):
+        raise click.UsageError("--file is a whole text; it goes with --dry-run and --yes alone.")
+    if file is not None:
+        _apply(invocation, _Draft(_read(file)), dry_run=switches["dry_run"], yes=switches["yes"])
+        return
     with invocation.in_space() as space:
-        changed = space.update(check_id(id), content, expected_version=expected_version)
-    if invocation.json:
-        print_document(changed)
-    else:
-        entry = changed.entry
-        click.echo(f"{entry.id}  updated to version {entry.version}  (back: afterturn undo {changed.operation})")
-        _tell_verdict(entry)
+        text = space.as_markdown(target=target, project=project)
+    if switches["printed"]:
+        click.echo(text, nl=False)
+        return
+    draft = _edited(invocation, text)
+    if draft.text == text:
+        draft.discard()
+    _apply(invocation, draft, dry_run=switches["dry_run"], yes=switches["yes"])
 
 
-def _tell_verdict(entry: Entry) -> None:
-    """What the guard made of it, where that is not what was asked for."""
-    if entry.status is Status.QUARANTINED:
-        click.echo(f"Set aside, and shown to no model: {entry.reason}.", err=True)
-    elif entry.reason:
-        click.echo(f"The guard changed it: {entry.reason}.", err=True)
-    if entry.status is Status.PROPOSED:
-        click.echo(f"It waits for approval: afterturn inbox show {entry.id}", err=True)
+def _edited(invocation: Invocation, text: str) -> _Draft:
+    """What a person made of it. Whatever happens from now on, their words are in a file that only they can read."""
+    descriptor, name = tempfile.mkstemp(prefix="afterturn-", suffix=".md")
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(text.encode())
+    path = Path(name)
+    draft = _Draft(text, path)
+    try:
+        click.edit(filename=name)
+        draft.text = _read(name)
+    except (click.ClickException, AfterturnError, KeyboardInterrupt) as error:
+        if _bytes_of(path) == text.encode():
+            draft.discard()
+        if isinstance(error, KeyboardInterrupt):
+            _tell(invocation, draft.kept())
+            raise
+        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise InvalidFile(f"{told} Nothing was changed. VISUAL or EDITOR names the editor.{draft.kept()}") from error
+    return draft
 
 
-@command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")
-@click.argument("id")
-def delete(invocation: Invocation, id: str) -> None:
-    """Hide a memory. It can be brought back with `undo`; `forget` is what erases."""
+def _read(name: str) -> str:
+    try:
+        content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if name == "-" else _bytes_of(Path(name))
+        if len(content) > FILE_BYTES_MAX:
+            raise InvalidFile(f"{name} has more than {FILE_BYTES_MAX} bytes. Edit a part: --target or --project.")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidFile(f"{name} can not be read: {error.strerror}. Name a text file.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(FILE_BYTES_MAX + 1)
+
+
+def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -> None:
+    try:
+        edited = _agreed(invocation, draft, dry_run=dry_run, yes=yes)
+    except AfterturnError as error:
+        # Whatever it is, the message says where the words are.
+        error.args = (f"{error}{draft.kept()}", *error.args[1:])
+        raise
+    except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
+        _tell(invocation, draft.kept())
+        raise
+    if edited is not None and edited.left:
+        raise click.exceptions.Exit(EXIT_NOT_ALL)
+
+
+def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -> Edited | None:
+    """What was done; None when there was nothing to do, or it was not to be done."""
     with invocation.in_space() as space:
-        changed = space.delete(check_id(id))
+        edits = space.compare_markdown(draft.text)
+        if not edits.edits and not edits.left:
+            _print_nothing(invocation, draft)
+            return None
+        if not invocation.json:
+            print_edits(edits)
+        if dry_run:
+            _print_dry(invocation, edits, draft)
+            return None
+        if edits.edits and not yes:
+            confirm(f"change {count(len(edits.edits), 'memory', 'memories')} of {invocation.space_name()}")
+        edited = space.apply_edits(edits)
+    draft.discard()
+    _print_done(invocation, edited, _keep(invocation, edited.left))
+    return edited
+
+
+def _keep(invocation: Invocation, left: tuple[Left, ...]) -> Path | None:
+    """The file that holds what could not be done; None when there is nothing to keep."""
+    from afterturn.space.editing import render_left
+
+    text = render_left(invocation.space_name(), left)
+    if not text:
+        return None
+    descriptor, name = tempfile.mkstemp(prefix="afterturn-left-", suffix=".md")
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(text.encode())
+    return Path(name)
+
+
+def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
+    draft.discard()
     if invocation.json:
-        print_document(changed)
+        print_document({"group": None, "changed": [], "known": 0, "left": []})
     else:
-        click.echo(f"{changed.entry.id}  deleted  (back: afterturn undo {changed.operation})")
+        click.echo("Nothing was changed.")
+
+
+def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
+    if invocation.json:
+        print_document({**_form(edits), "kept": None if draft.path is None else str(draft.path)})
+        return
+    click.echo()
+    print_left(edits.left)
+    click.echo(f"Nothing was changed.{draft.kept()}")
+
+
+def _print_done(invocation: Invocation, edited: Edited, kept: Path | None) -> None:
+    if invocation.json:
+        print_document({**_form(edited), "kept": None if kept is None else str(kept)})
+        return
+    click.echo()
+    print_left(edited.left)
+    if kept is not None:
+        click.echo(f"Your words for these are kept. Look at them, then: afterturn edit --file {kept}")
+    click.echo(summary(edited))
+
+
+def _form(value: object) -> dict[str, object]:
+    form = jsonable(value)
+    assert isinstance(form, dict)
+    return form
+
+
+def _tell(invocation: Invocation, text: str) -> None:
+    if text and not invocation.json:
+        click.echo(text.strip(), err=True)
+
+
+_REASON_CHARS = 400
+
+
+def print_edits(edits: Edits) -> None:
+    for at, edit in enumerate(edits.edits):
+        if at:
+            click.echo()
+        _print_edit(edit)
+
+
+def print_left(left: Sequence[Left]) -> None:
+    if left:
+        click.echo("Not done:")
+    for one in left:
+        print_details([shortened(one.reason, _REASON_CHARS)])
+
+
+def summary(edited: Edited) -> str:
+    done = Counter(_did(one) for one in edited.changed)
+    told = [f"{done[word]} {word}" for word in ("added", "changed", "deleted") if done[word]]
+    told += [f"{edited.known} known already"] if edited.known else []
+    told += [f"{len(edited.left)} not done"] if edited.left else []
+    back = f"  (back: afterturn undo {edited.group})" if edited.group is not None else ""
+    return f"{', '.join(told) or 'Nothing was changed'}{back}"
+
+
+def _did(changed: Changed) -> str:
+    if changed.entry.status is Status.DELETED:
+        return "deleted"
+    return "added" if changed.entry.version == 1 else "changed"
+
+
+def _print_edit(edit: Edit) -> None:
+    before, bullet = edit.before, edit.bullet
+    print_difference(None if before is None else before.text, None if bullet is None else bullet.text)
+    print_details([", ".join(_details(before, bullet))])
+
+
+def _details(before: Entry | None, bullet: Bullet | None) -> list[str]:
+    """Which memory, and what becomes of what stands beside its words."""
+    if before is None and bullet is not None:
+        told = [f"about {bullet.target}", f"project {one_line(bullet.project)}" if bullet.project else ""]
+        return [part for part in [*told, "pinned" if bullet.pinned else ""] if part]
+    assert before is not None
+    if bullet is None:
+        return [before.id, f"about {before.target}", *(["pinned"] if before.pinned else [])]
+    moved = [
+        f"about {before.target} -> {bullet.target}" if bullet.target is not before.target else f"about {before.target}",
+        f"project {_named(before.project)} -> {_named(bullet.project)}" if bullet.project != before.project else "",
+        "" if bullet.pinned == before.pinned else "pinned" if bullet.pinned else "no longer pinned",
+    ]
+    return [f"{before.id} version {before.version}", *(part for part in moved if part)]
+
+
+def _named(project: str | None) -> str:
+    return "none" if project is None else one_line(project)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from afterturn.base.errors import ConfigError
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import progress, safe
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import print_document, progress, safe
 
 if TYPE_CHECKING:
     from afterturn.evaluation.answering import Asking

@@ -9,10 +9,8 @@ import click
 from afterturn.base.errors import InvalidInput
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, Filter, Forgotten, Selector, Status
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import confirm, count, one_line, progress
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import confirm, count, one_line, print_document, progress
 from afterturn.space.questions import check_selector
 
 if TYPE_CHECKING:

@@ -4,11 +4,8 @@ import click
 
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, History, Operation, Step
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import count, note, one_line, print_table
-from afterturn.hosts.cli.document import print_document, print_line
-from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.times import age
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import age, count, note, one_line, print_document, print_line, print_table
 
 
 @command(

@@ -6,10 +6,8 @@ import click
 
 from afterturn.base.config import models_folder
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command, help_when_alone
-from afterturn.hosts.cli.console import note, one_line, print_table, status
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation, shared_options
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
+from afterturn.hosts.cli.output import note, one_line, print_document, print_table, status
 
 _HERE = "afterturn.hosts.cli.commands.models"
 _NAMES = ("minilm",)

@@ -12,10 +12,8 @@ import click
 from afterturn.base.config import KEYS, SHAPING
 from afterturn.base.errors import ConfigError, InvalidInput, NotFound
 from afterturn.base.types import Scalar
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import count, dim, one_line, safe, styled
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import count, dim, one_line, print_document, safe, styled
 from afterturn.recall.reasons import place
 
 if TYPE_CHECKING:

@@ -7,12 +7,9 @@ import click
 
 from afterturn.base.types import Hit, Lane, SearchResults
 from afterturn.context.author import describe_author
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import dim, note, one_line
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.parameters import as_filter, filter_options, read_text
-from afterturn.hosts.cli.times import age, time_option
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import as_filter, filter_options, read_text, time_option
+from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
 from afterturn.recall.lanes import worth_telling
 
 _WAIT = 5.0

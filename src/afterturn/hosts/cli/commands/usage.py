@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from afterturn.base.clock import SystemClock
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import count, note, one_line, print_table
-from afterturn.hosts.cli.document import jsonable, print_line
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import count, jsonable, note, one_line, print_line, print_table
 
 if TYPE_CHECKING:
     from afterturn.base.reviews import Spent

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from afterturn.base.errors import DeadlineExceeded
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import ProgressCallback, note, progress
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.logs import show_warnings
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import ProgressCallback, note, print_document, progress
+from afterturn.hosts.cli.process import show_warnings
 
 if TYPE_CHECKING:
     from afterturn import blocking

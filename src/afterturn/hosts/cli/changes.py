@@ -1,4 +1,4 @@
-"""Changes of memories as a person reads them: what comes, what goes, what it rests on. Colours on a terminal only."""
+"""Prints changes of memories as differences, with the messages that they were learned from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 from afterturn.base.errors import NotFound
 from afterturn.base.types import Entry
 from afterturn.context.author import describe_author
-from afterturn.hosts.cli.console import count, dim, one_line, safe, styled
-from afterturn.hosts.cli.times import age
+from afterturn.hosts.cli.output import age, count, dim, one_line, safe, styled
 
 if TYPE_CHECKING:
     from afterturn import blocking
+
 
 _INDENT = "    "
 # So many of the messages that a memory rests on are told, and so much of each.

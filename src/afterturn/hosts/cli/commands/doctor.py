@@ -1,4 +1,6 @@
-"""`stats` and `doctor`: how much there is, and whether it is well."""
+"""`stats` and `doctor`: how much a store holds, and whether it is in order."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
@@ -6,10 +8,8 @@ import click
 
 from afterturn.base.errors import StoreError
 from afterturn.base.types import Finding
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import one_line, print_pairs, print_table
-from afterturn.hosts.cli.document import print_document
-from afterturn.hosts.cli.invocation import Invocation
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.output import one_line, print_document, print_pairs, print_table
 
 
 @command(

@@ -1,7 +1,10 @@
-"""Parameters that several commands take: texts, filters, metadata."""
+"""Options that several commands take, and the reading of their values."""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime, tzinfo
 from typing import Any, TypeVar
 
 import click
@@ -111,3 +114,25 @@ def as_filter(
         metadata=wanted,
         statuses=tuple(statuses),
     )
+
+
+def parse_time(text: str, *, zone: tzinfo | None) -> float:
+    """Unix seconds of an ISO-8601 date or time. One without an offset is in `zone`, or local when that is None."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone) if zone else moment.astimezone()
+        return moment.timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInput(
+            f"{text!r} is no ISO-8601 time. Write it like 2026-11-15, 2026-11-15T09:30 or 2026-11-15T09:30:00Z."
+        ) from error
+
+
+def time_option(flag: str, **settings: Any) -> Callable[[F], F]:
+    """An option that takes an ISO-8601 date or time; local when it names no offset."""
+
+    def convert(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        return None if value is None else parse_time(value, zone=None)
+
+    return click.option(flag, metavar="TIME", callback=convert, **settings)

@@ -1,14 +1,65 @@
-"""What a failed command leaves behind: an exit code and one line on stderr, or one JSON document with `--json`."""
+"""The process around a command: standard streams, logging, and errors as exit codes."""
 
+from __future__ import annotations
+
+import io
 import json
+import logging
+import os
 import sys
 import traceback
 
 import click
 
 from afterturn.base.errors import AfterturnError
-from afterturn.hosts.cli.console import one_line
-from afterturn.hosts.cli.streams import abandon_stdout
+from afterturn.hosts.cli.output import one_line
+
+
+def prepare_streams() -> None:
+    """A stream that was closed (`>&-`) becomes a quiet one; a character that can not be shown becomes an escape."""
+    sys.stdin = sys.stdin or _nowhere("r")
+    sys.stdout = sys.stdout or _nowhere("w")
+    sys.stderr = sys.stderr or _nowhere("w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def abandon_stdout() -> None:
+    """The interpreter flushes stdout when it ends, and would complain once more about what can not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _nowhere(mode: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open(os.devnull, mode + "b"), encoding="utf-8")
+
+
+_logger = logging.getLogger("afterturn")
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"afterturn: {record.levelname.lower()}: {one_line(record.getMessage())}"
+
+
+def keep_quiet() -> None:
+    """Without a handler Python would print warnings, tracebacks among them, over a command's own answer."""
+    _logger.handlers = [logging.NullHandler()]
+
+
+def show_warnings() -> None:
+    """A command that runs for long says what happens meanwhile."""
+    if any(isinstance(handler, logging.StreamHandler) for handler in _logger.handlers):
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    _logger.addHandler(handler)
+
+
+def show_everything() -> None:
+    _logger.handlers = [logging.StreamHandler()]
+    _logger.setLevel(logging.DEBUG)
+
 
 EXIT_BAD_INPUT = 2
 EXIT_UNEXPECTED = 70

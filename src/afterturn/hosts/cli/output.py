@@ -1,20 +1,26 @@
-"""Text for people: aligned tables, safe one-line texts, notes and progress bars. rich is loaded only when used."""
+"""Output of commands: safe text, tables, JSON, times, progress bars. rich is loaded only when it is used."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from afterturn.base.clock import SystemClock
 from afterturn.base.errors import InvalidInput
+from afterturn.context.age import describe_age
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
@@ -178,3 +184,70 @@ def _lines(rows: Sequence[Sequence[Text]], console: Console, *, last_wraps: bool
 def _trimmed(line: Text) -> Text:
     line.rstrip()
     return line
+
+
+def iso(moment: float) -> str | float:
+    """UTC, to the millisecond; the bare number when it is outside the calendar."""
+    try:
+        text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return moment
+    return text.replace("+00:00", "Z")
+
+
+def local(moment: float) -> str:
+    """To the second, in the machine's zone, for people."""
+    try:
+        return datetime.fromtimestamp(moment, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{moment:g}"
+
+
+def local_clock(moment: float) -> str:
+    """The time of day to the millisecond, in the machine's zone."""
+    return datetime.fromtimestamp(moment, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def age(moment: float) -> str:
+    """In the words that a block uses: "just now", "3 days ago"."""
+    return describe_age(moment, SystemClock().now())
+
+
+_TIMES = frozenset(["at", "run_at", "valid_from", "valid_to"])
+
+
+def jsonable(value: object) -> object:
+    """Dataclasses become objects; what a host put into metadata stays as it is."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _field(item.name, getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [jsonable(item) for item in value]
+    return value
+
+
+def print_document(value: object) -> None:
+    """One JSON document, indented for people who look at it."""
+    click.echo(_dump(jsonable(value), indent=2))
+
+
+def print_line(value: object) -> None:
+    """One line of a JSON Lines stream."""
+    click.echo(_dump(jsonable(value), indent=None))
+
+
+def dump_line(value: object) -> str:
+    return safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _field(name: str, value: object) -> object:
+    if (name in _TIMES or name.endswith("_at")) and isinstance(value, int | float):
+        return iso(value)
+    return jsonable(value)
+
+
+def _dump(value: object, *, indent: int | None) -> str:
+    # A stream in another encoding than UTF-8 would turn some characters into escapes that JSON does not know.
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return safe_json(json.dumps(value, ensure_ascii=plain, indent=indent))

@@ -1,19 +1,174 @@
-"""Lines of a file to import, as drafts. Every line is checked as the guard will check it, before any is stored."""
+"""`export` and `import`: a space as JSON Lines. Every line of an import is checked before any is stored."""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC
+from pathlib import Path
+from typing import IO
+
+import click
 
 from afterturn.base.clock import SystemClock, TimeOrderedIds
 from afterturn.base.config import Config
-from afterturn.base.errors import InvalidInput
+from afterturn.base.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.base.names import check_id
 from afterturn.base.types import Draft, Kind, Origin, Status
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
-from afterturn.hosts.cli.parameters import TARGETS, as_target
-from afterturn.hosts.cli.times import parse_time
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import TARGETS, as_target, parse_time
+from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
+
+_STEP = 100
+
+
+@command(
+    "export",
+    examples="""
+    $ afterturn export ada.jsonl
+    $ afterturn export --space user:ada --force ada.jsonl
+    $ afterturn export | gzip > ada.jsonl.gz
+    """,
+)
+@click.argument("file", metavar="[FILE|-]", default="-")
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+def export(invocation: Invocation, file: str, *, force: bool) -> None:
+    """Write everything held on a space as JSON Lines.
+
+    To FILE, or to stdout; times are Unix seconds there. A file appears whole or not at all, readable by its owner
+    only. `import` reads it back.
+    """
+    target = None if file == "-" else Path(file)
+    if target is not None:
+        _check_target(target, force=force)
+    with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as told:
+        lines = 0
+        for lines, line in enumerate(space.export(), start=1):
+            stream.write(dump_line(line).encode() + b"\n")
+            if lines % _STEP == 0:
+                told(lines, 0)
+    if target is None:
+        return
+    if invocation.json:
+        print_document({"file": str(target), "lines": lines})
+    else:
+        click.echo(f"{target}  {count(lines, 'line')}")
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    if target.is_dir():
+        raise InvalidFile(f"{target} is a folder. Name a file in it.")
+    if target.exists() and not force:
+        raise InvalidFile(f"{target} is there already. Add --force to replace it.")
+
+
+@contextmanager
+def _writer(target: Path | None) -> Iterator[IO[bytes]]:
+    if target is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InvalidFile(f"{target} can not be written: {error.strerror}. Choose another place.") from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, target)
+    except AfterturnError:
+        raise
+    except OSError as error:
+        raise InvalidFile(f"{target} could not be written: {error.strerror}. Nothing was left behind.") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+_LINE_BYTES_MAX = 16 * 1024 * 1024
+_BAD_SHOWN_MAX = 20
+_STEP = 100
+
+
+@command(
+    "import",
+    examples="""
+    $ afterturn import --space user:ada ada.jsonl
+    $ echo '{"text": "Ada works in Lyon", "metadata": {"team": "platform"}}' | afterturn import -
+    $ afterturn import --skip-bad notes.jsonl
+    $ afterturn import --keep-origin ada.jsonl
+    """,
+)
+@click.argument("file", metavar="FILE|-")
+@click.option("--skip-bad", is_flag=True, help="Import the good lines and list the others.")
+@click.option(
+    "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Only for one you vouch for.'
+)
+def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
+    """Read memories from a file or stdin.
+
+    Takes an export, or lines such as {"text": "..."}. Optional keys: target, speaker, agent, project, conversation,
+    pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at (ISO-8601, UTC unless they name an
+    offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, current
+    statements and recorded messages are taken. Nothing is pinned without --keep-origin.
+    """
+    space_name = invocation.space_name()
+    reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
+    if reading.bad and not skip_bad:
+        raise InvalidFile(_refusal(file, reading.bad))
+    with invocation.in_space(create=True) as space, progress("Importing") as told:
+        total = len(reading.drafts)
+        imported = space.add_many(reading.drafts, progress=lambda done: told(done, total))
+    if invocation.json:
+        print_document({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad})
+        return
+    click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
+    _print_rest(imported.existing, reading)
+    if imported.created:
+        click.echo(f"Back: afterturn undo {imported.group}")
+        note("Vectors follow with the next search, or now: afterturn worker --once")
+
+
+def _print_rest(existing: int, reading: Reading) -> None:
+    if existing:
+        click.echo(f"{existing:,} were there already")
+    if reading.passed_over:
+        click.echo(f"{count(reading.passed_over, 'line')} passed over: history, not current")
+    for bad in reading.bad[:_BAD_SHOWN_MAX]:
+        click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
+    if len(reading.bad) > _BAD_SHOWN_MAX:
+        click.echo(f"{len(reading.bad) - _BAD_SHOWN_MAX:,} more lines skipped", err=True)
+
+
+def _refusal(file: str, bad: list[BadLine]) -> str:
+    name = "stdin" if file == "-" else file
+    others = f" {count(len(bad) - 1, 'other line')} bad too." if len(bad) > 1 else ""
+    return (
+        f"{name}, line {bad[0].line}: {bad[0].message}{others} Nothing was imported. "
+        "Mend the file, or add --skip-bad to import the rest."
+    )
+
+
+def _lines(file: str) -> Iterator[bytes]:
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream, progress("Checking") as told:
+            number = 0
+            while line := stream.readline(_LINE_BYTES_MAX):
+                number += 1
+                if number % _STEP == 0:
+                    told(number, 0)
+                yield line
+    except OSError as error:
+        raise InvalidFile(f"{file} can not be read: {error.strerror}. Check its name and your permissions.") from error
+
 
 _TEXTS = ("agent", "project", "conversation", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")

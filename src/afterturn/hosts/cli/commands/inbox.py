@@ -1,19 +1,27 @@
-"""`inbox`: what waits for a person's word, and that word."""
+"""`inbox`: memories that wait for approval."""
+
+from __future__ import annotations
 
 import click
 
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, Status
 from afterturn.context.author import describe_author
-from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, command
-from afterturn.hosts.cli.console import note, one_line, print_pairs, print_table
-from afterturn.hosts.cli.differences import find_sources, print_difference, print_sources
-from afterturn.hosts.cli.document import jsonable, print_document, print_line
-from afterturn.hosts.cli.invocation import Invocation, shared_options
-from afterturn.hosts.cli.times import age
+from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
+from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
+from afterturn.hosts.cli.output import (
+    age,
+    jsonable,
+    note,
+    one_line,
+    print_document,
+    print_line,
+    print_pairs,
+    print_table,
+)
 from afterturn.space.inbox import Proposal
 
-_HERE = "afterturn.hosts.cli.commands.proposals"
+_HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50
 
 

@@ -1,4 +1,6 @@
-"""`list` and `show`: what a space holds, many at a glance or one in full."""
+"""`spaces`, `list` and `show`: which spaces there are, what one holds, one memory in full."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -7,12 +9,19 @@ import click
 from afterturn.base.names import check_id
 from afterturn.base.types import Entry, Kind, Status
 from afterturn.context.author import describe_author
-from afterturn.hosts.cli.command import command
-from afterturn.hosts.cli.console import note, one_line, print_pairs, print_table, safe
-from afterturn.hosts.cli.document import print_document, print_line
-from afterturn.hosts.cli.invocation import Invocation
-from afterturn.hosts.cli.parameters import as_filter, filter_options
-from afterturn.hosts.cli.times import age, local
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import as_filter, filter_options
+from afterturn.hosts.cli.output import (
+    age,
+    local,
+    note,
+    one_line,
+    print_document,
+    print_line,
+    print_pairs,
+    print_table,
+    safe,
+)
 
 _ANY = "any"
 

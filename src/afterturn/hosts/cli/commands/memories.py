@@ -1,0 +1,108 @@
+"""`add`, `update`, `delete`: change one memory by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from afterturn.base.names import check_id
+from afterturn.base.types import Entry, Origin, Status
+from afterturn.hosts.cli.command import Invocation, command
+from afterturn.hosts.cli.options import TARGETS, as_target, metadata_option, read_text, time_option
+from afterturn.hosts.cli.output import print_document
+
+
+@command(
+    "add",
+    examples="""
+    $ afterturn add --space user:ada "Ada prefers oolong tea"
+    $ afterturn add --target environment "The build runs on Debian 12"
+    $ afterturn add "Ada is on leave" --valid-to 2026-12-01 --meta team=platform
+    $ echo "Ada's office is in Lyon" | afterturn add -
+    """,
+)
+@click.argument("text", metavar="TEXT|-")
+@click.option("--target", type=click.Choice(TARGETS), default="user", show_default=True, help="What it is about.")
+@click.option(
+    "--origin",
+    type=click.Choice([str(origin) for origin in Origin]),
+    default="user",
+    show_default=True,
+    help="Who says so; trust follows from it.",
+)
+@click.option("--agent", metavar="NAME", help="The agent it belongs to.")
+@click.option("--project", metavar="NAME", help="The project it belongs to.")
+@click.option("--speaker", metavar="NAME", help="Who said it.")
+@metadata_option("Something to filter by; repeatable.")
+@click.option("--pinned", is_flag=True, help="Always part of the standing context.")
+@time_option("--occurred-at", help="When it happened, if not now.")
+@time_option("--valid-from", help="From when it is true.")
+@time_option("--valid-to", help="Until when it is true.")
+@time_option("--expires-at", help="When it stops being recalled.")
+@click.option("--source", "sources", metavar="ID", multiple=True, help="What it rests on; repeatable.")
+def add(invocation: Invocation, **given: Any) -> None:
+    """Remember one statement.
+
+    A statement that the space already holds is not stored twice. With `-` the text is read from stdin. A time is
+    ISO-8601, in this machine's zone unless it names another.
+    """
+    text = read_text(given.pop("text"))
+    given["target"] = as_target(given["target"])
+    given["origin"] = Origin(given["origin"])
+    given["metadata"] = dict(given["metadata"])
+    with invocation.in_space(create=True) as space:
+        added = space.add(text, **given)
+    if invocation.json:
+        print_document(added)
+    elif added.created:
+        click.echo(f"{added.entry.id}  added to {added.entry.space}  (back: afterturn undo {added.operation})")
+    else:
+        click.echo(f"{added.entry.id}  {added.entry.space} holds it already")
+    if not invocation.json and added.created:
+        _tell_verdict(added.entry)
+
+
+@command(
+    "update",
+    examples="""
+    $ afterturn update 0k3v8r2c4d5e6f7g "Ada prefers green tea now"
+    $ afterturn update 0k3v8r2c4d5e6f7g --expected-version 1 "Ada prefers green tea now"
+    """,
+)
+@click.argument("id")
+@click.argument("text", metavar="TEXT|-")
+@click.option("--expected-version", type=click.IntRange(min=1), help="Fail if it has moved on from this version.")
+def update(invocation: Invocation, id: str, text: str, expected_version: int | None) -> None:
+    """Replace a memory's text. The older version stays in its history."""
+    content = read_text(text)
+    with invocation.in_space() as space:
+        changed = space.update(check_id(id), content, expected_version=expected_version)
+    if invocation.json:
+        print_document(changed)
+    else:
+        entry = changed.entry
+        click.echo(f"{entry.id}  updated to version {entry.version}  (back: afterturn undo {changed.operation})")
+        _tell_verdict(entry)
+
+
+def _tell_verdict(entry: Entry) -> None:
+    """What the guard made of it, where that is not what was asked for."""
+    if entry.status is Status.QUARANTINED:
+        click.echo(f"Set aside, and shown to no model: {entry.reason}.", err=True)
+    elif entry.reason:
+        click.echo(f"The guard changed it: {entry.reason}.", err=True)
+    if entry.status is Status.PROPOSED:
+        click.echo(f"It waits for approval: afterturn inbox show {entry.id}", err=True)
+
+
+@command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")
+@click.argument("id")
+def delete(invocation: Invocation, id: str) -> None:
+    """Hide a memory. It can be brought back with `undo`; `forget` is what erases."""
+    with invocation.in_space() as space:
+        changed = space.delete(check_id(id))
+    if invocation.json:
+        print_document(changed)
+    else:
+        click.echo(f"{changed.entry.id}  deleted  (back: afterturn undo {changed.operation})")
