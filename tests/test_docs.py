@@ -22,17 +22,34 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES_WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 RUN_SECONDS_MAX = 60
+README_LINES_MAX = 140
+
+# Pages whose console blocks run too, between the Python blocks.
+COMMAND_PAGES = {"tutorial.md"}
 
 # Each block runs where the one before it stopped, as a reader would paste them.
 RUNNER = """
-import contextlib, io, json, sys, traceback
+import contextlib, io, json, os, shlex, subprocess, sys, traceback
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
 namespace = {"__name__": "__main__"}
 printed = []
-for name, source in json.load(sys.stdin):
+
+def run_command(command):
+    if command.startswith("export "):
+        os.environ.update(word.split("=", 1) for word in shlex.split(command)[1:])
+    else:
+        print(subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout)
+
+for language, name, source in json.load(sys.stdin):
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output):
-            exec(compile(source, name, "exec"), namespace)
+            if language == "python":
+                exec(compile(source, name, "exec"), namespace)
+            else:
+                for line in source.splitlines():
+                    if line.startswith("$ "):
+                        run_command(line[2:])
     except BaseException:
         traceback.print_exc()
         sys.exit(f"{name} failed")
@@ -52,11 +69,33 @@ class Fence:
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: page.name)
 def test_python_blocks_run_and_print_what_the_page_says(page: Path, tmp_path: Path):
     fences = fences_of(page.read_text(encoding="utf-8"))
-    blocks = [fence for fence in fences if fence.language == "python"]
+    languages = {"python", "console"} if page.name in COMMAND_PAGES else {"python"}
+    blocks = [fence for fence in fences if fence.language in languages]
     printed = dict(zip(blocks, run_blocks(page.name, blocks, tmp_path), strict=True))
     for block, after in pairwise(fences):
         if block.language == "python" and promises_output(after):
             assert matches(printed[block], after.body), f"line {block.line} printed:\n{printed[block]}"
+
+
+def test_the_loop_of_the_readme_is_the_one_that_runs_with_the_provider():
+    """`tests/hosts` runs the loops of docs/providers.md with the providers' own clients."""
+    loops = {fence.body for fence in fences_of((ROOT / "docs" / "providers.md").read_text(encoding="utf-8"))}
+    (loop,) = [
+        fence.body
+        for fence in fences_of((ROOT / "README.md").read_text(encoding="utf-8"))
+        if fence.body.startswith("async def ask_openai(")
+    ]
+    assert loop in loops
+
+
+def test_the_readme_fits_its_limit():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES_MAX
+
+
+def test_the_index_links_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages == set(re.findall(r"\]\((\w+\.md)\)", index))
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -120,6 +159,12 @@ def test_a_block_that_raises_is_reported_with_its_line(tmp_path: Path):
         run_blocks("page.md", [block], tmp_path)
 
 
+def test_a_command_that_fails_is_reported(tmp_path: Path):
+    (block,) = fences_of("```console\n$ export COLOUR=red\n$ test $COLOUR = blue\n```\n")
+    with pytest.raises(AssertionError, match="COLOUR = blue"):
+        run_blocks("page.md", [block], tmp_path)
+
+
 def test_an_ellipsis_in_a_page_stands_for_any_text():
     assert matches("[01h2k] just now\n", "[…] just now")
     assert not matches("[01h2k] yesterday\n", "[…] just now")
@@ -143,7 +188,7 @@ def promises_output(fence: Fence) -> bool:
 
 def run_blocks(page: str, blocks: list[Fence], folder: Path) -> list[str]:
     # Leading line breaks make a traceback name the page's own line.
-    sources = [(page, "\n" * (block.line - 1) + block.body) for block in blocks]
+    sources = [(block.language, page, "\n" * (block.line - 1) + block.body) for block in blocks]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUNNER],
         input=json.dumps(sources),

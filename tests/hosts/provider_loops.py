@@ -1,7 +1,6 @@
-"""Loops over the providers' own clients: the README's as a reader would paste them, and what becomes of them with the
+"""Loops over the providers' own clients: those of docs/providers.md as a reader would paste them, and rewritten for the
 synchronous clients."""
 
-import inspect
 import json
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -45,21 +44,6 @@ class Loop:
         return self.wire.tools(TOOL, PARAMETERS)
 
 
-async def ask_responses(client: Any, conversation: Any, items: Any, tools: Any, run_tool: Any) -> Any:
-    """The README has none for this format; this is how it would look there."""
-    async with conversation.turn(items) as turn:
-        while True:
-            await turn.inject(items)
-            reply = await client.responses.create(model="gpt-5", input=items, tools=tools)
-            items.extend(reply.output)
-            calls = [item for item in reply.output if item.type == "function_call"]
-            if not calls:
-                return reply.output_text
-            for call in calls:
-                result = await run_tool(call.name, call.arguments)
-                items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
-
-
 async def ask_kept(client: Any, conversation: Any, text: str, tools: Any, run_tool: Any, previous: str | None) -> Any:
     """The provider keeps the history, and is sent what is new; gives its last response."""
     user = {"role": "user", "content": text}
@@ -100,7 +84,7 @@ def blocking(source: str) -> str:
 
 
 def get_loop(name: str, rewritten: Callable[[str], str] = unchanged) -> Loop:
-    namespace: dict[str, Any] = {"Any": Any}
+    namespace: dict[str, Any] = {}
     line, source = _source(name)
     # Leading line breaks make a traceback name the page's own line.
     exec(compile("\n" * (line - 1) + rewritten(source), f"{name}'s loop", "exec"), namespace)
@@ -108,9 +92,7 @@ def get_loop(name: str, rewritten: Callable[[str], str] = unchanged) -> Loop:
 
 
 def _source(name: str) -> tuple[int, str]:
-    if name == "responses":
-        return 1, inspect.getsource(ask_responses)
-    page = fences_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    page = fences_of((ROOT / "docs" / "providers.md").read_text(encoding="utf-8"))
     (fence,) = [fence for fence in page if fence.body.startswith(f"async def ask_{name}(")]
     return fence.line, fence.body
 

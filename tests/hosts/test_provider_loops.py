@@ -1,4 +1,4 @@
-"""The README's loops with the providers' own clients, over a real memory, as the providers' servers see them."""
+"""The loops of docs/providers.md with the providers' own clients and a real memory, as the servers see them."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The README's loops with the providers' synchronous clients: in async code, which they block, and without a loop."""
+"""The loops of docs/providers.md with synchronous clients: in async code, which they block, and without a loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
