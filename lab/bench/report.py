@@ -1,63 +1,28 @@
-"""What a run of the benchmark found, and how it is shown: as text, as Markdown, as JSON."""
+"""The report of a benchmark: figures with targets, tables behind them, the machine; as text, Markdown and JSON."""
+
+from __future__ import annotations
 
 import os
 import platform
+import re
+import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 Progress: TypeAlias = Callable[[str], None]
 
-
-def command_of(part: str, *arguments: str) -> str:
-    """The make command that measures a part again."""
-    given = " ".join(filter(None, arguments))
-    return f"make bench-{part}" + (f' ARGS="{given}"' if given else "")
-
-
 _PACKAGES = ("afterturn", "apsw", "numpy", "tokenizers", "wordllama")
-_PAGE = """# Benchmarks
-
-Figures of one run on one machine, each beside the limit that the same machine set in the same minutes: ours and the
-limit take turns, and what is shown are medians of the rounds. The ratio is what carries over to other machines, but
-only from a run with nothing else going on: beside other work, several threads lose more than a script with one.
-
-`make benchmarks` measures anew and writes this page: what the command of each part prints.
-
-## Store
-
-```console
-$ {command}
-```
-"""
-NOT_JUDGED = "not judged"
-_COLUMNS = ("figure", "ours", "limit", "ratio", "target", "result")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure beside its limit, which `limit_name` explains. `notes` say what else was measured on the way.
-
-    `passed` is None in a quick run, which is not judged.
-    """
-
-    name: str
-    unit: str
-    ours: float
-    limit: float
-    limit_name: str
-    ratio: float
-    target: str
-    passed: bool | None
-    notes: tuple[str, ...] = ()
+_QUICK = "too little was measured to mean anything; figures show the form and are not judged"
+_COLUMNS = ("figure", "ours", "baseline", "ratio", "target", "result")
+_TEXT_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """At most `bound`, or at least: times the limit where there is one, else in `unit`."""
+    """At most `bound`, or at least: in `unit`, or times the baseline when the unit is "×"."""
 
     bound: float
     unit: str = "×"
@@ -71,137 +36,152 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """One measurement a round, ours and the limit's taken in turns, so that both had the same weather."""
+class Figure:
+    """One figure. Without a target it is only reported. `passed` is None then, and in a quick run."""
 
     name: str
     unit: str
-    ours: Sequence[float]
-    limit: Sequence[float]
-    limit_name: str
-
-    def figure(self, goal: Goal, *notes: str) -> Figure:
-        """Medians of the rounds, and their ratio."""
-        ours, limit = median(self.ours), median(self.limit)
-        ratio = ours / limit
-        passed = goal.is_met(ratio)
-        return Figure(self.name, self.unit, ours, limit, self.limit_name, ratio, str(goal), passed, notes)
-
-
-class Judged(Protocol):
-    """A figure of whatever benchmark. One without a target is only reported."""
+    ours: float
+    target: str = ""
+    passed: bool | None = None
+    baseline: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
-    def target(self) -> str: ...
+    def ratio(self) -> float | None:
+        return self.ours / self.baseline if self.baseline else None
+
     @property
-    def passed(self) -> bool | None: ...
+    def result(self) -> str:
+        if not self.target:
+            return "reported"
+        return {None: "not judged", True: "pass", False: "FAIL"}[self.passed]
+
+    def row(self) -> tuple[str, ...]:
+        return (
+            self.name,
+            f"{number(self.ours)} {self.unit}".rstrip(),
+            "" if self.baseline is None else f"{number(self.baseline)} {self.unit}".rstrip(),
+            "" if self.ratio is None else f"{self.ratio:.2f} ×",
+            self.target,
+            self.result,
+        )
 
 
-def result(figure: Judged) -> str:
-    if figure.passed is None:
-        return NOT_JUDGED if figure.target else "reported"
-    return "pass" if figure.passed else "FAIL"
-
-
-def verdict(figures: Sequence[Judged]) -> bool | None:
-    """Whether every target was met; None when figures were not judged, unless something failed all the same."""
-    if any(figure.passed is False for figure in figures):
-        return False
-    return None if any(result(figure) == NOT_JUDGED for figure in figures) else True
-
-
-def remark(figures: Sequence[Judged]) -> list[tuple[str, str]]:
-    """What has to stand above the figures of a quick run."""
-    is_quick = any(result(figure) == NOT_JUDGED for figure in figures)
-    return [("quick", "too little was measured to mean anything; figures show the form and are not judged")] * is_quick
+def judge(
+    name: str, unit: str, ours: float, goal: Goal | None = None, *notes: str, baseline: float | None = None
+) -> Figure:
+    """A figure held to its goal."""
+    figure = Figure(name, unit, ours, "" if goal is None else str(goal), None, baseline, notes)
+    if goal is None:
+        return figure
+    value = figure.ratio if goal.unit == "×" and figure.ratio is not None else ours
+    return replace(figure, passed=goal.is_met(value))
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run was started by, and on what it ran."""
+class Table:
+    title: str
+    explained: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`title` and `explained` open the section of docs/benchmarks.md."""
+
+    title: str
+    explained: str
     command: str
     machine: dict[str, str]
     versions: dict[str, str]
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...] = ()
 
-    def lines(self) -> list[tuple[str, str]]:
+    @property
+    def passed(self) -> bool | None:
+        """Whether every target was met. None when a quick run was not judged."""
+        results = {figure.result for figure in self.figures}
+        return False if "FAIL" in results else None if "not judged" in results else True
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+    def as_text(self) -> str:
+        lines = [f"{name}: {value}" for name, value in self._about()]
+        rows = [_COLUMNS, *(figure.row() for figure in self.figures)]
+        notes: list[tuple[str, ...]] = [(), *(figure.notes for figure in self.figures)]
+        for row, below in zip(_aligned(rows), notes, strict=True):
+            lines += ["", row, *(line for note in below for line in _indented(note))]
+        for table in self.tables:
+            explained = _indented(table.explained.replace("*", ""))
+            lines += ["", table.title.upper(), *explained, *_aligned([table.columns, *table.rows])]
+        return "\n".join(lines)
+
+    def as_markdown(self) -> str:
+        """A section of docs/benchmarks.md."""
+        lines = [f"## {self.title}", "", self.explained, "", "```console", f"$ {self.command}", "```", ""]
+        lines += [_cells(_COLUMNS), "|---|---:|---:|---:|---|---|", *(_cells(figure.row()) for figure in self.figures)]
+        lines += ["", *(f"- **{one.name}**: {'; '.join(one.notes)}." for one in self.figures if one.notes)]
+        for table in self.tables:
+            lines += ["", f"### {table.title}", "", table.explained, ""]
+            lines += [_cells(table.columns), "|" + "---|" * len(table.columns), *map(_cells, table.rows)]
+        lines += ["", *(f"- {name}: {value}" for name, value in self._about()), ""]
+        return "\n".join(lines)
+
+    def _about(self) -> list[tuple[str, str]]:
         return [
+            *([("quick", _QUICK)] if any(figure.result == "not judged" for figure in self.figures) else []),
             ("command", self.command),
             ("machine", ", ".join(f"{name} {value}" for name, value in self.machine.items())),
             ("versions", ", ".join(f"{name} {value}" for name, value in self.versions.items())),
         ]
 
 
-def surroundings(command: str, folder: Path) -> Surroundings:
-    """`folder` is where the stores stood: its file system decides what a commit costs."""
-    return Surroundings(command, _machine(folder), _versions())
+def make_report(
+    part: str, arguments: Sequence[str], explained: str, figures: Sequence[Figure], tables: Sequence[Table] = ()
+) -> Report:
+    """Figures of a run with `--quick` among its arguments are not judged."""
+    given = " ".join(arguments)
+    command = f"make bench-{part}" + (f' ARGS="{given}"' if given else "")
+    judged = [replace(figure, passed=None) for figure in figures] if "--quick" in arguments else figures
+    title = {"store": "Store", "turn": "Turns", "recall": "Recall", "review": "Reviews"}[part]
+    return Report(title, explained, command, _machine(), _versions(), tuple(judged), tuple(tables))
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    command: str
-    machine: dict[str, str]
-    versions: dict[str, str]
-    figures: tuple[Figure, ...]
-    page: str = _PAGE
-
-    @property
-    def passed(self) -> bool | None:
-        return verdict(self.figures)
-
-    def as_dict(self) -> dict[str, Any]:
-        found = asdict(self)
-        del found["page"]
-        return {**found, "passed": self.passed}
-
-    def as_text(self) -> str:
-        rows = [_COLUMNS, *(_row(figure) for figure in self.figures)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-        notes: list[tuple[str, ...]] = [(), *(_explained(figure) for figure in self.figures)]
-        lines = [f"{name}: {value}" for name, value in self._surroundings()]
-        for row, below in zip(rows, notes, strict=True):
-            lines.append("")
-            lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-            lines.extend(f"    {note}" for note in below)
-        return "\n".join(lines)
-
-    def as_markdown(self) -> str:
-        lines = [self.page.format(command=self.command), f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|---|"]
-        lines += [f"| {' | '.join(_row(figure))} |" for figure in self.figures]
-        lines += ["", *(f"- **{figure.name}**: {'; '.join(_explained(figure))}." for figure in self.figures)]
-        lines += ["", *(f"- {name}: {value}" for name, value in self._surroundings())]
-        return "\n".join(lines)
-
-    def _surroundings(self) -> list[tuple[str, str]]:
-        return [*remark(self.figures), *Surroundings(self.command, self.machine, self.versions).lines()]
-
-
-def make_report(command: str, figures: Sequence[Figure], folder: Path) -> Report:
-    """`folder` is where the stores stood: its file system decides what a commit costs."""
-    return Report(command, _machine(folder), _versions(), tuple(figures))
+def write_section(page: Path, report: Report) -> None:
+    """Replaces the report's section of the page, or appends it."""
+    heading = f"## {report.title}\n"
+    sections = re.split(r"(?m)^(?=## )", page.read_text(encoding="utf-8"))
+    new = report.as_markdown().rstrip() + "\n\n"
+    found = [new if section.startswith(heading) else section for section in sections]
+    page.write_text("".join(found if new in found else [*found, new]).rstrip() + "\n", encoding="utf-8")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
-    return (
-        figure.name,
-        f"{_number(figure.ours)} {figure.unit}",
-        f"{_number(figure.limit)} {figure.unit}",
-        f"{figure.ratio:.2f} ×",
-        figure.target,
-        result(figure),
-    )
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _explained(figure: Figure) -> tuple[str, ...]:
-    return (f"limit: {figure.limit_name}", *figure.notes)
+def milliseconds(seconds: float) -> str:
+    return f"{number(seconds * 1000)} ms"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, _TEXT_WIDTH, initial_indent="    ", subsequent_indent="    ")
+
+
+def _cells(row: Sequence[str]) -> str:
+    return f"| {' | '.join(row)} |"
 
 
 def _versions() -> dict[str, str]:
@@ -211,23 +191,9 @@ def _versions() -> dict[str, str]:
     return found | {package: version(package) for package in _PACKAGES}
 
 
-def _machine(folder: Path) -> dict[str, str]:
+def _machine() -> dict[str, str]:
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(os.cpu_count()),
         "load": f"{os.getloadavg()[0]:.1f}",
-        "file system": _file_system(folder),
     }
-
-
-def _file_system(folder: Path) -> str:
-    """The type of the file system, where the system tells it."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
-        return "unknown"
-    best = ("", "unknown")
-    for line in mounts.read_text(encoding="utf-8").splitlines():
-        _, point, kind, *_ = line.split()
-        if folder.resolve().is_relative_to(point) and len(point) >= len(best[0]):
-            best = (point, kind)
-    return best[1]

@@ -1,4 +1,4 @@
-"""`make bench-review`: what turns notice of the reviews behind them, also when their model never answers."""
+"""`make bench-review`: how much longer turns take during reviews, also when the model never answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -14,37 +15,32 @@ import afterturn
 from afterturn.base.config import Config
 from afterturn.base.reviews import ReviewKind, ReviewRow
 from afterturn.testing.model import call_tools
-from lab.bench.report import Figure, Goal, Progress, Report, Rounds, command_of, make_report
-from lab.bench.turn_corpus import SPACE, USER, memories, past, questions
-from lab.bench.turn_host import Message, Ours, Paced, learn, run_turn, timer
+from lab.bench.host import Message, Ours, Paced, learn, run_turn, timer
+from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report
+from lab.bench.texts import SPACE, USER, memories, past, questions
 
 INTERVAL = 3
 HISTORY = 20
-CALL_SECONDS = 0.05
 STEPS = 2
 SETTLED_WITHIN = 10.0
 GOAL = Goal(1.05)
-PAGE = """## Reviews
-
-Ten turns of two 50 ms model calls each, one right after the other, with a review after every third of them; taken in
-turns with the same ten turns without. Reviews run while the turns go on, and nothing waits for them in between.
-
-```console
-$ {command}
-```
-"""
+EXPLAINED = (
+    "Ten turns of two {} ms model calls each, one right after the other, with a review after every third of them, "
+    "alternating with the same ten turns without reviews. Reviews run while the turns continue; no turn waits for one."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Conversations of so many turns; one more than counts warms up."""
+    """Conversations of `turns` turns; one more than counts warms up."""
 
     rounds: int
     turns: int
+    call_seconds: float
 
 
-FULL = Scale(rounds=20, turns=10)
-QUICK = Scale(rounds=1, turns=3)
+FULL = Scale(rounds=5, turns=10, call_seconds=0.5)
+QUICK = Scale(rounds=1, turns=3, call_seconds=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +53,9 @@ class Case:
 
 
 CASES = (
-    Case("turns beside reviews", 0.2, {"review_interval": INTERVAL, "rules": False}),
-    Case("beside a review model that hangs", None, {"review_interval": INTERVAL, "rules": False}),
-    Case("beside rules that learn from every turn", 0.0, {"rules": True}),
+    Case("turns during reviews", 0.5, {"review_interval": INTERVAL, "rules": False}),
+    Case("turns while a review hangs", None, {"review_interval": INTERVAL, "rules": False}),
+    Case("turns whose messages teach rules", 0.0, {"rules": True}),
 )
 
 
@@ -86,12 +82,12 @@ class Reviewing:
 
 
 def measure_review(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
-    """Runs everything in a temporary folder. `quick` measures too little to mean anything: it shows the form."""
-    command = command_of("review", "--quick" if quick else "")
+    """`quick` measures too little to mean anything: it shows the form."""
+    scale = QUICK if quick else FULL
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        figures = asyncio.run(_figures(Path(folder), QUICK if quick else FULL, progress))
-        judged = [replace(figure, passed=None) for figure in figures] if quick else figures
-        return replace(make_report(command, judged, Path(folder)), page=PAGE)
+        figures = asyncio.run(_figures(Path(folder), scale, progress))
+    explained = EXPLAINED.format(f"{scale.call_seconds * 1000:g}")
+    return make_report("review", ["--quick"] if quick else [], explained, figures)
 
 
 async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
@@ -112,29 +108,29 @@ async def _measure(store: Path, case: Case, scale: Scale, told: Progress) -> Fig
             async with afterturn.open(store, config, model=Reviewing(case.seconds)) as memory:
                 await memory.ready()
                 name = f"{'with' if reviewed else 'without'}-{at}"
-                took[reviewed].append(await _converse(memory, name, scale.turns))
+                took[reviewed].append(await _converse(memory, name, scale))
                 if reviewed:
                     # What is counted, not timed: the turns are over.
                     await memory.drain(within=0.0 if case.seconds is None else SETTLED_WITHIN)
                     reviews += await memory.space(SPACE).reviews(conversation=name)
-    return Rounds(
-        case.name, "ms a turn", took[True][1:], took[False][1:], "the same turns without reviews or rules"
-    ).figure(GOAL, _told(reviews, scale))
+    ours, baseline = (median(took[reviewed][1:]) for reviewed in (True, False))
+    about = "baseline: the same turns without reviews and rules"
+    return judge(case.name, "ms a turn", ours, GOAL, _told(reviews, scale), about, baseline=baseline)
 
 
-async def _converse(memory: afterturn.Memory, name: str, turns: int) -> float:
+async def _converse(memory: afterturn.Memory, name: str, scale: Scale) -> float:
     """Milliseconds a turn."""
     conversation = memory.conversation(name, user=USER)
     messages = past(HISTORY)
     way = Ours(conversation)
     began = perf_counter()
-    for number, question in enumerate(questions(turns)):
+    for number, question in enumerate(questions(scale.turns)):
         said = f"I prefer answer number {number} of {name}. {question}"
-        await run_turn(way, Paced(STEPS, CALL_SECONDS), messages, said)
+        await run_turn(way, Paced(STEPS, scale.call_seconds), messages, said)
     took = perf_counter() - began
     assert way.turn is not None
     await way.turn.wait_recorded()
-    return took * 1000 / turns
+    return took * 1000 / scale.turns
 
 
 def _told(reviews: Sequence[ReviewRow], scale: Scale) -> str:

@@ -1,154 +1,593 @@
-"""`make bench-turn`: every figure in one run, and the one table of what they have to be."""
+"""`make bench-turn`: delivery in the same turn, the time a host waits for memory, and tokens in prompts."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
+import re
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from statistics import median
+from time import perf_counter
+from typing import Any, TypeVar
 
 import afterturn
 from afterturn.base.config import Config
-from lab.bench import turn_delivery, turn_prompts, turn_waiting
-from lab.bench.report import Goal, Progress, command_of, surroundings
-from lab.bench.turn_corpus import memories
-from lab.bench.turn_delivery import FIRST_AT_ONCE, FIRST_LATER, Delivery, DeliveryScale, measure_delivery
-from lab.bench.turn_host import learn
-from lab.bench.turn_prompts import OURS, PER_CALL, PER_TURN, Course, Prompts, measure_prompts
-from lab.bench.turn_report import Check, TurnReport
-from lab.bench.turn_waiting import WaitingScale, Waits, measure_waiting
+from afterturn.base.ports import Clock, Store, Unit
+from afterturn.base.tokens import estimate_tokens
+from afterturn.base.types import Event
+from afterturn.context.block import find_blocks
+from afterturn.stores.sqlite.store import open_store
+from afterturn.testing.model import ScriptedModel
+from afterturn.turn.turn import PhaseName
+from lab.bench.host import Choosing, Message, NoMemory, Ours, Paced, PerCall, PerTurn, learn, run_turn, script, timer
+from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds
+from lab.bench.texts import SPACE, USER, memories, past, questions
 
-Steps: TypeAlias = Callable[[str, int, int], None]
+R = TypeVar("R")
+CALL_SECONDS = 0.5
+HISTORY = 100
+SETTLED_WITHIN = 10.0
+FIRST_TURN_WITHIN = 60.0
+EXPLAINED = (
+    "An agent's loop with simulated models, with afterturn and with simpler ways to have memory. Targets are held to "
+    "the worst case that was measured."
+)
 
-TARGETS = {
-    "recalls per user message": Goal(1),
-    "prompts that begin with the one before": Goal(100, "%", at_least=True),
-    "memories shown again while still in sight": Goal(0, ""),
-    "tokens injected beside recall per turn": Goal(1),
-    # As many as if every call of a turn but its first were free.
-    "tokens injected beside recall per call, × calls per turn": Goal(1),
-    "added at grace 0, in verbs": Goal(1, "%"),
-    "added at grace 0, on the wall": Goal(1, "%"),
-    "added at the default grace beyond the grace, in verbs": Goal(1, "%"),
-    "added at the default grace beyond the grace, on the wall": Goal(1, "%"),
-    "tool-free turns delivered, first turns included": Goal(99, "%", at_least=True),
-    "first turns of processes delivered": Goal(99, "%", at_least=True),
-}
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault of memory. `selector`: the seconds that the selecting model takes; None: it never answers."""
+
+    name: str
+    selector: float | None = None
+    has_selector: bool = True
+    hangs: bool = False
+
+
+NO_SELECTOR = Case("no selector", has_selector=False)
+SLOW = Case("selector 2,500 ms", 2.5)
+SILENT = Case("selector never answers")
+HANGING = Case("store hangs", 0.0, hangs=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A conversation by the steps of its turns."""
+
+    name: str
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`others` are memories that have nothing to do with what is asked."""
+    """`others` are memories that have nothing to do with the questions. `delivered` are (steps, turns).
 
+    Every other first turn of a process begins at once, the others after one of `delays`, while the process loads.
+    """
+
+    call_seconds: float
     others: int
     courses: tuple[Course, ...]
-    waiting: WaitingScale
-    delivery: DeliveryScale
-
-    @property
-    def steps(self) -> int:
-        """How often a run tells what it is doing."""
-        waiting, delivery = self.waiting, self.delivery
-        return (
-            len(self.courses) * len(turn_prompts.WAYS)
-            + len(waiting.cases) * (2 * len(waiting.steps) + 1)
-            + (len(delivery.selectors) + 1) * len(delivery.turns)
-            + delivery.processes
-        )
+    waiting: tuple[Case, ...]
+    waiting_steps: tuple[int, ...]
+    rounds: int
+    naive_within: float | None
+    settings: Config
+    delivered: tuple[tuple[int, int], ...]
+    processes: int
+    delays: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
 
 
-FULL = Scale(1000, turn_prompts.FULL, turn_waiting.FULL, turn_delivery.FULL)
-QUICK = Scale(50, turn_prompts.QUICK, turn_waiting.QUICK, turn_delivery.QUICK)
+# 30 turns with 144 model calls, as in the conversation of a real bot.
+MIXED = (1, 2, 5, 14, 2) * 6
+FULL = Scale(
+    call_seconds=CALL_SECONDS,
+    others=1000,
+    courses=(Course("20 turns of 14 steps", (14,) * 20), Course(f"{sum(MIXED)} calls in {len(MIXED)} turns", MIXED)),
+    waiting=(Case("selector 100 ms", 0.1), SLOW, SILENT, HANGING),
+    waiting_steps=(1, 5),
+    rounds=8,
+    naive_within=None,
+    settings=Config(refined=True),
+    delivered=((1, 40), (5, 10)),
+    processes=60,
+)
+QUICK = Scale(
+    call_seconds=0.02,
+    others=50,
+    courses=(Course("3 turns of 2 steps", (2,) * 3),),
+    waiting=(SILENT, HANGING),
+    waiting_steps=(1,),
+    rounds=1,
+    naive_within=0.2,
+    settings=Config(refined=True, model_timeout=0.3, recall_timeout=0.2, close_timeout=0.2),
+    delivered=((1, 2), (2, 1)),
+    processes=2,
+)
 
 
-def measure_turn(*, quick: bool = False, progress: Steps = lambda step, done, total: None) -> TurnReport:
-    """Runs everything in a temporary folder. `quick` measures too little to mean anything: it shows the form."""
-    scale, done = QUICK if quick else FULL, 0
-
-    def told(step: str) -> None:
-        nonlocal done
-        done += 1
-        progress(step, done, scale.steps)
-
-    command = command_of("turn", "--quick" if quick else "")
+def measure_turn(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
+    scale = QUICK if quick else FULL
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
-        prompts, waits, deliveries = asyncio.run(_measure(Path(folder), scale, told))
-        around = surroundings(command, Path(folder))
-    judged = checks(prompts, waits, deliveries)
-    if quick:
-        judged = tuple(replace(check, passed=None) for check in judged)
-    return TurnReport(around, judged, tuple(prompts), tuple(waits), tuple(deliveries))
+        prompts, waits, deliveries = asyncio.run(_measure(Path(folder) / "memories.db", scale, progress))
+    figures = [*prompt_figures(prompts), *wait_figures(waits), *delivery_figures(deliveries)]
+    tables = [_prompt_table(prompts), _wait_table(waits, scale), _delivery_table(deliveries, scale)]
+    return make_report("turn", ["--quick"] if quick else [], EXPLAINED, figures, tables)
 
 
-async def _measure(folder: Path, scale: Scale, told: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
-    store = folder / "memories.db"
+async def _measure(store: Path, scale: Scale, told: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
     async with afterturn.open(store, Config()) as memory:
         await learn(memory, memories(scale.others))
     return (
         await measure_prompts(store, scale.courses, told),
-        await measure_waiting(store, scale.waiting, told),
-        await measure_delivery(store, scale.delivery, told),
+        await measure_waiting(store, scale, told),
+        await measure_delivery(store, scale, told),
     )
 
 
-def checks(prompts: Sequence[Prompts], waits: Sequence[Waits], deliveries: Sequence[Delivery]) -> tuple[Check, ...]:
-    """Every target, with the worst that was found for it."""
-    found = {**_of_prompts(prompts), **_of_waits(waits), **_of_deliveries(deliveries)}
-    return tuple(_check(name, goal, found[name]) for name, goal in TARGETS.items())
+def _worst(name: str, goal: Goal, found: Iterable[tuple[float, str]]) -> Figure:
+    value, where = min(found) if goal.at_least else max(found)
+    return judge(name, goal.unit, value, goal, where)
 
 
-Figures: TypeAlias = list[tuple[float, str]]
+# Prompts: how many tokens of memory a model is shown, over whole conversations.
+
+PER_CALL, PER_TURN, OURS = "recall per call", "recall per turn", "ours"
+WAYS = (PER_CALL, PER_TURN, OURS)
+_NAMED = re.compile(r"^- \[([^\]]+)\]", re.MULTILINE)
+_PROMPTS = (
+    "Whole conversations of one agent with tools, over the same memories. *Recall per call* searches before each "
+    "model call and shows the result after the last message of that call alone. *Recall per turn* searches once for "
+    "each user message and leaves the block in the conversation. *Injected* are memory's tokens that a prompt does not "
+    "share with the one before it. *Carried* are memory's tokens summed over all prompts; both are estimates. Appended "
+    "blocks stay in the prompt, but in the part that the provider caches. *Stable* is the share of prompts that begin "
+    "with the whole prompt before them; *most often*, how many times one memory was put in; *repeats*, how many were "
+    "put in while the prompt already had them."
+)
 
 
-def _check(name: str, goal: Goal, figures: Figures) -> Check:
-    figure, where = min(figures) if goal.at_least else max(figures)
-    return Check(name, figure, goal.unit, str(goal), goal.is_met(figure), where)
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of one conversation; the table explains the counts."""
+
+    course: str
+    way: str
+    turns: int
+    calls: int
+    recalls: int
+    injected: int
+    carried: int
+    stability: float
+    repeats: int
+    most_often: int
 
 
-def _of_prompts(prompts: Iterable[Prompts]) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
-    by_way = {(one.course, one.way): one for one in prompts}
-    for (course, way), ours in by_way.items():
-        if way != OURS:
-            continue
-        per_turn, per_call = by_way[course, PER_TURN], by_way[course, PER_CALL]
-        figures = {
-            "recalls per user message": ours.recalls / ours.turns,
-            "prompts that begin with the one before": ours.stability * 100,
-            "memories shown again while still in sight": float(ours.repeats),
-            "tokens injected beside recall per turn": ours.injected / per_turn.injected,
-            "tokens injected beside recall per call, × calls per turn": (
-                ours.injected / per_call.injected * ours.calls / ours.turns
-            ),
+async def measure_prompts(store: Path, courses: Sequence[Course], told: Progress) -> list[Prompts]:
+    """`store` is copied, so that each conversation begins with the same memories."""
+    found = []
+    for at, course in enumerate(courses):
+        for way in WAYS:
+            told(f"prompts: {course.name}, {way}")
+            path = store.with_name(f"prompts-{at}-{WAYS.index(way)}.db")
+            async with afterturn.open(store, Config()) as memory:
+                await memory.backup(path)
+            found.append(await _converse(path, course, way))
+    return found
+
+
+async def _converse(path: Path, course: Course, way: str) -> Prompts:
+    model = ScriptedModel(*(line for steps in course.steps for line in script(steps)))
+    started: list[Event] = []
+
+    def count(event: Event) -> None:
+        if event.name == "recall_started":
+            started.append(event)
+
+    config = Config()
+    async with afterturn.open(path, config, on_event=count) as memory:
+        await memory.ready()
+        ours = Ours(memory.conversation("bench", user=USER))
+        naive: dict[str, PerCall | PerTurn] = {
+            PER_CALL: PerCall(memory.space(SPACE), config),
+            PER_TURN: PerTurn(memory.space(SPACE), config),
         }
-        for name, figure in figures.items():
-            found.setdefault(name, []).append((figure, course))
+        messages = past(0)
+        for question in questions(len(course.steps)):
+            await run_turn(naive.get(way, ours), model, messages, question)
+            if ours.turn is not None:
+                await ours.turn.wait_recorded()
+    recalls = naive[way].recalls if way in naive else len(started)
+    return weigh(course, way, recalls, [list(call.messages) for call in model.calls])
+
+
+def weigh(course: Course, way: str, recalls: int, prompts: Sequence[Sequence[Mapping[str, Any]]]) -> Prompts:
+    """Counts what the model was shown, prompt after prompt."""
+    before: Sequence[Mapping[str, Any]] = ()
+    injected = carried = whole = repeats = 0
+    shown: Counter[str] = Counter()
+    for prompt in prompts:
+        shared = shared_prefix(before, prompt)
+        whole += bool(before) and shared == len(before)
+        carried += _tokens(prompt)
+        new = prompt[shared:]
+        injected += _tokens(new)
+        added = [name for message in new for name in _names(str(message.get("content")))]
+        shown.update(added)
+        known = {name for message in prompt[:shared] for name in _names(str(message.get("content")))}
+        repeats += len(added) - len(set(added) - known)
+        before = prompt
+    stability = whole / max(1, len(prompts) - 1)
+    most = max(shown.values(), default=0)
+    turns, calls = len(course.steps), len(prompts)
+    return Prompts(course.name, way, turns, calls, recalls, injected, carried, stability, repeats, most)
+
+
+def shared_prefix(before: Sequence[object], prompt: Sequence[object]) -> int:
+    """The number of messages, from the first on, that are the same in both."""
+    shared = 0
+    while shared < min(len(before), len(prompt)) and before[shared] == prompt[shared]:
+        shared += 1
+    return shared
+
+
+def _tokens(messages: Iterable[Mapping[str, Any]]) -> int:
+    return sum(_weight(str(message.get("content"))) for message in messages)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _weight(text: str) -> int:
+    return sum(estimate_tokens(text[block.start : block.end]) for block in find_blocks(text))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for block in find_blocks(text) for name in _NAMED.findall(text[block.start : block.end]))
+
+
+def prompt_figures(prompts: Sequence[Prompts]) -> list[Figure]:
+    by_way = {(one.course, one.way): one for one in prompts}
+    ours = [one for one in prompts if one.way == OURS]
+    once, whole = Goal(1), Goal(100, "%", at_least=True)
+    return [
+        _worst("recalls per user message", once, ((one.recalls / one.turns, one.course) for one in ours)),
+        _worst("prompts that begin with the one before", whole, ((one.stability * 100, one.course) for one in ours)),
+        _worst("memories shown again while visible", Goal(0, ""), ((float(one.repeats), one.course) for one in ours)),
+        _worst(
+            "tokens injected, compared with recall per turn",
+            once,
+            ((one.injected / by_way[one.course, PER_TURN].injected, one.course) for one in ours),
+        ),
+        _worst(
+            "tokens injected, compared with recall per call",
+            once,
+            ((one.injected / by_way[one.course, PER_CALL].injected, one.course) for one in ours),
+        ),
+    ]
+
+
+def _prompt_table(found: Sequence[Prompts]) -> Table:
+    columns = ("conversation", "way", "calls", "recalls", "injected", "carried", "stable", "most often", "repeats")
+    rows = [
+        (
+            one.course,
+            one.way,
+            f"{one.calls}",
+            f"{one.recalls}",
+            f"{one.injected:,}",
+            f"{one.carried:,}",
+            f"{one.stability:.0%}",
+            f"{one.most_often} ×",
+            f"{one.repeats}",
+        )
+        for one in found
+    ]
+    return Table("Memory in prompts", _PROMPTS, columns, tuple(rows))
+
+
+# Waiting: how much longer a turn takes with memory.
+
+_WAITS = (
+    "Turns of {} ms model calls behind {} messages, each in a conversation of its own, with a selecting model that is "
+    "slow. *Verbs* is the time inside `turn()`, every `inject` and leaving. *Wall* is how much longer the whole turn "
+    "took than the same loop without memory, which ran just before or after it. Both are medians, and the shares are "
+    "of the turn without memory. *Awaiting everything* waits for the whole recall, selection included, before the "
+    "first call; such an `inject` waits at most 30 s."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Medians over the rounds, in seconds. `bare` is the turn without memory."""
+
+    case: str
+    way: str
+    grace: float | None
+    steps: int
+    rounds: int
+    bare: float
+    verbs: float
+    wall: float
+
+
+async def measure_waiting(store: Path, scale: Scale, told: Progress) -> list[Waits]:
+    """Ours at grace 0 and at the default, and awaiting the whole recall; each alternates with the same loop alone."""
+    found = []
+    for case in scale.waiting:
+        for grace in (0.0, Config().grace):
+            async with _open(store, case, scale, grace) as memory:
+                for steps in scale.waiting_steps:
+                    told(f"waiting: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
+                    pairs = _Pairs(memory, case, f"{case.name}-{grace}", steps, scale.call_seconds)
+                    found.append(_waits(case, "ours", grace, steps, await pairs.run(scale.rounds)))
+        async with _open(store, case, scale, 0.0) as memory:
+            told(f"waiting: {case.name}, awaiting everything")
+            pairs = _Pairs(memory, case, f"{case.name}-all", 1, scale.call_seconds, "refined", scale.naive_within)
+            found.append(_waits(case, "awaiting everything", None, 1, await pairs.run(1)))
     return found
 
 
-def _of_waits(waits: Iterable[Waits]) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
+def _open(store: Path, case: Case, scale: Scale, grace: float) -> afterturn.Memory:
+    parts = afterturn.Parts(store=Hanging) if case.hangs else afterturn.Parts()
+    return afterturn.open(store, replace(scale.settings, grace=grace), model=Choosing(case.selector), parts=parts)
+
+
+class Hanging:
+    """The SQLite store, whose reads never return once it is open: a network drive that is gone."""
+
+    def __init__(self, path: Path, config: Config, clock: Clock) -> None:
+        self._inner: Store = open_store(path, config, clock)
+
+    async def read(self, work: Callable[[Unit], R]) -> R:
+        await timer(None)
+        return await self._inner.read(work)
+
+    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+        return self._inner.write(work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Turns without memory and with it, one after the other, in conversations whose names begin with `name`."""
+
+    memory: afterturn.Memory
+    case: Case
+    name: str
+    steps: int
+    call_seconds: float
+    phase: PhaseName = "fast"
+    within: float | None = None
+
+    async def run(self, rounds: int) -> list[tuple[float, float, float]]:
+        """Of each round: the turn without memory, the turn with it, and the time that it spent in memory's verbs.
+
+        One round more warms up and does not count, unless there is only one. The order changes with every round.
+        """
+        await self.memory.ready()
+        counted = range(rounds if rounds == 1 else rounds + 1)
+        found = [await self._both(at, question) for at, question in zip(counted, questions(rounds + 1), strict=False)]
+        return found[-rounds:]
+
+    async def _both(self, at: int, question: str) -> tuple[float, float, float]:
+        # A new conversation, so that the model has been shown nothing and there is always something to inject.
+        conversation = self.memory.conversation(f"{self.name}-{self.steps}-{at}", user=USER)
+        ours = Ours(conversation, phase=self.phase, within=self.within)
+        took = {}
+        for way in (NoMemory(), ours) if at % 2 else (ours, NoMemory()):
+            began = perf_counter()
+            await run_turn(way, Paced(self.steps, self.call_seconds), past(HISTORY), question)
+            took[way is ours] = perf_counter() - began
+            if ours.turn is not None and not self.case.hangs:
+                await ours.turn.wait_recorded()
+                await self.memory.drain()
+        return took[False], took[True], ours.spent
+
+
+def _waits(case: Case, way: str, grace: float | None, steps: int, pairs: Sequence[tuple[float, float, float]]) -> Waits:
+    bare, verbs = median(bare for bare, _, _ in pairs), median(verbs for _, _, verbs in pairs)
+    wall = median(ours - bare for bare, ours, _ in pairs)
+    return Waits(case.name, way, grace, steps, len(pairs), bare, verbs, wall)
+
+
+def wait_figures(waits: Sequence[Waits]) -> list[Figure]:
+    found: dict[bool, list[tuple[float, str]]] = defaultdict(list)
     for one in waits:
-        if one.grace is None:
-            continue
-        when = "added at the default grace beyond the grace" if one.grace else "added at grace 0"
-        where = f"{one.case}, {one.steps} steps"
-        for how, added in (("in verbs", one.verbs), ("on the wall", one.wall)):
-            found.setdefault(f"{when}, {how}", []).append(((added - one.grace_kept) / one.bare * 100, where))
-    return found
+        if one.grace is not None:
+            share = (one.wall - one.grace) / one.bare * 100
+            found[one.grace > 0].append((share, f"{one.case}, {one.steps} steps"))
+    return [
+        _worst("added to a turn at grace 0", Goal(1, "%"), found[False]),
+        _worst("added to a turn beyond the default grace", Goal(1, "%"), found[True]),
+    ]
 
 
-def _of_deliveries(deliveries: Iterable[Delivery]) -> dict[str, Figures]:
+def _wait_table(found: Sequence[Waits], scale: Scale) -> Table:
+    columns = ("memory", "way", "steps", "turn", "verbs", "share", "wall", "share", "rounds")
+    rows = [
+        (
+            one.case,
+            one.way if one.grace is None else f"{one.way}, grace {one.grace * 1000:g} ms",
+            f"{one.steps}",
+            milliseconds(one.bare),
+            milliseconds(one.verbs),
+            f"{one.verbs / one.bare:.2%}",
+            milliseconds(one.wall),
+            f"{one.wall / one.bare:.2%}",
+            f"{one.rounds}",
+        )
+        for one in found
+    ]
+    return Table("Time added to a turn", _WAITS.format(f"{scale.call_seconds * 1000:g}", HISTORY), columns, tuple(rows))
+
+
+# Delivery: of turns whose fast recall found something, how many showed it to the model in the same turn.
+
+FIRST_AT_ONCE = "first turn of a process, at once"
+FIRST_LATER = "first turn of a process, while it loads"
+_DELIVERIES = (
+    "Turns of {} ms model calls, one right after the other, each in a conversation of its own. *Relevant* are turns "
+    "whose fast recall found something, *delivered* those of them whose model was shown it before the turn ended. *In "
+    "verbs* is the time that a turn spent in memory's verbs. First turns are each of a new process, without tools."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A recall that did not settle in 10 s counts as relevant. `waited` is seconds in memory's verbs."""
+
+    kind: str
+    grace: float
+    steps: int
+    turns: int
+    relevant: int
+    delivered: int
+    waited: float
+    waited_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One turn: whether its fast recall found something, whether the model was shown it, and the time in the verbs."""
+
+    had_something: bool
+    shown: bool
+    spent: float
+
+
+class Settled:
+    """An event listener that keeps how many memories the recall of each turn found."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        if event.name == "recall_settled":
+            with self._changed:
+                self._counts[event.turn] = int(event.data["memories"] or 0)
+                self._changed.notify_all()
+
+    async def count(self, turn: str) -> int | None:
+        """None when the recall did not settle in time."""
+        return await asyncio.to_thread(self._wait, turn)
+
+    def _wait(self, turn: str) -> int | None:
+        with self._changed:
+            self._changed.wait_for(lambda: turn in self._counts, timeout=SETTLED_WITHIN)
+            return self._counts.get(turn)
+
+
+async def measure_delivery(store: Path, scale: Scale, told: Progress) -> list[Delivery]:
+    """Without a selector at grace 0 and at the default, with slow and silent ones at the default."""
+    found = []
+    default = Config().grace
+    for case, grace in ((NO_SELECTOR, 0.0), (NO_SELECTOR, default), (SLOW, default), (SILENT, default)):
+        settled = Settled()
+        config = Config(grace=grace, refined=case.has_selector)
+        async with afterturn.open(store, config, model=Choosing(case.selector), on_event=settled) as memory:
+            await memory.ready()
+            for steps, turns in scale.delivered:
+                told(f"delivery: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
+                name = f"{case.name}-{grace}-{steps}"
+                seen = [await _deliver(memory, settled, steps, scale, f"{name}-{at}", at) for at in range(turns)]
+                found.append(tally(case.name, grace, steps, seen))
+    first: dict[str, list[Seen]] = {}
+    for at in range(scale.processes):
+        told(f"delivery: first turn of process {at + 1} of {scale.processes}")
+        delay = scale.delays[at // 2 % len(scale.delays)] if at % 2 else 0.0
+        seen_first = await _start_first_turn(store, at, delay, quick=scale is QUICK)
+        first.setdefault(FIRST_LATER if delay else FIRST_AT_ONCE, []).append(seen_first)
+    return [*found, *(tally(kind, default, 1, seen) for kind, seen in first.items())]
+
+
+async def _deliver(memory: afterturn.Memory, settled: Settled, steps: int, scale: Scale, name: str, at: int) -> Seen:
+    """One turn in the conversation `name`, which must be new: then the model has been shown nothing yet."""
+    messages: list[Message] = past(20)
+    way, model = Ours(memory.conversation(name, user=USER)), Paced(steps, scale.call_seconds)
+    await run_turn(way, model, messages, questions(at + 1)[at])
+    # The list of the last call is the one that the answer was appended to: it holds everything that was shown.
+    shown = any(find_blocks(str(message.get("content"))) for message in model.shown)
+    assert way.turn is not None
+    return Seen(await settled.count(way.turn.id) != 0, shown, way.spent)
+
+
+def tally(kind: str, grace: float, steps: int, seen: Sequence[Seen]) -> Delivery:
+    relevant = [turn.shown for turn in seen if turn.had_something]
+    spent = [turn.spent for turn in seen]
+    return Delivery(kind, grace, steps, len(seen), len(relevant), sum(relevant), median(spent), max(spent))
+
+
+async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) -> Seen:
+    arguments = [str(store), str(at), str(delay), *(["--quick"] if quick else [])]
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "lab.bench.turn", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(FIRST_TURN_WITHIN):
+            out, _ = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode != 0:
+        raise RuntimeError(f"The process of a first turn ended with {child.returncode}. Its standard error says why.")
+    return Seen(**json.loads(out))
+
+
+async def first_turn(store: Path, number: int, delay: float, scale: Scale) -> Seen:
+    """The first turn of this process, `delay` seconds after memory was opened, with default settings."""
+    settled = Settled()
+    async with afterturn.open(store, Config(), on_event=settled) as memory:
+        if delay:
+            await timer(delay)
+        return await _deliver(memory, settled, 1, scale, f"first-{number}", number)
+
+
+def delivery_figures(deliveries: Sequence[Delivery]) -> list[Figure]:
     tool_free = [one for one in deliveries if one.grace == Config().grace and one.steps == 1]
     first = [one for one in tool_free if one.kind in (FIRST_AT_ONCE, FIRST_LATER)]
-    return {
-        "tool-free turns delivered, first turns included": [_share(tool_free)],
-        "first turns of processes delivered": [_share(first)],
-    }
+    goal = Goal(99, "%", at_least=True)
+    return [
+        _worst("turns without tools delivered, first turns included", goal, [_share(tool_free)]),
+        _worst("first turns of processes delivered", goal, [_share(first)]),
+    ]
 
 
 def _share(deliveries: Sequence[Delivery]) -> tuple[float, str]:
     relevant, delivered = sum(one.relevant for one in deliveries), sum(one.delivered for one in deliveries)
     return 100 * delivered / max(1, relevant), f"{delivered} of {relevant}"
+
+
+def _delivery_table(found: Sequence[Delivery], scale: Scale) -> Table:
+    columns = ("turns", "grace", "steps", "relevant", "delivered", "share", "in verbs", "longest")
+    rows = [
+        (
+            one.kind,
+            milliseconds(one.grace),
+            f"{one.steps}",
+            f"{one.relevant} of {one.turns}",
+            f"{one.delivered}",
+            f"{one.delivered / max(1, one.relevant):.1%}",
+            milliseconds(one.waited),
+            milliseconds(one.waited_max),
+        )
+        for one in found
+    ]
+    return Table(
+        "Delivery in the same turn", _DELIVERIES.format(f"{scale.call_seconds * 1000:g}"), columns, tuple(rows)
+    )
+
+
+if __name__ == "__main__":
+    _store, _number, _delay, *_rest = sys.argv[1:]
+    _scale = QUICK if _rest else FULL
+    print(json.dumps(asdict(asyncio.run(first_turn(Path(_store), int(_number), float(_delay), _scale)))))

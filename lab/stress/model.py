@@ -10,7 +10,7 @@ from typing import Any
 
 from afterturn.base.errors import ModelRefused, ModelUnavailable
 from afterturn.testing.model import call_tools
-from lab.bench.turn_host import timer
+from lab.bench.host import timer
 
 MARK = re.compile(r"mark[a-z0-9]+")
 _MEMORY = re.compile(r'\{"id": "([0-9a-z]+)".*?"text": "([^"]*)"')

@@ -18,7 +18,7 @@ from afterturn.embedders import aside as module
 from afterturn.embedders.aside import ChildEmbedder, start_child
 from afterturn.embedders.static import StaticEmbedder
 from afterturn.recall.following import embed_aside
-from lab.bench.corpus import sentences
+from lab.bench.texts import sentences
 
 EMBEDDER = StaticEmbedder()
 WITHIN_MILLISECONDS = 20_000

@@ -13,7 +13,7 @@ from afterturn.base.ports import ChatModel
 from afterturn.testing.model import call_tools
 from afterturn.turn.preparing import compose
 from afterturn.turn.turn import PhaseName
-from lab.bench.turn_corpus import SPACE, TOOLS, tool_call, tool_result
+from lab.bench.texts import SPACE, TOOLS, tool_call, tool_result
 
 Message: TypeAlias = dict[str, Any]
 TOOL_DEFINITIONS = tuple({"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS)
