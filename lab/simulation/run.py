@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError
-from afterturn.recall import digests
 from afterturn.testing.hashing import HashingEmbedder
 from lab.simulation.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
 from lab.simulation.client import Client
@@ -55,7 +54,7 @@ def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], N
     shutil.copyfile(template, path)
     world = World(seed)
     world.tell = tell
-    with _quiet() as complaints, _few_are_saved():
+    with _quiet() as complaints:
         scenario = Scenario(world, path)
         try:
             scenario.run()
@@ -207,17 +206,6 @@ def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     shutil.rmtree(f"{path}.waiting", ignore_errors=True)
-
-
-@contextmanager
-def _few_are_saved() -> Iterator[None]:
-    """The spaces here are small: already two entries have a digest, and each few changes another."""
-    usual = digests.DIGESTED_MIN, digests.BEHIND_MAX
-    digests.DIGESTED_MIN, digests.BEHIND_MAX = 2, 4
-    try:
-        yield
-    finally:
-        digests.DIGESTED_MIN, digests.BEHIND_MAX = usual
 
 
 @contextmanager

@@ -421,7 +421,6 @@ class MemoryCore:
             try:
                 if await self._embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
                     self._jobs.take_on(JobKind.EMBED, self._embedding.handle)
-                    self._jobs.take_on(JobKind.DIGEST, self._embedding.digest)
                     self._supervisor.start(self._embedding.shelve(), "shelving")
                     return
                 pause = self._embedding.pause()

@@ -1,6 +1,5 @@
-"""The ways in which a question is answered: by words alone, with vectors beside them, and from a space in memory."""
+"""The ways in which a question is answered: by words alone from the store, and with vectors from a space in memory."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,16 +30,8 @@ def by_words(library: Any, text: str, **fields: Any) -> SearchResults:
 
 
 def with_vectors(library: Any, text: str, **fields: Any) -> SearchResults:
-    """As a space is asked for the first time: candidates of the store, compared by the way."""
     asked = embedded(library, text, **fields)
     shelves = Shelves(STATIC.identity, BYTES_MAX)
-    return library.read(lambda unit: recall(unit, asked, shelves))
-
-
-def from_shelf(library: Any, text: str, **fields: Any) -> SearchResults:
-    """As it is asked later: every space is in memory."""
-    asked = embedded(library, text, **fields)
-    shelves = shelved(library, asked.scope)
     return library.read(lambda unit: recall(unit, asked, shelves))
 
 
@@ -61,10 +52,8 @@ def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> Shelves:
     """With every space of the scope that has something in it."""
     shelves = Shelves(embedder.identity, BYTES_MAX)
     for space in scope.spaces:
-        for _ in range(2):
-            library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
-    tries = [asyncio.run(shelves.build_wanted(Behind(library))) for _ in range(len(scope.spaces) + 1)]  # type: ignore[arg-type]
-    assert not tries[-1]
+        library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
+    assert not shelves.is_wanted
     return shelves
 
 

@@ -10,8 +10,6 @@ from asking import (
     SCORE_MIN,
     STATIC,
     by_words,
-    embedded,
-    from_shelf,
     query_vector,
     request,
     shelved,
@@ -21,13 +19,14 @@ from asking import (
 
 from afterturn.base.errors import DeadlineExceeded, StoreError
 from afterturn.base.types import Lane, LaneQuery, Scope
+from afterturn.recall import shelves as shelves_module
 from afterturn.recall.lanes import recall, recall_as_of, worth_telling
 from afterturn.recall.ranking import FOLLOWS
 from afterturn.recall.shelves import Shelves
 from afterturn.testing.entries import hit
 
 FACTS = ["My cat is called Miso", "I am allergic to peanuts", "The deploy script lives in tools/ship", "I prefer tea"]
-WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
+WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
 
 
 @WAYS
@@ -45,14 +44,13 @@ def test_what_asks_for_nothing_finds_nothing(library, ask, said):
     assert texts(ask(library, said)) == []
 
 
-@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
-def test_meaning_finds_what_shares_no_word(library, ask):
+def test_meaning_finds_what_shares_no_word(library):
     """L6: vectors bring in what the words alone would miss."""
     library.add_all([*FACTS, "She is a lawyer"])
     question, like = "Who might be an advocate?", STATIC.embed(["She is a lawyer"])[0]
     assert by_words(library, question).hits == ()
     library.embed(STATIC)
-    index = shelved(library, request("").scope) if ask is from_shelf else Shelves(STATIC.identity, BYTES_MAX)
+    index = Shelves(STATIC.identity, BYTES_MAX)
     found = library.read(lambda unit: recall(unit, request(question, query_vector=like), index))
     assert texts(found) == ["She is a lawyer"]
 
@@ -60,18 +58,17 @@ def test_meaning_finds_what_shares_no_word(library, ask):
 def test_a_recall_without_vectors_says_so(library):
     """L1: degraded is not empty."""
     library.add_all(FACTS)
-    asked = [ask(library, "my cat").missing for ask in (by_words, with_vectors, from_shelf)]
-    assert asked == [("vectors",), (), ()]
+    asked = [ask(library, "my cat").missing for ask in (by_words, with_vectors)]
+    assert asked == [("vectors",), ()]
 
 
-@pytest.mark.parametrize("is_shelved", [False, True])
-def test_a_recall_before_most_entries_have_their_vectors_says_so(library, is_shelved):
+def test_a_recall_before_most_entries_have_their_vectors_says_so(library):
     """L1: what has none can be found by its words alone, and the answer tells."""
     library.add("The deploy script lives in tools/ship")
     library.embed(STATIC)
     library.add_all(["my cat sleeps all day", "my cat is called Miso"])
     asked = request("my cat", query_vector=query_vector(library, "my cat", request("").scope))
-    index = shelved(library, asked.scope) if is_shelved else Shelves(STATIC.identity, BYTES_MAX)
+    index = Shelves(STATIC.identity, BYTES_MAX)
     found = library.read(lambda unit: recall(unit, asked, index))
     assert (len(found.hits), found.missing) == (2, ("vectors",))
 
@@ -89,11 +86,10 @@ def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_shelved)
     assert found.missing == ()
 
 
-@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
-def test_hits_tell_why_they_were_found(library, ask):
+def test_hits_tell_why_they_were_found(library):
     """L6: words, likeness and the score that came of them."""
     library.add_all(FACTS)
-    [found] = ask(library, "what's my cat called?").hits
+    [found] = with_vectors(library, "what's my cat called?").hits
     assert found.terms == ("cat", "call")
     assert found.similarity == pytest.approx(0.66, abs=0.02)
     assert 0 < found.lexical < 1
@@ -139,16 +135,18 @@ def test_every_space_of_the_scope_is_searched_and_no_other(library, ask):
     assert sorted(texts(found)) == ["my cat is called Miso", "our office cat is called Mochi"]
 
 
-def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library):
+def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library, monkeypatch):
     """L2, L6: scores are of one scale, wherever they come from."""
     both = Scope("default", ("user:ada", "team:a"))
     library.add("my cat is called Miso")
     library.add("our office cat is called Mochi", space="team:a")
-    asked = embedded(library, "what is the cat called?", scope=both)
-    part = shelved(library, Scope("default", ("team:a",)))
+    asked = request("what is the cat called?", scope=both)
+    part, all_of_it = shelved(library, Scope("default", ("team:a",))), shelved(library, both)
+    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
     found = library.read(lambda unit: recall(unit, asked, part))
-    whole = from_shelf(library, "what is the cat called?", scope=both)
-    assert (texts(found), found.missing) == (texts(whole), ())
+    whole = library.read(lambda unit: recall(unit, asked, all_of_it))
+    assert texts(found) == texts(whole)
+    assert (part.is_wanted, all_of_it.is_wanted) == (True, False)
     assert [one.score for one in found.hits] == pytest.approx([one.score for one in whole.hits], abs=1e-5)
     assert {one.entry.space for one in found.hits} == {"user:ada", "team:a"}
 
@@ -237,7 +235,7 @@ def test_reading_the_past_stops_when_its_caller_has_given_up(library):
 
 
 class Broken:
-    """Spaces in memory, of which one verb fails: finding a shelf, reading it, or comparing vectors by the way."""
+    """Spaces in memory, of which one verb fails: finding a shelf or reading it."""
 
     complete = True
     documents = 1
@@ -248,9 +246,6 @@ class Broken:
     def find(self, unit, tenant, space):
         self._fail("find")
         return self if self._verb in ("read", "best") else None
-
-    def cosines(self, unit, tenant, space, query_vector):
-        self._fail("cosines")
 
     def name_words(self):
         return frozenset()
@@ -270,7 +265,7 @@ class Broken:
             raise OSError("no memory left")
 
 
-@pytest.mark.parametrize("verb", ["find", "read", "cosines"])
+@pytest.mark.parametrize("verb", ["find", "read"])
 def test_broken_vectors_leave_the_words(library, caplog, verb):
     """L1: vectors are a part like any other."""
     library.add("miso is my cat")

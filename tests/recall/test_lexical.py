@@ -164,7 +164,7 @@ def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatc
     asked = read_question(Frequencies(dict.fromkeys(wanted, 2)), ADA, " ".join(wanted))  # type: ignore[arg-type]
     held = Looked(wanted * 40)
     match = Match(1, entry("x"), held)
-    weighed = Weigher(asked, {}, {}).weigh(shelved_of(match), Threads())
+    weighed = Weigher(asked, {}).weigh(shelved_of(match), Threads())
     assert weighed.share > 0
     assert Looked.looks <= 2 * len(held)
     assert len(with_terms(match, weighed, asked).terms) == QUERY_TERMS_MAX
@@ -175,7 +175,7 @@ def test_scoring_looks_up_now_and_then():
     asked = Asked(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
     looked: list[None] = []
     entries = [shelved_of(Match(key, entry("tea", id=f"e{key}"), ("tea",))) for key in range(200)]
-    weighed = list(Weigher(asked, {}, {}).weigh_all(entries, Threads(), lambda: looked.append(None)))
+    weighed = list(Weigher(asked, {}).weigh_all(entries, Threads(), lambda: looked.append(None)))
     assert len(weighed) == 200
     assert len(looked) >= 3
 
@@ -184,7 +184,7 @@ def test_an_entry_of_a_space_that_was_not_weighed_has_no_share():
     """L2: what is not known of a space is not guessed from another."""
     asked = Asked(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
     match = Match(1, entry("tea"), ("tea",))
-    weighed = with_terms(match, Weigher(asked, {}, {}).weigh(shelved_of(match), Threads()), asked)
+    weighed = with_terms(match, Weigher(asked, {}).weigh(shelved_of(match), Threads()), asked)
     assert (weighed.share, weighed.terms) == (0.0, ("tea",))
 
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from asking import by_words, from_shelf, texts, with_vectors
+from asking import by_words, texts, with_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +81,7 @@ def test_a_time_that_no_calendar_has_is_in_no_month(seconds):
     assert found.score == 0.5
 
 
-@pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
+@pytest.mark.parametrize("ask", [by_words, with_vectors])
 def test_a_question_finds_what_was_told_at_its_time(library, ask):
     """L6: by words, with vectors, and in memory."""
     for month in range(1, 13):

@@ -54,7 +54,7 @@ def said(position: int, *terms: str, length: int) -> Shelved:
 def asked_for_honey(entry: Shelved, *around: Shelved) -> Ranked:
     """In a space where nothing has a vector."""
     honey = Weights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
-    weigher = Weigher(Asked(("honey",), frozenset(), {SPACE: honey}), {}, {})
+    weigher = Weigher(Asked(("honey",), frozenset(), {SPACE: honey}), {})
     return weigher.weigh(entry, Threads([entry, *around]))
 
 

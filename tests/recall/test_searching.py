@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from asking import ADA, STATIC, by_words, embedded, from_shelf, request, shelved, texts, with_vectors
+from asking import ADA, STATIC, by_words, embedded, request, texts, with_vectors
 
 from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Shelved
 from afterturn.recall import searching
@@ -17,7 +17,7 @@ from afterturn.testing.entries import entry
 
 FOODS = ("peanuts", "shellfish", "wheat", "milk")
 LANES = tuple(Lane)
-WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
+WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
 
 
 def say(library, *said: str, conversation: str = "then", **draft) -> None:
@@ -132,7 +132,7 @@ def test_of_equal_matches_the_newest_comes_first(library, ask):
     assert [one.entry.conversation for one in found.hits] == ["c4", "c3", "c2", "c1", "c0"]
 
 
-@pytest.mark.parametrize("ask", [with_vectors, from_shelf])
+@pytest.mark.parametrize("ask", [with_vectors])
 def test_what_is_excluded_still_is_context(library, ask):
     """L3, L6: the model has seen the question, and the answer to it is still missing."""
     say(library, "Which bicycle should Carol buy for the mountain race?", "The blue one")
@@ -166,12 +166,11 @@ def test_a_tools_words_make_no_answer_of_what_is_around_them(library, ask):
     assert [(one.entry.position, one.lexical > 0) for one in found.hits] == [(0, True), (2, True)]
 
 
-@pytest.mark.parametrize("is_shelved", [False, True])
-def test_by_meaning_alone_everything_is_shown_once(library, is_shelved):
+def test_by_meaning_alone_everything_is_shown_once(library):
     """L3: A B C, then D E F, then G H, though no word is shared."""
     library.add_all([f"red apple {letter * 3}" for letter in "abcdefgh"])
     library.embed(STATIC)
-    shelves = shelved(library, ADA) if is_shelved else Shelves(STATIC.identity, 1 << 22)
+    shelves = Shelves(STATIC.identity, 1 << 22)
     vector = STATIC.embed(["red apple"])[0]
     shown: list[str] = []
     sizes = []
@@ -183,13 +182,12 @@ def test_by_meaning_alone_everything_is_shown_once(library, is_shelved):
     assert (sizes, len(set(shown))) == ([3, 3, 2], 8)
 
 
-@pytest.mark.parametrize("is_shelved", [False, True])
-def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library, is_shelved):
+def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library):
     """L1, L3: hundreds of nearer messages do not hide the one statement."""
     library.add_all(["red apple"] * 150, conversation="c1")
     library.add("red apple tree by the river")
     library.embed(STATIC)
-    shelves = shelved(library, ADA) if is_shelved else Shelves(STATIC.identity, 1 << 24)
+    shelves = Shelves(STATIC.identity, 1 << 24)
     for lanes in ((Lane.LONG_TERM,), LANES):
         vector = STATIC.embed(["red apple"])[0]
         asked = request("pomme", query_vector=vector, lanes=lanes, score_min=0.01, limit=1000)
@@ -274,7 +272,7 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
     """L5: neither by words nor by context."""
     say(library, "The zebra crossing needs paint", "Green stripes then")
     asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
-    search = partial(StoreSearch, query=LaneQuery(ADA, 1000.0), asked=asked, compared=())  # type: ignore[arg-type]
+    search = partial(StoreSearch, query=LaneQuery(ADA, 1000.0), asked=asked)  # type: ignore[arg-type]
     assert library.read(lambda unit: search(unit).search((Lane.EPISODIC,), limit=9, lane_min=0)) == []
 
 

@@ -2,19 +2,21 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.types import Lane, Scope, Selector
 from afterturn.recall import assembly as assembly_module
 from afterturn.recall import shelves as shelves_module
 from afterturn.recall import stock as stock_module
 from afterturn.recall.asked import read_question
-from afterturn.recall.assembly import Place
+from afterturn.recall.assembly import Place, Plan, extent_of
 from afterturn.recall.edition import Edition, is_nearly_all
 from afterturn.recall.postings import Form
-from afterturn.recall.shelves import Shelves
+from afterturn.recall.shelves import Shelves, build_at_once
 from afterturn.testing.hashing import HashingEmbedder
 
 ADA = "user:ada"
@@ -45,7 +47,7 @@ def find(library, shelves: Shelves, space: str = ADA) -> bool:
 
 
 def shelve(library, shelves: Shelves, space: str = ADA) -> None:
-    """As two questions and the builder behind them bring a space to memory."""
+    """As a question, and the builder behind it, bring a space to memory."""
     while not find(library, shelves, space):
         build(library, shelves)
 
@@ -72,16 +74,38 @@ def shelves() -> Shelves:
     return Shelves(EMBEDDER.identity, 16 * MEGABYTE)
 
 
-def test_a_space_asked_twice_is_put_on_a_shelf(library, shelves):
-    """L6: one question to each of many spaces fills no memory."""
+def test_the_first_question_builds_a_small_space(library, shelves):
+    """L6: within the question, and the next one finds it built."""
     library.add_all(["red apple pie", "blue sea"])
-    found = [find(library, shelves)]
-    found.append(build(library, shelves))
-    found.append(find(library, shelves))
-    found.append(build(library, shelves))
-    found.append(find(library, shelves))
-    assert found == [False, False, False, True, True]
+    assert find(library, shelves)
+    [first] = shelves._held.values()
+    assert find(library, shelves)
+    [second] = shelves._held.values()
+    assert first is second
     assert not build(library, shelves)
+
+
+def test_a_large_space_is_built_in_the_background(library, shelves, monkeypatch):
+    """L6, H3: reading thousands of rows takes longer than a turn waits."""
+    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 2)
+    library.add_all(["red apple pie", "red apple tart", "blue sea"])
+    found = [find(library, shelves), build(library, shelves), find(library, shelves)]
+    assert found == [False, True, True]
+
+
+def test_a_question_that_is_given_up_leaves_the_building_to_the_background(library, shelves):
+    """L1, L6: what took too long for one question is there for a later one."""
+    library.add_all(["red apple pie", "blue sea"])
+
+    def given_up() -> None:
+        raise DeadlineExceeded("too late")
+
+    with pytest.raises(DeadlineExceeded):
+        library.read(
+            lambda unit: shelves.find(SimpleNamespace(index=unit.index, check=given_up), "default", ADA)  # type: ignore[arg-type]
+        )
+    assert build(library, shelves)
+    assert len(shelves._held) == 1
 
 
 def test_what_was_committed_is_on_the_shelf_for_the_next_question(library, shelves):
@@ -155,14 +179,11 @@ def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(li
     assert len(ask(library, shelves, "red apple")) == 9
 
 
-@pytest.mark.parametrize("is_shelved", [True, False])
-def test_a_space_that_was_emptied_is_let_go(library, shelves, is_shelved):
+def test_a_space_that_was_emptied_is_let_go(library, shelves):
     """M2: neither what was in it nor its name stays."""
     library.add("red apple pie")
     library.embed(EMBEDDER)
-    if is_shelved:
-        shelve(library, shelves)
-    library.read(lambda unit: shelves.cosines(unit, "default", ADA, EMBEDDER.embed(["apple"])[0]))
+    assert find(library, shelves)
     assert shelves.size_bytes > 0
     library.write(lambda unit: unit.operations.forget("default", ADA, Selector(everything=True), at=500.0))
     assert not find(library, shelves)
@@ -174,13 +195,19 @@ def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
     library.add("red apple pie")
     library.embed(EMBEDDER)
 
-    def slow(unit):
-        compare = shelves._matrix(Place("default", ADA), EMBEDDER.identity)
-        shelve(library, shelves)
-        shelves._keep(compare)
+    place = Place("default", ADA)
 
-    library.read(slow)
-    assert find(library, shelves)
+    def slow(unit):
+        older = build_at_once(unit, place, Plan(EMBEDDER.identity, extent_of(unit, place)))
+        library.add("blue sea")
+        assert find(library, shelves)
+        newer = shelves._held[place]
+        shelves._keep(older)
+        return older, newer
+
+    older, newer = library.read(slow)
+    assert shelves._held[place] is newer
+    assert (older.edition.alive_count, newer.edition.alive_count) == (1, 2)
 
 
 def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
@@ -210,6 +237,7 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
 def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
     """L6: as new as the store: an import may be faster than the builder, which begins anew with what is there then."""
     monkeypatch.setattr(assembly_module, "form_for", lambda rows: Form(4 if rows < 20 else 12))
+    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
     monkeypatch.setattr(assembly_module, "PAGE_ROWS", 4)
     monkeypatch.setattr(assembly_module, "_PAGES_AT_ONCE", 1)
     library.add_all([f"red apple {number}" for number in range(5)])
@@ -314,7 +342,6 @@ def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(lib
     tried.append(build(library, shelves))
     for entry in entries[:39]:
         library.delete(entry)
-    library.read(lambda unit: shelves.cosines(unit, "default", ADA, EMBEDDER.embed(["apple"])[0]))
     find(library, shelves)
     tried.append(build(library, shelves))
     assert tried == [True, False, True]
@@ -402,122 +429,10 @@ def test_without_an_embedder_words_decide(library):
     assert ask(library, shelves, "blue sea")[0] == "blue sea"
 
 
-class TestCosines:
-    """For questions that come before the shelf."""
-
-    def compare(self, library, shelves: Shelves, text: str, space: str = ADA):
-        return library.read(lambda unit: shelves.cosines(unit, "default", space, EMBEDDER.embed([text])[0]))
-
-    def test_the_nearest_come_first(self, library, shelves):
-        """L6: exact cosines over a space."""
-        library.add_all(["blue sea", "red apple pie", "red car"])
-        library.embed(EMBEDDER)
-        found = self.compare(library, shelves, "red apple")
-        assert found.nearest_keys(2) == [2, 3]
-        assert sorted(found.of([1, 2, 3, 9])) == [1, 2, 3]
-
-    def test_what_was_committed_is_compared_by_the_next(self, library, shelves):
-        """M2: the difference is applied inside the reader's own snapshot, and what went is blank."""
-        pie = library.add("red apple pie")
-        library.embed(EMBEDDER)
-        self.compare(library, shelves, "red apple")
-        [matrix] = shelves._held.values()
-        _, before = matrix._held
-        library.add("red car")
-        library.embed(EMBEDDER)
-        library.write(lambda unit: unit.operations.forget("default", ADA, Selector(memory=pie.id), at=500.0))
-        assert self.compare(library, shelves, "red apple").nearest_keys(9) == [2]
-        assert not before.any()
-
-    def test_many_entries_without_a_vector_make_it_incomplete(self, library, shelves):
-        """L1: an answer says that some are missing, but not because of the last message."""
-        library.add_all(["red apple pie", "blue sea"])
-        before = self.compare(library, shelves, "red apple").complete
-        library.embed(EMBEDDER)
-        library.add("red car")
-        assert (before, self.compare(library, shelves, "red apple").complete) == (False, True)
-
-    @pytest.mark.parametrize("missing, complete", [(64, True), (65, False)])
-    @pytest.mark.parametrize("is_shelved", [True, False])
-    def test_up_to_sixty_four_may_wait_for_their_vectors(self, library, shelves, is_shelved, missing, complete):
-        """L1: a turn at most that was just recorded; more is a backlog, and said."""
-        library.add_all([f"red apple {number}" for number in range(200 - missing)])
-        library.embed(EMBEDDER)
-        library.add_all([f"blue sea {number}" for number in range(missing)])
-        if is_shelved:
-            shelve(library, shelves)
-            assert library.read(lambda unit: shelves.find(unit, "default", ADA).complete) is complete
-        else:
-            assert self.compare(library, shelves, "red apple").complete is complete
-
-    def test_a_restored_store_is_read_anew(self, library, shelves, tmp_path):
-        """M4: another generation means another content, whatever the sequence numbers say."""
-        library.add("red apple pie")
-        library.embed(EMBEDDER)
-        library.backup(tmp_path / "copy.db")
-        library.add("red apple tart")
-        library.embed(EMBEDDER)
-        before = self.compare(library, shelves, "apple tart").nearest_keys(9)
-        library.restore(tmp_path / "copy.db")
-        library.add("deep blue sea")
-        library.embed(EMBEDDER)
-        after = self.compare(library, shelves, "apple tart").nearest_keys(9)
-        assert (before, after) == ([2, 1], [1, 2])
-
-    def test_a_large_space_is_wanted_on_a_shelf_at_once(self, library, shelves, monkeypatch):
-        """L6: reading thousands of vectors takes longer than a turn waits."""
-        monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 2)
-        library.add_all(["red apple pie", "red apple tart", "blue sea"])
-        assert self.compare(library, shelves, "red apple") is None
-        assert build(library, shelves)
-        assert find(library, shelves)
-
-    def test_spaces_without_vectors_count_too(self, library):
-        """L6: however many spaces wait for their vectors, memory is bounded."""
-        shelves = Shelves(EMBEDDER.identity, 8_000)
-        for number in range(20):
-            library.add("red apple pie", space=f"user:u{number}")
-            self.compare(library, shelves, "red apple", f"user:u{number}")
-            assert 0 < shelves.size_bytes <= 8_000
-
-
-def test_a_space_that_grows_a_little_while_it_is_read_goes_on_growing(library, shelves):
-    """L6: vectors were given room for what was planned; later entries find room all the same."""
-    library.add_all([f"red apple {number}" for number in range(300)])
+@pytest.mark.parametrize("missing, complete", [(64, True), (65, False)])
+def test_up_to_sixty_four_may_wait_for_their_vectors(library, shelves, missing, complete):
+    """L1: a turn at most that was just recorded; more is a backlog, and said."""
+    library.add_all([f"red apple {number}" for number in range(200 - missing)])
     library.embed(EMBEDDER)
-    for _ in range(2):
-        find(library, shelves)
-    reads = []
-
-    class Growing(Reading):
-        async def read(self, work):
-            if len(reads) == 1:
-                library.add_all([f"green pear {number}" for number in range(6)])
-            reads.append(work)
-            return await super().read(work)
-
-    asyncio.run(shelves.build_wanted(Growing(library)))
-    for number in range(40):
-        library.add(f"blue plum {number}")
-        library.embed(EMBEDDER)
-        assert find(library, shelves)
-    assert len(ask(library, shelves, "blue plum", lane=Lane.LONG_TERM)) == 100
-    assert ask(library, shelves, "blue plum")[:1][0].startswith("blue plum")
-
-
-def test_a_shelf_that_breaks_gives_way_to_another(library, shelves, monkeypatch):
-    """M2: what can not follow the store may hold what was forgotten, so it goes at once."""
-    library.add_all(["red apple", "green pear"])
-    shelve(library, shelves)
-    library.add("blue plum")
-
-    def broken(*arguments: object, **bounds: object) -> None:
-        raise IndexError("no such row")
-
-    with monkeypatch.context() as broke:
-        broke.setattr(stock_module.Stock, "_apply", broken)
-        with pytest.raises(IndexError):
-            find(library, shelves)
-    assert shelves.size_bytes == 0
-    assert build(library, shelves)
-    assert ask(library, shelves, "blue plum")[0] == "blue plum"
+    library.add_all([f"blue sea {number}" for number in range(missing)])
+    assert library.read(lambda unit: shelves.find(unit, "default", ADA).complete) is complete

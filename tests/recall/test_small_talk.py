@@ -1,11 +1,11 @@
 """What is said to be polite recalls nothing, in any language; what is asked for does."""
 
 import pytest
-from asking import by_words, from_shelf, texts, with_vectors
+from asking import by_words, texts, with_vectors
 
 from afterturn.recall.asked import is_askable
 
-WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors, from_shelf])
+WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
 FACTS = {
     "en": [
         "My cat is called Miso",

@@ -29,7 +29,7 @@ def test_beyond_those_next_to_it_there_are_two_more():
     """L6: what is further away is no context."""
     said = [record(number, number) for number in range(7)]
     around = Threads(said).around(said[3])
-    assert (keys(*around.near), keys(*around.far), keys(*around.beside)) == ([2, 4], [1, 5], [2, 4])
+    assert (keys(*around.near), keys(*around.far)) == ([2, 4], [1, 5])
 
 
 def test_a_message_that_is_gone_leaves_a_gap_and_a_wider_one_parts():
@@ -67,7 +67,7 @@ def test_statements_and_messages_without_a_place_have_no_neighbours():
     assert keys(*threads.beside(said)) == [None, None]
     for other in (statement, lost, alone):
         assert threads.beside(other) == (None, None)
-        assert threads.around(other) == ((), (), (None, None))
+        assert threads.around(other) == ((), ())
 
 
 def test_what_a_tool_answered_is_nobodys_neighbour():

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from asking import query_vector, request, shelved
+from asking import request, shelved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,19 +77,6 @@ def ask(library: Any, shelves: Shelves | None, scope: Scope, text: str, **fields
 
 def weighed(found: SearchResults, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:
     return {(hit.lane, hit.entry.ref): hit.score for hit in found.hits if hit.terms or not by_words}
-
-
-@given(st.lists(said, max_size=RECORDS_MAX), texts)
-@settings(max_examples=60)
-def test_with_vectors_both_weigh_alike(lasting_library, messages, text):
-    """L6: words, meaning, context, speakers and recency, whoever weighs them."""
-    scope, excluded = fill(lasting_library, messages)
-    vector = query_vector(lasting_library, text, scope, EMBEDDER)
-    fields = {"query_vector": vector, "excluded_refs": excluded}
-    stored = ask(lasting_library, Shelves(EMBEDDER.identity, 1 << 22), scope, text, **fields)
-    kept = ask(lasting_library, shelved(lasting_library, scope, EMBEDDER), scope, text, **fields)
-    assert weighed(stored) == pytest.approx(weighed(kept), abs=1e-5)
-    assert stored.missing == kept.missing
 
 
 @given(st.lists(said, max_size=RECORDS_MAX), texts)

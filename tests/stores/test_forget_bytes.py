@@ -10,7 +10,6 @@ import apsw
 import pytest
 
 from afterturn.base.config import Config
-from afterturn.base.digest import Digest
 from afterturn.base.ports import Unit
 from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
 from afterturn.base.turns import (
@@ -78,8 +77,6 @@ def write_sentinels(unit: Unit) -> str:
     unit.jobs.add(Job("pending", "embed", "default", SPACE, payload, 1.0))
     unit.jobs.add(Job("failed", "embed", "default", SPACE, "{}", 1.0, error=f"can not embed {TEXT!r}"))
     unit.timeline.add([Event("recorded", 1.0, "default", SPACE, CONVERSATION, TURN)], entries_max=100)
-    digest = Digest(1, 1, 1, f"{SPEAKER} in {CONVERSATION} ".encode() * 400)
-    assert unit.digests.put("default", SPACE, digest, begun=unit.digests.moment())
     return statement.id
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from afterturn.base.digest import Digests
     from afterturn.base.review_ports import Reviews, Usage
     from afterturn.base.turns import (
         BlockRow,
@@ -266,11 +265,9 @@ class Index(Protocol):
         Newest first. `terms_max` bounds the terms of all of them together: the longest are left out, but never all.
         """
 
-    def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
-        """Those of `keys` that the query admits, in no particular order."""
-
     def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
-        """The same, as whole entries, which take longer to read: still longer `with_terms`, which are empty without."""
+        """Those of `keys` that the query admits, in no particular order. Their terms take longer to read, and are
+        empty without `with_terms`."""
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
         """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.
@@ -462,8 +459,6 @@ class Unit(Protocol):
     def operations(self) -> Operations: ...
     @property
     def index(self) -> Index: ...
-    @property
-    def digests(self) -> Digests: ...
     @property
     def jobs(self) -> Jobs: ...
     @property

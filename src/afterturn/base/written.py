@@ -173,7 +173,6 @@ class JobKind(StrEnum):
     REVIEW = "review"
     RULES = "rules"
     CONSOLIDATE = "consolidate"
-    DIGEST = "digest"
 
 
 class JobState(StrEnum):

@@ -17,8 +17,8 @@ from afterturn.recall.sketches import Vectors, is_sketched, read_vectors
 
 PAGE_ROWS = 256
 """So many rows are read at a time: about 3 ms of Python."""
-AT_ONCE_ROWS_MAX = 4096
-"""The vectors of a larger space are not read by the way: that takes longer than a turn waits."""
+AT_ONCE_ROWS_MAX = 2048
+"""A larger space is not built while a question waits for it: 1,000 rows take 14 ms, and a turn waits 50 ms."""
 # Whoever reads waits for its turn among all that read, which are many when a space is wanted.
 _PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096

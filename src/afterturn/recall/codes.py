@@ -1,6 +1,5 @@
 """Numbers for the conversations and speakers of a shelf, and how they are found again by id and by name."""
 
-from collections.abc import Iterable
 from heapq import nsmallest
 
 from afterturn.base.terms import words
@@ -47,20 +46,6 @@ class Codes:
             code = self._next
             self._put_speaker(name, code)
         return code
-
-    def saved(self) -> dict[str, list[list[str | int]]]:
-        """As JSON can hold it. For `restore`."""
-        return {
-            "conversations": [[owner, name, code] for (owner, name), code in self._conversations.items()],
-            "speakers": [[name, code] for name, code in self._speakers.items()],
-        }
-
-    def restore(self, conversations: Iterable[tuple[str, str, int]], speakers: Iterable[tuple[str, int]]) -> None:
-        """Where nothing has a number yet."""
-        for owner, name, code in conversations:
-            self._put_conversation((owner, name), code)
-        for name, code in speakers:
-            self._put_speaker(name, code)
 
     def find_conversations(self, owner: str | None, name: str) -> list[int]:
         """Without an owner, those of every owner."""

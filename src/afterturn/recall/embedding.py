@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from afterturn.recall.backlog import Last, Told
-    from afterturn.recall.digesting import Digesting
     from afterturn.recall.following import Following
     from afterturn.recall.lanes import Embed
     from afterturn.recall.shelves import Shelves
@@ -140,7 +139,7 @@ class Embedding:
     def _warm(self, *, works: bool) -> None:
         """Not on the loop, where whoever asks meanwhile would wait for it."""
         self._embed_now(["warm"])
-        for module in ("shelves", "digesting", "backlog") if works else ("shelves",):
+        for module in ("shelves", "backlog") if works else ("shelves",):
             load(f"afterturn.recall.{module}")
 
     def pause(self) -> float:
@@ -271,30 +270,13 @@ class Embedding:
 
         size_bytes = shelves.size_bytes
         try:
-            place = await shelves.build_wanted(self._store)
+            await shelves.build_wanted(self._store)
             if shelves.size_bytes > size_bytes + LARGE_SHELF_BYTES:
                 await run_on(self._parts.backlogs, give_back)
-            if place is not None and self._is_adopted:
-                await self._want_digest(place.tenant, place.space)
         except StoreError as error:
             logger.warning("a space is not brought into memory yet, the store can not be read: %s", error)
         except Exception:  # the boundary: what can not be brought into memory is still found in the store
             logger.exception("a space could not be brought into memory; recall goes on more slowly")
-
-    async def _want_digest(self, tenant: str, space: str) -> None:
-        """Of a space that was asked for, and had to be read row by row."""
-        load("afterturn.recall.digests")
-        from afterturn.recall.digests import is_due
-
-        if await self._store.read(lambda unit: is_due(unit, tenant, space)):
-            now = self._parts.clock.now()
-            await self._store.write(lambda unit: self._digesting().want(unit, tenant, space, now))
-
-    def _digesting(self) -> Digesting:
-        load("afterturn.recall.digesting")
-        from afterturn.recall.digesting import Digesting
-
-        return Digesting(self._store, self._ids)
 
     def forget(self) -> None:
         """Something is being forgotten, which may have been asked for, or be in memory as an answer."""
@@ -356,14 +338,8 @@ class Embedding:
         def commit(unit: Unit) -> None:
             if last(unit):
                 unit.jobs.add(rest, coalesce=True)
-            else:
-                self._digesting().want(unit, job.tenant, job.space, job.run_at)
 
         return commit
-
-    async def digest(self, job: Job) -> Commit:
-        """Saves what the shelf of the job's space holds."""
-        return await self._digesting().handle(job)
 
     async def _work_off(self, job: Job) -> Last:
         load("afterturn.recall.backlog")

@@ -294,7 +294,7 @@ class Explainer:
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
             asked = Asked(asked.terms, asked.names, {entry.space: weigh(asked.terms, {}, 1)})
-        weigher = Weigher(asked, {match.key: self._newer_then(entry)}, {})
+        weigher = Weigher(asked, {match.key: self._newer_then(entry)})
         return with_terms(match, weigher.weigh(shelved_of(match), Threads()), asked)
 
     def _newer_then(self, entry: Entry) -> int:

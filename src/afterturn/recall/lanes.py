@@ -19,7 +19,7 @@ from afterturn.recall.asked import Asked, Figures, Said, read_question, telling_
 from afterturn.recall.lexical import Weighed, Weigher, shelved_of, with_terms
 from afterturn.recall.periods import of_the_time
 from afterturn.recall.ranking import FOLLOWS, NEAR_BEST, RECENT, in_order, without_repeats
-from afterturn.recall.searching import Cosines, MemorySearch, SpaceReading, StoreSearch
+from afterturn.recall.searching import MemorySearch, SpaceReading, StoreSearch
 from afterturn.recall.threads import Threads
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class VectorSearch(Protocol):
     """The spaces that are in memory, as far as they are. All of it is as new as the unit's snapshot."""
 
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None: ...
-
-    def cosines(self, unit: Unit, tenant: str, space: str, query_vector: NDArray[np.float32]) -> Cosines | None: ...
 
 
 class RecallRequest(NamedTuple):
@@ -135,7 +133,7 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults
         known[lane] = found or []
     matches = [match for lane in known for match in known[lane]]
     asked = _asked_then(said, matches)
-    weigher = Weigher(asked, _newer_then(matches), {})
+    weigher = Weigher(asked, _newer_then(matches))
     entries = [shelved_of(match) for match in matches]
     rows = weigher.weigh_all(entries, Threads(entries), unit.check)
     weighed = [with_terms(match, row, asked) for match, row in zip(matches, rows, strict=True)]
@@ -176,7 +174,6 @@ class _Search:
     ) -> bool:
         """Whether nearly every entry has a vector that the question is compared with."""
         request, tenant = self._request, self._request.scope.tenant
-        compared: list[Cosines] = []
         complete = vectors is not None and query_vector is not None
         for space in self._asked.spaces:
             shelf = shelves.get(space)
@@ -186,14 +183,12 @@ class _Search:
             if shelf is not None and reading is not None:
                 self._readings[space] = reading
                 complete = complete and shelf.complete
-            elif vectors is not None and query_vector is not None:
-                cosines = _attempt(VECTORS, request, partial(vectors.cosines, self._unit, tenant, space, query_vector))
-                complete = complete and cosines is not None and cosines.complete
-                compared += [] if cosines is None else [cosines]
+            else:
+                complete = False
         rest = tuple(space for space in self._asked.spaces if space not in self._readings)
         if rest:
             query = request.lane_query(None, Scope(tenant, rest))
-            self._store = StoreSearch(self._unit, query, self._asked, compared)
+            self._store = StoreSearch(self._unit, query, self._asked)
         return complete
 
     def hits(self) -> tuple[list[Hit], list[str]]:
@@ -230,7 +225,7 @@ class _Search:
             found, is_done = MemorySearch(query, reading).search(lanes, limit=request.limit, lane_min=request.lane_min)
             hits += found
             if not is_done:
-                hits += self._in_store(StoreSearch(self._unit, query, self._asked, ()), lanes)
+                hits += self._in_store(StoreSearch(self._unit, query, self._asked), lanes)
         return hits
 
 
@@ -250,7 +245,7 @@ def _hit(weighed: Weighed, lane: Lane) -> Hit:
         lane=lane,
         score=weighed.score,
         lexical=weighed.share,
-        similarity=weighed.similarity,
+        similarity=None,
         terms=weighed.terms,
     )
 

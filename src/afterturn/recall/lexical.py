@@ -19,7 +19,6 @@ from afterturn.recall.ranking import (
     RECENT,
     SIMILARITY_ASSUMED,
     evidence,
-    in_context,
     is_own,
     said_shortly,
     saturated,
@@ -49,7 +48,6 @@ class Ranked(NamedTuple):
     key: int
     score: float
     share: float
-    similarity: float | None
 
 
 class Weighed(NamedTuple):
@@ -58,7 +56,6 @@ class Weighed(NamedTuple):
     match: Match
     score: float
     share: float
-    similarity: float | None
     terms: tuple[str, ...]
 
 
@@ -72,13 +69,11 @@ class _Said(NamedTuple):
 
 
 class Weigher:
-    """Of one question. `newer` tells by key how many entries of the space are newer, where that is fewer than 1,000;
-    `cosines` those of entries with a vector."""
+    """Of one question. `newer` has by key how many entries of the space are newer, where that is fewer than 1,000."""
 
-    def __init__(self, asked: Asked, newer: Mapping[int, int], cosines: Mapping[int, float]) -> None:
+    def __init__(self, asked: Asked, newer: Mapping[int, int]) -> None:
         self.asked = asked
         self.newer = newer
-        self.cosines = cosines
         # Of each entry that was looked at, since most are looked at again as somebody's context; and of each speaker.
         self._read: dict[int, _Said] = {}
         self._named: dict[str | None, float] = {}
@@ -95,20 +90,15 @@ class Weigher:
     def weigh(self, entry: Shelved, threads: Threads) -> Ranked:
         """With what is said around it, as far as `threads` knows."""
         key, weights = entry.key, self.asked.spaces.get(entry.space, NO_WEIGHTS)
-        similarity = self.cosines.get(key)
-        likeness = SIMILARITY_ASSUMED if similarity is None else similarity
         said = self._said(entry)
         if threads and says_something(entry.terms):
-            around = threads.around(entry)
-            share = self._share(*self._in_context(said, around), weights)
-            before, after = around.beside
-            likeness = in_context(likeness, self._cosine(before, likeness), self._cosine(after, likeness))
+            share = self._share(*self._in_context(said, threads.around(entry)), weights)
         else:
             share = self._share(said.counts, said.length, weights) if said.counts else 0.0
         even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         own = float(is_own(entry.kind, entry.origin))
         rank = standing(self._names(entry.speaker), own, float(self.newer.get(key, RECENT)))
-        return Ranked(key, score(evidence(share, weights.worth, likeness), rank, even), share, similarity)
+        return Ranked(key, score(evidence(share, weights.worth, SIMILARITY_ASSUMED), rank, even), share)
 
     def _said(self, entry: Shelved) -> _Said:
         said = self._read.get(entry.key)
@@ -141,9 +131,6 @@ class Weigher:
         by_term = weights.by_term
         return sum(by_term[term] * saturated(count, length) for term, count in counts) / weights.total
 
-    def _cosine(self, entry: Shelved | None, otherwise: float) -> float:
-        return otherwise if entry is None else self.cosines.get(entry.key, SIMILARITY_ASSUMED)
-
     def _names(self, speaker: str | None) -> float:
         named = self._named.get(speaker)
         if named is None:
@@ -161,7 +148,7 @@ def with_terms(match: Match, row: Ranked, asked: Asked) -> Weighed:
     """With the terms that it was found by."""
     held = asked.wanted.intersection(match.terms)
     found = tuple(term for term in asked.terms if term in held)
-    return Weighed(match, row.score, row.share, row.similarity, found)
+    return Weighed(match, row.score, row.share, found)
 
 
 def find_by_words(index: Index, query: LaneQuery, asked: Asked) -> list[Shelved]:

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
 from typing import TypeAlias
 from zlib import crc32
 
@@ -152,20 +151,6 @@ class Postings:
         while len(parts) > 1 and _worth_joining(*parts[-2:]):
             parts[-2:] = [_join(*parts[-2:])]
         return Postings(parts)
-
-    def moved(self, is_alive: NDArray[np.bool_], places: NDArray[np.int32]) -> Part:
-        """All that living rows hold, as one part, where each of them has the number that `places` gives it."""
-        form = max((part.form for part in self._parts), key=attrgetter("row_bits"), default=form_for(0))
-        packed = [np.zeros(0, np.int64)]
-        counts = [np.zeros(0, np.uint16)]
-        for part in self._parts:
-            held = np.flatnonzero(is_alive[part.rows] & (part.counts > 0))
-            terms = np.repeat(part.terms, np.diff(part.starts))
-            packed.append(form.packed(terms[held], places[part.rows[held]]))
-            counts.append(part.counts[held])
-        joined = np.concatenate(packed)
-        order = np.argsort(joined)
-        return _part(form, joined[order], np.concatenate(counts)[order])
 
     def blank(self, rows: NDArray[np.int32]) -> None:
         """In place, so that what was forgotten is nowhere: these hold nothing any more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -18,11 +17,6 @@ from afterturn.recall.threads import GAP_MAX, Threads
 if TYPE_CHECKING:
     from afterturn.base.ports import Unit
 
-# Of each space so many of the nearest are looked up, and so many more for a lane that has few of them: what is nearer
-# may be in another lane, or in sight already, and of that there are hundreds.
-_NEAREST_MAX = 64
-_FURTHER_MAX = 256
-_LANE_MIN = 16
 # Of so many of the best records the store is asked what was said around them.
 _CONTEXT_MAX = 16
 _PAGE_GROWTH = 4
@@ -58,17 +52,6 @@ class SpaceReading(Protocol):
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> Mapping[int, Entry]:
         """Those of `keys` that the query admits."""
-
-
-class Cosines(Protocol):
-    """One question compared with every vector of a space; `complete` is False while many have none."""
-
-    @property
-    def complete(self) -> bool: ...
-
-    def of(self, keys: Sequence[int]) -> dict[int, float]: ...
-
-    def nearest_keys(self, count: int) -> list[int]: ...
 
 
 class MemorySearch(NamedTuple):
@@ -128,16 +111,15 @@ class MemorySearch(NamedTuple):
 
 
 class StoreSearch:
-    """One question asked of spaces that are not in memory. `query` is for all lanes.
+    """One question asked, by words alone, of spaces that are not in memory. `query` is for all lanes.
 
     Candidates are weighed by what a shelf knows of them too; only the best are read as entries.
     """
 
-    def __init__(self, unit: Unit, query: LaneQuery, asked: Asked, compared: Sequence[Cosines]) -> None:
+    def __init__(self, unit: Unit, query: LaneQuery, asked: Asked) -> None:
         self.unit = unit
         self.query = query
         self.asked = asked
-        self.compared = compared
 
     def search(self, lanes: Sequence[Lane], *, limit: int, lane_min: int) -> list[tuple[Lane, Weighed]]:
         """The best `limit` of all lanes, and the best `lane_min` of each."""
@@ -157,12 +139,8 @@ class StoreSearch:
         return self.query._replace(lane=lanes[0]) if len(lanes) == 1 else self.query
 
     def _weighed(self, query: LaneQuery, lanes: Sequence[Lane], by_words: Sequence[Shelved]) -> list[Placed]:
-        """Candidates by words and by vectors, the best of them weighed with what is said around them."""
+        """Candidates, the best of them weighed with what is said around them."""
         found = {entry.key: entry for entry in by_words}
-        for cosines in self.compared:
-            keys = [key for key in cosines.nearest_keys(_NEAREST_MAX + _FURTHER_MAX) if key not in found]
-            found.update((entry.key, entry) for entry in self._nearest(query, lanes, keys))
-        self._compare(found)
         rows = {row.key: row for row in self._weigher.weigh_all(found.values(), Threads(), self.unit.check)}
         records = [row for row in rows.values() if found[row.key].kind is Kind.RECORD]
         best = heapq.nsmallest(_CONTEXT_MAX, records, key=_place)
@@ -179,28 +157,8 @@ class StoreSearch:
         arounds = (threads.around(found[key]) for key in keys)
         around = {entry.key for one in arounds for entry in (*one.near, *one.far)}
         found.update((one.entry.key, one.entry) for one in context if one.is_admitted and one.entry.key in around)
-        self._compare([nearby.entry.key for nearby in context])
         again = [found[key] for key in dict.fromkeys((*keys, *around)) if key in found]
         return self._weigher.weigh_all(again, threads, self.unit.check)
-
-    def _nearest(self, query: LaneQuery, lanes: Sequence[Lane], keys: Sequence[int]) -> list[Shelved]:
-        """What the query does not admit is passed over before the cut (L3), and no lane hides another (L1)."""
-        index = self.unit.index
-        admitted = index.admitted(query, keys[:_NEAREST_MAX])
-        reached = Counter(lane_of(entry, query) for entry in admitted)
-        for lane in lanes:
-            if reached[lane] < _LANE_MIN:
-                admitted += index.admitted(query._replace(lane=lane), keys[_NEAREST_MAX:])
-        return admitted
-
-    def _compare(self, keys: Collection[int]) -> None:
-        for cosines in self.compared:
-            self._cosines.update(cosines.of(list(keys)))
-
-    @cached_property
-    def _cosines(self) -> dict[int, float]:
-        """Of the entries that were compared so far."""
-        return {}
 
     @cached_property
     def _weigher(self) -> Weigher:
@@ -209,7 +167,7 @@ class StoreSearch:
         newer: dict[int, int] = {}
         for of_space in keys:
             newer.update(zip(of_space, range(RECENT), strict=False))
-        return Weigher(self.asked, newer, self._cosines)
+        return Weigher(self.asked, newer)
 
 
 def _place(row: Ranked) -> tuple[float, int]:

@@ -11,17 +11,13 @@ from afterturn.base.errors import DeadlineExceeded
 from afterturn.base.ports import Store, Unit
 from afterturn.base.types import Changes, EmbedderIdentity, Extent
 from afterturn.recall.assembly import AT_ONCE_ROWS_MAX, PAGE_ROWS, Assembly, Place, Plan, extent_of, room_for
-from afterturn.recall.cosines import Cosines, Matrix
-from afterturn.recall.digests import load_digest
-from afterturn.recall.edition import is_nearly_all
 from afterturn.recall.resolving import Resolver
 from afterturn.recall.shelf import Shelf
-from afterturn.recall.sketches import Floats, vector_bytes
+from afterturn.recall.sketches import vector_bytes
 from afterturn.recall.stock import FOLLOWED_MAX, Stock
 
-# Asked for once are many, and one needs no shelf; of those that were, so many are remembered.
-_ASKED_MAX = 4096
 _WANTED_MAX = 256
+_REFUSED_MAX = 4096
 # A row without its vector, and on conversations an occurrence of a term.
 _ROW_BYTES = 72
 _TERM_BYTES = 8
@@ -39,10 +35,9 @@ class Shelves:
         self._bytes_max = bytes_max
         self._exact = exact
         self._lock = threading.Lock()
-        self._held: OrderedDict[Place, Stock | Matrix] = OrderedDict()
+        self._held: OrderedDict[Place, Stock] = OrderedDict()
         self._sizes: dict[Place, int] = {}
         self._size_bytes = 0
-        self._asked: OrderedDict[Place, None] = OrderedDict()
         self._wanted: OrderedDict[Place, None] = OrderedDict()
         # Too large for `bytes_max` when they had so many entries.
         self._refused: OrderedDict[Place, int] = OrderedDict()
@@ -58,17 +53,14 @@ class Shelves:
         return bool(self._wanted)
 
     def find(self, unit: Unit, tenant: str, space: str) -> Shelf | None:
-        """The space as the unit's snapshot has it, from what was saved of it if need be. None while it is not in
-        memory; who asks twice wants it to be."""
+        """The space as the unit's snapshot has it. A small space that is not in memory is built here; a larger one is
+        built in the background, and None until then."""
         place = Place(tenant, space)
         with self._lock:
             held = self._held.get(place)
         if held is None:
-            held = self._load(unit, place)
-        if not isinstance(held, Stock):
-            if held is not None and extent_of(unit, place) is None:
-                self._release(place)
-            self._note(place)
+            held = self._build_small(unit, place)
+        if held is None:
             return None
         changes = self._follow(held, unit)
         if changes is None:
@@ -85,14 +77,21 @@ class Shelves:
         resolver = Resolver(held, unit.index, seq=changes.seq, grown=self._keep_entries)
         return Shelf(held, unit.index, resolver, exact=self._exact)
 
-    def _load(self, unit: Unit, place: Place) -> Stock | None:
-        """From what was saved of a small space; None when that is nothing, or nothing that helps."""
-        digest, extent = unit.digests.find(place.tenant, place.space), extent_of(unit, place)
-        if digest is None or extent is None or extent.documents > AT_ONCE_ROWS_MAX:
+    def _build_small(self, unit: Unit, place: Place) -> Stock | None:
+        """None when nothing is there, or too much for one question or for the bound."""
+        extent = extent_of(unit, place)
+        if extent is None:
+            self._release(place)
             return None
-        if self._expected_bytes(extent, whole=True) > self._bytes_max:
+        self._reconsider(place, extent.documents)
+        if extent.documents > AT_ONCE_ROWS_MAX or self._expected_bytes(extent, whole=True) > self._bytes_max:
+            self._want(place)
             return None
-        return load_digest(unit, place, Plan(self._embedder, extent), digest)
+        try:
+            return build_at_once(unit, place, Plan(self._embedder, extent))
+        except DeadlineExceeded:
+            self._want(place)
+            raise
 
     def _follow(self, stock: Stock, unit: Unit) -> Changes | None:
         try:
@@ -106,22 +105,6 @@ class Shelves:
             self._want(stock.place)
             raise
 
-    def cosines(self, unit: Unit, tenant: str, space: str, query_vector: Floats) -> Cosines | None:
-        """Of a small space without a shelf. None for others, which are wanted on a shelf at once."""
-        place = Place(tenant, space)
-        extent = extent_of(unit, place)
-        if extent is None or self._embedder is None:
-            self._release(place)
-            return None
-        self._reconsider(place, extent.documents)
-        if extent.documents > AT_ONCE_ROWS_MAX:
-            self._want(place)
-            return None
-        matrix = self._matrix(place, self._embedder)
-        keys, cosines = matrix.compare(unit.index, extent, query_vector)
-        self._keep(matrix)
-        return Cosines(keys, cosines, complete=is_nearly_all(keys.size, extent.documents))
-
     async def build_wanted(self, store: Store) -> Place | None:
         """Builds one shelf that is wanted, page by page, and says which. None when none is. What the store raises
         passes through."""
@@ -130,7 +113,7 @@ class Shelves:
                 return None
             place, _ = self._wanted.popitem(last=False)
             held = self._held.get(place)
-        if isinstance(held, Stock) and not held.is_worn and await _catch_up(store, held):
+        if held is not None and not held.is_worn and await _catch_up(store, held):
             return place
         plan, changes = await store.read(partial(self._plan, place))
         if plan is not None:
@@ -161,21 +144,15 @@ class Shelves:
             row_bytes += vector_bytes(self._embedder.dimensions, extent.documents, whole=whole)
         return room_for(extent.documents) * row_bytes + extent.terms_total * _TERM_BYTES
 
-    def _matrix(self, place: Place, embedder: EmbedderIdentity) -> Matrix:
-        with self._lock:
-            held = self._held.get(place)
-            return held if isinstance(held, Matrix) else Matrix(place, embedder)
-
     def _publish(self, stock: Stock) -> None:
         with self._lock:
-            for known in (self._asked, self._wanted):
-                known.pop(stock.place, None)
+            self._wanted.pop(stock.place, None)
             self._drop(stock.place)
         self._keep(stock)
         if stock.size_bytes > self._bytes_max:
             self._refuse(stock.place, stock.edition.alive_count)
 
-    def _keep(self, held: Stock | Matrix) -> None:
+    def _keep(self, held: Stock) -> None:
         """As the one used last. The others go before it does, but it goes too when it is too large alone."""
         place = held.place
         with self._lock:
@@ -202,8 +179,7 @@ class Shelves:
         with self._lock:
             held = list(self._held.values())
         for stock in held:
-            if isinstance(stock, Stock):
-                stock.let_entries_go()
+            stock.let_entries_go()
 
     def _make_room(self, size_bytes: int) -> None:
         """Before something is built: nothing is in memory twice at the cost of the bound."""
@@ -215,16 +191,6 @@ class Shelves:
         self._held.pop(place, None)
         self._size_bytes -= self._sizes.pop(place, 0)
 
-    def _note(self, place: Place) -> None:
-        """The first asking is remembered, the second is a wish."""
-        with self._lock:
-            is_known = place in self._asked
-            self._asked[place] = None
-            self._asked.move_to_end(place)
-            _trim(self._asked, _ASKED_MAX)
-        if is_known:
-            self._want(place)
-
     def _want(self, place: Place) -> None:
         with self._lock:
             if place not in self._refused:
@@ -234,7 +200,7 @@ class Shelves:
     def _refuse(self, place: Place, documents: int) -> None:
         with self._lock:
             self._refused[place] = documents
-            _trim(self._refused, _ASKED_MAX)
+            _trim(self._refused, _REFUSED_MAX)
 
     def _reconsider(self, place: Place, documents: int) -> None:
         """What did not fit may do so once it has shrunk."""
@@ -245,7 +211,7 @@ class Shelves:
     def _release(self, place: Place) -> None:
         with self._lock:
             self._drop(place)
-            for known in (self._asked, self._wanted, self._refused):
+            for known in (self._wanted, self._refused):
                 known.pop(place, None)
 
 
@@ -260,6 +226,16 @@ async def _catch_up(store: Store, stock: Stock) -> bool:
         await store.read(partial(stock.apply, keys=changes.keys[start : start + PAGE_ROWS]))
     stock.advance(changes)
     return True
+
+
+def build_at_once(unit: Unit, place: Place, plan: Plan) -> Stock:
+    """In the unit's snapshot, of which `plan` has the extent."""
+    changes = unit.index.changes(place.tenant, place.space, since=plan.extent.seq)
+    assembly = Assembly(place, plan)
+    while not assembly.is_read:
+        for page in assembly.read(unit):
+            assembly.add(page)
+    return Stock(assembly, changes)
 
 
 async def build(store: Store, place: Place, plan: Plan, changes: Changes) -> Stock | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afterturn.base.ports import Index, Unit
 from afterturn.base.types import Changes, Entry, Shelved
-from afterturn.recall.assembly import MEAN_ROWS, Place, Plan, room_for
-from afterturn.recall.codes import NOWHERE, Codes
+from afterturn.recall.assembly import MEAN_ROWS, Assembly, room_for
+from afterturn.recall.codes import NOWHERE
 from afterturn.recall.edition import Edition, Facts, grown, link, read_facts, stand, stand_behind
 from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
 from afterturn.recall.postings import hashed
@@ -27,30 +27,17 @@ _STOCK_BYTES = 5120
 _LATE_BYTES = 130
 
 
-class Source(Protocol):
-    """Where a space in memory came from: its rows, put together, or what was saved of it."""
-
-    @property
-    def place(self) -> Place: ...
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def codes(self) -> Codes: ...
-
-    def edition(self) -> Edition: ...
-
-
 class Stock:
     """One space in memory. Readers take `edition` and keep it; whoever changes anything makes another, under a lock."""
 
-    def __init__(self, source: Source, changes: Changes) -> None:
+    def __init__(self, assembly: Assembly, changes: Changes) -> None:
         """Of all of a space, which holds at least what that held at `changes`."""
-        self.place = source.place
-        self.plan = source.plan
-        self.codes = source.codes
+        self.place = assembly.place
+        self.plan = assembly.plan
+        self.codes = assembly.codes
         self.generation = changes.generation
         self.seq = changes.seq
-        self.edition = source.edition()
+        self.edition = assembly.edition()
         self._lock = threading.Lock()
         # Rows up to here are sorted by key; later ones are looked up by name.
         self._sorted = self.edition.count

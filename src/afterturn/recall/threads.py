@@ -14,11 +14,10 @@ GAP_MAX = 2
 
 
 class Around(NamedTuple):
-    """Messages next to one, those behind them, and the ones right before and after it."""
+    """Messages next to one, and those behind them."""
 
     near: tuple[Shelved, ...]
     far: tuple[Shelved, ...]
-    beside: tuple[Shelved | None, Shelved | None]
 
 
 class Threads:
@@ -44,7 +43,7 @@ class Threads:
     def around(self, entry: Shelved) -> Around:
         before, after = beside = self.beside(entry)
         beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
-        return Around(tuple(filter(None, beside)), tuple(filter(None, beyond)), beside)
+        return Around(tuple(filter(None, beside)), tuple(filter(None, beyond)))
 
     def beside(self, entry: Shelved) -> tuple[Shelved | None, Shelved | None]:
         """The one before it, and the one after."""

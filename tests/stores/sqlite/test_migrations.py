@@ -16,7 +16,7 @@ from afterturn.base.clock import SystemClock
 from afterturn.base.config import Config
 from afterturn.base.errors import StoreError
 from afterturn.base.turns import BlockRow, ConversationKey, ConversationState
-from afterturn.base.types import Scope, Status, Verb
+from afterturn.base.types import Job, Scope, Selector, Status, Verb
 from afterturn.stores.sql.index import _SPEAKERS
 from afterturn.stores.sqlite.connection import Place
 from afterturn.stores.sqlite.engine import open_engine, open_place
@@ -27,6 +27,7 @@ from afterturn.testing.drafts import operation
 INDEXED = 3
 SPOKEN = 4
 REVIEWED = 5
+DIGESTED = 7
 BROKEN = ("CREATE TABLE half (a)", "INSERT INTO nowhere VALUES (1)")
 
 
@@ -73,6 +74,21 @@ async def test_conversations_of_the_third_version_go_on_where_they_were(tmp_path
     await store.close(within=WAIT)
 
 
+def test_saved_indexes_of_the_seventh_version_are_removed_with_their_jobs(tmp_path: Path) -> None:
+    """M4: an entry can be forgotten, and no job is left that nobody takes."""
+    path = tmp_path / "memory.db"
+    after = {version: fill for version, fill in AFTER.items() if version <= DIGESTED}
+    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:DIGESTED], after))
+    engine.write_now(_insert_digest)
+    engine.close()
+    engine = open_engine(path, Config(), SystemClock())
+    jobs = [job.kind for job in engine.read_now(lambda unit: unit.jobs.page("default"))]
+    engine.write_now(lambda unit: unit.operations.forget("default", "user:ada", Selector(everything=True), at=9.0))
+    assert jobs == ["embed"]
+    assert engine.read_now(lambda unit: unit.index.extents(Scope("default", ("user:ada",)))) == {}
+    engine.close()
+
+
 def test_whoever_spoke_in_the_fourth_version_can_be_asked_about(tmp_path: Path) -> None:
     """M4, L6: speakers are found by an index of their own, which an older store gets when it is opened."""
     path = tmp_path / "memory.db"
@@ -112,6 +128,14 @@ def _insert_proposal(unit: object) -> None:
     _insert_entry(unit, REVIEWED, status="proposed")
     session = unit._entries.session  # type: ignore[attr-defined]
     session.run("INSERT INTO conversation (key, space_key, id, opened_at, active_at) VALUES (1, 1, 'talk', 1, 1)")
+
+
+def _insert_digest(unit: object) -> None:
+    _insert_entry(unit, DIGESTED)
+    session = unit._entries.session  # type: ignore[attr-defined]
+    session.run("INSERT INTO digest VALUES (1, 1, 1, 1, x'00')")
+    for kind in ("digest", "embed"):
+        unit.jobs.add(Job(kind, kind, "default", "user:ada", "{}", 1.0))  # type: ignore[attr-defined]
 
 
 def _plan_of_speakers(unit: object) -> str:

@@ -97,9 +97,6 @@ class SqlIndex:
             rows = _short_enough(rows, terms_max)
         return [read_shelved(row, spaces, text.terms(row[-1])) for row in rows]
 
-    def admitted(self, query: LaneQuery, keys: Sequence[int]) -> list[Shelved]:
-        return self._shelved(query.scope, self._resolved(SHELVED, query, keys)) if keys else []
-
     def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
         if not keys:
             return []

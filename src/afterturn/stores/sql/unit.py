@@ -12,7 +12,6 @@ from afterturn.stores.sql.text import TextIndex
 
 if TYPE_CHECKING:
     from afterturn.stores.sql.conversations import SqlConversations
-    from afterturn.stores.sql.digests import SqlDigests
     from afterturn.stores.sql.index import SqlIndex
     from afterturn.stores.sql.jobs import SqlJobs
     from afterturn.stores.sql.memories import SqlMemories
@@ -30,7 +29,7 @@ def load_repositories() -> None:
         load(f"afterturn.stores.sql.{name}")
 
 
-_OF_TURNS = ("conversations", "digests", "index", "jobs", "memories", "operations", "recalls", "records", "timeline")
+_OF_TURNS = ("conversations", "index", "jobs", "memories", "operations", "recalls", "records", "timeline")
 
 
 class SqlUnit:
@@ -70,13 +69,6 @@ class SqlUnit:
         from afterturn.stores.sql.index import SqlIndex
 
         return SqlIndex(self._entries)
-
-    @cached_property
-    def digests(self) -> SqlDigests:
-        load("afterturn.stores.sql.digests")
-        from afterturn.stores.sql.digests import SqlDigests
-
-        return SqlDigests(self._entries)
 
     @cached_property
     def jobs(self) -> SqlJobs:

@@ -351,7 +351,23 @@ _DIGESTS = (
     END""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_ENTRIES, _CONVERSATIONS, _SEARCH, _TURNS, _RECALL, _REVIEWS, _DIGESTS)
+# Indexes are built from entries again.
+_NO_DIGESTS = (
+    "DROP TRIGGER digest_forgotten",
+    "DROP TABLE digest",
+    "DELETE FROM job WHERE kind = 'digest'",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _ENTRIES,
+    _CONVERSATIONS,
+    _SEARCH,
+    _TURNS,
+    _RECALL,
+    _REVIEWS,
+    _DIGESTS,
+    _NO_DIGESTS,
+)
 
 _BATCH = 1000
 

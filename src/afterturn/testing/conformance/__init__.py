@@ -9,7 +9,6 @@ from afterturn.testing.conformance.changes import TestProposedChanges, TestWithd
 from afterturn.testing.conformance.consolidating import TestLastShown, TestUnconsolidated
 from afterturn.testing.conformance.context import TestAround, TestNewest, TestSpeakers
 from afterturn.testing.conformance.conversations import TestBlocks, TestTimeline, TestTurns
-from afterturn.testing.conformance.digests import TestDigests
 from afterturn.testing.conformance.figures import TestFigures
 from afterturn.testing.conformance.forgetting import TestForgetting
 from afterturn.testing.conformance.history import TestKnownAt, TestUndo
@@ -41,7 +40,6 @@ __all__ = [
     "TestCarried",
     "TestChanges",
     "TestConversationState",
-    "TestDigests",
     "TestExclusion",
     "TestFigures",
     "TestFilters",
