@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from asking import ADA, BYTES_MAX, Behind, request, shelved, texts
+from fake_index import reachable
 from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
@@ -143,10 +144,12 @@ def test_what_ended_meanwhile_is_not_given_from_memory(library):
     assert ask(library, shelves, "red apple", now=500.0) == (["red apple tart"], 0)
 
 
-def stock_of(shelves: Shelves) -> Stock:
-    [stock] = shelves._held.values()
-    assert isinstance(stock, Stock)
-    return stock
+def stocks_of(shelves: Shelves) -> list[Stock]:
+    return [one for one in reachable(shelves) if isinstance(one, Stock)]
+
+
+def texts_in_memory(shelves: Shelves) -> set[str]:
+    return {one.text for one in reachable(shelves) if isinstance(one, Entry)}
 
 
 def test_what_was_forgotten_is_in_memory_no_more(library):
@@ -155,12 +158,11 @@ def test_what_was_forgotten_is_in_memory_no_more(library):
     library.add("blue sea")
     shelves = shelved(library, ADA)
     ask(library, shelves, "red apple")
-    stock = stock_of(shelves)
-    before = {one[0].text for one in stock._kept._entries.values()}
+    before = texts_in_memory(shelves)
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     found = ask(library, shelves, "red apple")
     assert (before, found) == ({"red apple pie", "blue sea"}, (["blue sea"], 0))
-    assert {one[0].text for one in stock._kept._entries.values()} == {"blue sea"}
+    assert texts_in_memory(shelves) == {"blue sea"}
 
 
 @pytest.mark.parametrize("conversation", ["c1", None])
@@ -220,8 +222,7 @@ def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     now, then = library.read(older)
     assert now == ["red apple tart"] if is_forgotten else ["red apple tart", "red apple pie"]
     assert "red apple tart" not in then
-    kept = {one[0].text for one in stock_of(shelves)._kept._entries.values()}
-    assert kept == set(now)
+    assert texts_in_memory(shelves) == set(now)
 
 
 def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
@@ -239,7 +240,7 @@ def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
 
     began_before = library.read(lambda unit: recall(Overtaken(unit), request("red apple", score_min=0.0), shelves))  # type: ignore[arg-type]
     assert texts(began_before) == ["red apple pie", "blue sea"]
-    assert {one[0].text for one in stock_of(shelves)._kept._entries.values()} == {"blue sea"}
+    assert texts_in_memory(shelves) == {"blue sea"}
 
 
 def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
@@ -247,13 +248,12 @@ def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
     pie = library.add("red apple pie")
     shelves = shelved(library, ADA)
     ask(library, shelves, "red apple")
-    stock = stock_of(shelves)
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     library.add_all(["red apple tart", "blue sea"])
     monkeypatch.setattr(Stock.follow, "__kwdefaults__", {"changed_max": 1})
-    kept = [stock._kept.size_bytes > 0]
+    before = texts_in_memory(shelves)
     assert "red apple pie" not in ask(library, shelves, "red apple")[0]
-    assert [*kept, stock._kept.size_bytes > 0] == [True, False]
+    assert (before, texts_in_memory(shelves)) == ({"red apple pie"}, set())
 
 
 def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
@@ -261,9 +261,9 @@ def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
     library.add("red apple pie")
     shelves = shelved(library, ADA)
     ask(library, shelves, "red apple")
-    stock = stock_of(shelves)
+    [stock] = stocks_of(shelves)
     stock.advance(SimpleNamespace(seq=stock.seq + 1))  # type: ignore[arg-type]
-    assert not stock._kept.size_bytes
+    assert texts_in_memory(shelves) == set()
 
 
 def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(library):
@@ -277,11 +277,11 @@ def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(libra
     for number in range(60):
         ask(library, shelves, f"red apple {number % 30}", scope=Scope("default", (spaces[number % 3],)), limit=5)
         assert shelves.size_bytes <= alone_bytes + 20_000
-        assert len(shelves._held) == 3
-        for stock in shelves._held.values():
-            assert isinstance(stock, Stock)
-            assert stock._kept.size_bytes <= max(stock.shelf_bytes, KEPT_BYTES_LEAST)
-    assert any(stock._kept.size_bytes for stock in shelves._held.values())  # type: ignore[union-attr]
+        stocks = stocks_of(shelves)
+        assert len(stocks) == 3
+        for stock in stocks:
+            assert stock.size_bytes - stock.shelf_bytes <= max(stock.shelf_bytes, KEPT_BYTES_LEAST)
+    assert texts_in_memory(shelves)
 
 
 def filled(library, scope: Scope, bytes_max: int) -> Shelves:

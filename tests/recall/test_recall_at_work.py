@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_index import reachable
 from numpy.typing import NDArray
 
 import afterturn
 from afterturn.base.errors import StoreError
+from afterturn.base.types import Entry
 from afterturn.recall import shelves as shelves_module
 from afterturn.recall.embedding import Embedding
 from afterturn.recall.kept import Kept
@@ -175,4 +177,4 @@ def _kept_texts() -> set[str]:
     """What stays in memory of answers, wherever it is."""
     gc.collect()
     found = [one for one in gc.get_objects() if type(one) is Kept]
-    return {entry.text for kept in found for entry in kept.find(list(kept._entries)).values()}
+    return {one.text for kept in found for one in reachable(kept) if isinstance(one, Entry)}

@@ -1,7 +1,8 @@
-"""The formula of `ranking`, written out once more for one entry at a time: what a shelf must agree with."""
+"""Scores one entry at a time by the formula of `ranking`. The index in memory must agree with it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from afterturn.base.types import Kind, Origin, Shelved
 from afterturn.recall import ranking
@@ -10,8 +11,8 @@ from afterturn.recall.light import says_something
 
 
 @dataclass(frozen=True)
-class Plain:
-    """`cosines` by key, of those that have a vector; empty when the question has none."""
+class ReferenceScorer:
+    """`cosines` by key, of the entries that have a vector; empty when the question has none."""
 
     space: str
     entries: Sequence[Shelved]
@@ -19,13 +20,11 @@ class Plain:
 
     def scores(self, asked: Asked) -> dict[int, tuple[float, float]]:
         """(score, share) by key."""
-        return {entry.key: self._score(entry, asked) for entry in self.entries}
+        newest = sorted((entry.key for entry in self.entries), reverse=True)
+        newer = {key: number for number, key in enumerate(newest)}
+        return {entry.key: self._score(entry, asked, newer[entry.key]) for entry in self.entries}
 
-    def best(self, asked: Asked, chosen: Sequence[Shelved]) -> list[int]:
-        scores = self.scores(asked)
-        return sorted((entry.key for entry in chosen), key=lambda key: (-scores[key][0], -key))
-
-    def _score(self, entry: Shelved, asked: Asked) -> tuple[float, float]:
+    def _score(self, entry: Shelved, asked: Asked, newer: int) -> tuple[float, float]:
         weights = asked.spaces[self.space]
         before, after = self._neighbour(entry, -1), self._neighbour(entry, 1)
         if not says_something(entry.terms):
@@ -36,7 +35,6 @@ class Plain:
         likeness = ranking.in_context(
             own, own if before is None else self._cosine(before), own if after is None else self._cosine(after)
         )
-        newer = sum(other.key > entry.key for other in self.entries)
         standing = ranking.standing(
             float(asked.names_speaker(entry.speaker)),
             float(ranking.is_own(entry.kind, entry.origin)),
@@ -61,18 +59,21 @@ class Plain:
         return self.cosines.get(entry.key, ranking.SIMILARITY_ASSUMED)
 
     def _neighbour(self, entry: Shelved, step: int) -> Shelved | None:
-        if not _has_place(entry):
+        """The next entry of its conversation in one direction, at most two positions away."""
+        if not _has_place(entry) or entry.position is None:
             return None
-        thread = {
-            other.position: other
-            for other in sorted(self.entries)
-            if _has_place(other)
-            and (other.owner or self.space, other.conversation) == (entry.owner or self.space, entry.conversation)
-        }
-        near = [position for position in thread if 0 < (position - entry.position) * step <= 2]
-        return thread[min(near, key=lambda position: abs(position - entry.position))] if near else None
+        talk = self._talks[entry.owner or self.space, entry.conversation]
+        return talk.get(entry.position + step) or talk.get(entry.position + 2 * step)
+
+    @cached_property
+    def _talks(self) -> Mapping[tuple[str, str | None], dict[int, Shelved]]:
+        talks: dict[tuple[str, str | None], dict[int, Shelved]] = {}
+        for entry in sorted(self.entries):
+            if _has_place(entry) and entry.position is not None:
+                talks.setdefault((entry.owner or self.space, entry.conversation), {})[entry.position] = entry
+        return talks
 
 
 def _has_place(entry: Shelved) -> bool:
     is_said = entry.kind is Kind.RECORD and entry.origin is not Origin.TOOL
-    return is_said and entry.conversation is not None and entry.position is not None
+    return is_said and entry.conversation is not None

@@ -1,0 +1,139 @@
+"""A store's index in plain dictionaries, and the index in memory that is built from it.
+
+Tests of the index in memory use `MemoryIndex`, and do not depend on the classes that it is made of.
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, Lane, Shelved
+from afterturn.recall.asked import Asked
+from afterturn.recall.assembly import Assembly, Place, Plan
+from afterturn.recall.searching import Candidate
+from afterturn.recall.shelf import Reading, Shelf
+from afterturn.recall.stock import Stock
+
+IDENTITY = EmbedderIdentity("plain", "1", 16)
+SPACE = "user:ada"
+
+
+@dataclass
+class FakeIndex:
+    """Entries and vectors by key, with a log of every change."""
+
+    entries: dict[int, Shelved] = field(default_factory=dict)
+    data: dict[int, bytes] = field(default_factory=dict)
+    changed: list[int] = field(default_factory=list)
+    generation: str = "first"
+
+    def put(self, entry: Shelved) -> None:
+        self.entries[entry.key] = entry
+        self.changed.append(entry.key)
+
+    def embed(self, key: int, vector: np.ndarray) -> None:
+        self.data[key] = vector.astype("<f2").tobytes()
+        self.changed.append(key)
+
+    def remove(self, key: int) -> Shelved:
+        self.changed.append(key)
+        return self.entries.pop(key)
+
+    def shelved(
+        self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
+    ) -> list[Shelved]:
+        chosen = (key for key in self.entries if key > after) if keys is None else self.entries.keys() & set(keys)
+        return [self.entries[key] for key in sorted(chosen)[:limit]]
+
+    def extent(self) -> Extent:
+        return Extent(len(self.entries), sum(len(entry.terms) for entry in self.entries.values()), len(self.changed))
+
+    def changes(self, tenant: str, space: str, *, since: int) -> Changes:
+        return Changes(self.generation, len(self.changed), tuple(dict.fromkeys(self.changed[since:])))
+
+    def vectors(
+        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
+    ) -> dict[int, bytes]:
+        wanted = sorted(self.entries if keys is None else keys)
+        return {key: self.data[key] for key in wanted if key in self.data and key in self.entries}
+
+    def cosines(self, query: np.ndarray | None) -> dict[int, float]:
+        if query is None:
+            return {}
+        return {
+            key: float(np.frombuffer(data, "<f2").astype(np.float32) @ query)
+            for key, data in self.data.items()
+            if key in self.entries
+        }
+
+
+@dataclass
+class _Unit:
+    index: FakeIndex
+
+    def check(self) -> None:
+        """Nobody gives up."""
+
+
+class MemoryIndex:
+    """One space's index in memory, built from all that `index` holds now; `follow` applies what has changed since.
+
+    With `whole` it keeps vectors, otherwise only their binary quantization.
+    """
+
+    def __init__(
+        self, index: FakeIndex, *, whole: bool = True, exact: bool = False, embedder: EmbedderIdentity | None = IDENTITY
+    ) -> None:
+        changes = index.changes("default", SPACE, since=0)
+        assembly = Assembly(Place("default", SPACE), Plan(embedder, index.extent(), whole=whole))
+        while not assembly.is_read:
+            for page in assembly.read(_Unit(index)):
+                assembly.add(page)
+        self.root = Stock(assembly, changes)
+        self._index = index
+        self._exact = exact
+
+    @property
+    def size_bytes(self) -> int:
+        return self.root.size_bytes
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it should be built again."""
+        return self.root.is_worn
+
+    def follow(self) -> None:
+        assert self.root.follow(self._index, changed_max=None)
+
+    def searcher(self, *, exact: bool | None = None) -> Shelf:
+        return Shelf(self.root, self._index, exact=self._exact if exact is None else exact)
+
+    def ask(self, asked: Asked, query: np.ndarray | None, *, exact: bool | None = None) -> Reading:
+        return self.searcher(exact=exact).read(asked, query)
+
+    def search(self, asked: Asked, query: np.ndarray | None, *, lane: Lane | None = None) -> list[Candidate]:
+        return self.ask(asked, query).best(lane, None, 100_000)
+
+
+def reachable(root: object) -> Iterator[Any]:
+    """Every object that `root` keeps in memory, without code. An array gives the whole memory that it is a part of."""
+    seen = {id(root)}
+    waiting = [root]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for other in _held_by(one):
+            if id(other) not in seen and not isinstance(other, type | ModuleType | FunctionType):
+                seen.add(id(other))
+                waiting.append(other)
+
+
+def _held_by(one: object) -> Sequence[Any]:
+    if isinstance(one, np.ndarray) and one.base is not None:
+        return [one.base]
+    # The garbage collector passes over keys that are strings.
+    return [*one, *one.values()] if isinstance(one, dict) else gc.get_referents(one)
