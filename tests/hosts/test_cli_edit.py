@@ -58,11 +58,11 @@ def test_what_was_edited_is_shown_and_done_and_one_undo_takes_it_back(
     assert (answer.code, answer.err) == (0, "")
     *shown, done = answer.out.splitlines()
     assert "\n".join(shown) == (
-        f"- Ada drinks tea\n+ Ada drinks oolong\n    {tea} version 1, about user\n\n"
-        "+ It builds on Debian\n    about environment\n\n"
-        f"- Ada drinks coffee\n    {coffee}, about user\n"
+        f"- Ada drinks tea\n+ Ada drinks oolong\n    {tea} version 1, target user\n\n"
+        "+ It builds on Debian\n    target environment\n\n"
+        f"- Ada drinks coffee\n    {coffee}, target user\n"
     )
-    found = re.fullmatch(r"1 added, 1 changed, 1 deleted  \(back: afterturn undo (\w+)\)", done)
+    found = re.fullmatch(r"1 added, 1 changed, 1 deleted  \(undo: afterturn undo (\w+)\)", done)
     assert found is not None
     assert texts(cli) == ["Ada drinks oolong", "It builds on Debian"]
     assert cli("undo", found.group(1)).code == 0
@@ -149,9 +149,9 @@ def test_what_somebody_else_changed_meanwhile_is_kept_in_a_file(
     )
     (file,) = kept.iterdir()
     assert answer.code == 1
-    assert f"Not done:\n    {tea} was changed meanwhile: it was version 1 and is version 2 now.\n" in answer.out
+    assert f"Not applied:\n    {tea} was changed meanwhile: it was version 1 and is version 2 now.\n" in answer.out
     assert f"afterturn edit --file {file}\n" in answer.out
-    assert answer.out.splitlines()[-1].startswith("1 changed, 1 not done  (back: afterturn undo ")
+    assert answer.out.splitlines()[-1].startswith("1 changed, 1 not applied  (undo: afterturn undo ")
     assert texts(cli) == ["Ada drinks green tea", "Ada has two cats"]
     assert "It says now: Ada drinks green tea" in file.read_text()
     assert cli("edit", "--file", str(file), "--yes").code == 0
@@ -165,7 +165,7 @@ def test_a_dry_run_only_shows_the_difference(cli: CommandLine, editing: Callable
     (file,) = kept.iterdir()
     assert answer.code == 0
     assert "- Ada drinks tea\n+ Ada drinks oolong\n" in answer.out
-    assert answer.out.endswith(f"Nothing was changed. Your text is kept: afterturn edit --file {file}\n")
+    assert answer.out.endswith(f"Nothing was changed. Your text is saved. To apply it: afterturn edit --file {file}\n")
     assert texts(cli) == ["Ada drinks tea"]
 
 
@@ -190,7 +190,7 @@ def test_on_a_terminal_a_person_is_asked(cli: CommandLine, kept: Path, key: byte
     file.write_text(cli("edit", "--print").out.replace("tea", "oolong"))
     done, shown = cli.on_a_terminal("edit", "--file", str(file), keys=key)
     assert done == code
-    assert "This will change 1 memory of user:ada. Go on?" in shown
+    assert "This will change 1 memory of user:ada. Continue?" in shown
     assert "\x1b[32m+ Ada drinks oolong\x1b[0m" in shown
     assert texts(cli) == [expected]
     assert "oolong" in file.read_text()
@@ -219,7 +219,7 @@ def test_moving_and_pinning_are_told(cli: CommandLine) -> None:
     text = f"## environment, project api\n- It builds on Debian <!-- {id} v1 pinned -->\n"
     answer = cli("edit", "--file", "-", "--yes", stdin=text.encode())
     assert answer.out.startswith(
-        f"~ It builds on Debian\n    {id} version 1, about user -> environment, project none -> api, pinned\n"
+        f"~ It builds on Debian\n    {id} version 1, target user -> environment, project none -> api, pinned\n"
     )
     (line,) = cli("list", "--json").lines
     assert (line["target"], line["project"], line["pinned"], line["version"]) == ("environment", "api", True, 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from afterturn.base.config import Config
 from afterturn.base.errors import InvalidInput
-from afterturn.base.types import Entry, Event, Hit, Kind, Lane, Operation, Origin, Status, Target, Verb
+from afterturn.base.types import Entry, Event, Hit, Kind, Lane, LoggedOperation, Origin, Status, Target, Verb
 from afterturn.hosts.cli.commands.history import _operation_row
 from afterturn.hosts.cli.commands.search import explain
 from afterturn.hosts.cli.commands.transfer import LineReader, Reading
@@ -144,14 +144,14 @@ def test_the_origin_is_kept_only_with_consent() -> None:
         ({"text": "a\u0000b"}, "NUL"),
         (b'{"text": "\\ud800"}', "surrogate"),
         ({"text": "x" * 9_000}, "9000 bytes"),
-        ({"text": "tea", "txet": 1}, "'txet' is no known key"),
+        ({"text": "tea", "txet": 1}, "'txet' is not a known key"),
         ({"text": "tea", "target": "moon"}, "must be one of: user, environment, memory"),
         ({"text": "tea", "pinned": 1}, "must be true or false"),
         ({"text": "tea", "metadata": []}, "must be an object"),
         ({"text": "tea", "metadata": {"a": []}}, "list"),
         ({"text": "tea", "sources": "a"}, "must be a list"),
-        ({"text": "tea", "speaker": 1}, "which is no text"),
-        ({"text": "tea", "occurred_at": "soon"}, "no ISO-8601"),
+        ({"text": "tea", "speaker": 1}, "which is not a string"),
+        ({"text": "tea", "occurred_at": "soon"}, "not an ISO-8601"),
         ({"text": "tea", "occurred_at": True}, "neither an ISO-8601 time nor Unix seconds"),
         ({"text": "tea", "valid_from": 2, "valid_to": 1}, "before it begins"),
         ({"afterturn_export": 9}, "version 9"),
@@ -183,6 +183,10 @@ def test_blank_lines_and_a_byte_order_mark_are_no_fault() -> None:
     assert read(b"\n", b'\xef\xbb\xbf{"text": "tea"}').bad == []
 
 
-def test_a_group_can_not_steer_the_terminal() -> None:
-    row = _operation_row(Operation("0k3v", "default", "user:ada", Verb.IMPORT, Origin.IMPORT, 0.0, "g\x1b[31m\u202e"))
-    assert row[-1] == "g\\x1b[31m\\u202e"
+def test_groups_and_texts_of_operations_can_not_control_the_terminal() -> None:
+    row = _operation_row(
+        LoggedOperation(
+            "0k3v", "default", "user:ada", Verb.IMPORT, Origin.IMPORT, 0.0, "g\x1b[31m\u202e", "1", "\x1b[2J"
+        )
+    )
+    assert row[4:] == ("g\\x1b[31m\\u202e", "1", "\\x1b[2J")

@@ -15,7 +15,7 @@ TOKEN = "ghp_" + "a1B2" * 9
 def test_a_secret_that_was_taken_out_is_told(cli: CommandLine) -> None:
     """G1: beside the answer, and the secret is not repeated."""
     answer = cli("add", f"The key is {TOKEN}")
-    assert (answer.code, answer.err) == (0, "The guard changed it: github token redacted.\n")
+    assert (answer.code, answer.err) == (0, "The guard changed the text: github token redacted.\n")
     known = answer.out.split()[0]
     assert cli("update", known, f"The key is now {TOKEN}").err == answer.err
     assert TOKEN not in cli("show", known).out
@@ -24,7 +24,7 @@ def test_a_secret_that_was_taken_out_is_told(cli: CommandLine) -> None:
 def test_what_is_set_aside_is_told_and_shown_to_people(cli: CommandLine) -> None:
     """G2: visible to who looks for it, and to nobody else."""
     answer = cli("add", f"The key is {TOKEN}", "--origin", "web")
-    assert answer.err == "Set aside, and shown to no model: github token redacted.\n"
+    assert answer.err == "Quarantined, and never shown to a model: github token redacted.\n"
     assert cli("list", "--json").lines == []
     (entry,) = cli("list", "--json", "--status", "quarantined").lines
     assert entry["text"] == "The key is [redacted: github token]"
@@ -36,7 +36,7 @@ def test_what_waits_says_where(cli: CommandLine, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AFTERTURN_APPROVAL", setting)
     answer = cli("add", "Node 22 is used", "--origin", origin)
     waiting = answer.out.split()[0]
-    assert answer.err == f"It waits for approval: afterturn inbox show {waiting}\n"
+    assert answer.err == f"It needs approval: afterturn inbox show {waiting}\n"
     assert "Node 22 is used" in cli("inbox", "show", waiting).out
 
 

@@ -114,13 +114,18 @@ def test_a_named_settings_file_that_is_not_there_is_an_error(cli: CommandLine, m
 
 def fill(cli: CommandLine) -> str:
     """A store with escapes wherever a host may leave them; an id in it."""
-    with blocking.open(cli.store, {"embedder": "none"}) as memory:
+    with blocking.open(cli.store, {"embedder": "none", "approval": "all"}) as memory:
         space = memory.space("user:ada")
+        space.add("coffee " + ESCAPES, origin="agent")
         known = space.add("tea " + ESCAPES, metadata={"k" + ESCAPES: "v" + ESCAPES}).entry.id
         space.add_many([Draft("tea was said " + ESCAPES, kind=Kind.RECORD, conversation="c")])
         said = [{"role": "user", "content": "tea?", "name": "nm" + ESCAPES}, {"role": "assistant", "content": "tea"}]
         with memory.conversation("c", user="ada").turn(said) as turn:
             turn.abort("why" + ESCAPES)
+        asked = [{"role": "user", "content": "Is there tea? " + ESCAPES}, {"role": "assistant", "content": "Yes."}]
+        with memory.conversation("d", user="ada").turn(asked[:1]) as turn:
+            turn.complete(asked)
+        assert turn.wait_recorded()
     return known
 
 
@@ -135,13 +140,41 @@ def fill(cli: CommandLine) -> str:
         ["search", "tea"],
         ["stats"],
         ["export"],
+        ["spaces"],
+        ["trace", "d"],
+        ["inbox"],
+        ["inbox", "show", "PROPOSED"],
+        ["inbox", "approve", "PROPOSED"],
+        ["delete", "ID"],
+        ["update", "ID", "cake " + ESCAPES],
+        ["add", "tea " + ESCAPES],
+        ["forget", "ID", "--dry-run"],
+        ["consolidate", "--dry-run"],
+        ["review", "log"],
+        ["usage"],
+        ["doctor"],
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_stored_text_never_steers_the_terminal(cli: CommandLine, arguments: list[str], form: list[str]) -> None:
-    known = fill(cli)
-    answer = cli(*(known if argument == "ID" else argument for argument in arguments), *form)
+    names = {"ID": fill(cli), "PROPOSED": cli("inbox", "--json").lines[0]["id"]}
+    answer = cli(*(names.get(argument, argument) for argument in arguments), *form)
     assert answer.code == 0
+    assert not set(answer.out + answer.err) & set("\x1b\x07\x9b\u202e\u2066\u200f")
+
+
+def test_markdown_is_printed_as_it_is_into_a_pipe_and_safely_on_a_terminal(cli: CommandLine) -> None:
+    fill(cli)
+    assert {"\x1b", "\x9b", "\u202e"} <= set(cli("edit", "--print").out)
+    _, shown = cli.on_a_terminal("edit", "--print")
+    assert ("\\x1b" in shown, {"\x1b", "\x9b", "\u202e"} & set(shown)) == (True, set())
+
+
+def test_markdown_with_escapes_is_shown_as_a_difference_without_them(cli: CommandLine) -> None:
+    fill(cli)
+    text = cli("edit", "--print").out + "- cake \x1b[31m\u202e\n"
+    answer = cli("edit", "--file", "-", "--dry-run", stdin=text.encode())
+    assert (answer.code, "+ cake \\x1b[31m\\u202e" in answer.out) == (0, True)
     assert not set(answer.out) & set("\x1b\x07\x9b\u202e\u2066\u200f")
 
 

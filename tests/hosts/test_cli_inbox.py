@@ -31,7 +31,7 @@ def test_the_inbox_lists_what_waits(cli: CommandLine, waiting: list[str]) -> Non
     """A3: newest first, one line each, and nothing in it steers a terminal."""
     answer = cli("inbox")
     header, first, second = answer.out.splitlines()
-    assert (answer.code, header.split()) == (0, ["ID", "AGE", "ABOUT", "FROM", "TEXT"])
+    assert (answer.code, header.split()) == (0, ["ID", "AGE", "TARGET", "AUTHOR", "TEXT"])
     assert first.startswith(waiting[1])
     assert second.startswith(waiting[0])
     assert second.endswith("subagent  Node 22 is used\\x1b[31m")
@@ -50,7 +50,7 @@ def test_several_are_approved_at_once_and_can_be_undone(cli: CommandLine, waitin
     """A3, M1: each with what takes it back."""
     answer = cli("inbox", "approve", *waiting)
     assert [line.split("  ")[:2] for line in answer.out.splitlines()] == [[id, "approved"] for id in waiting]
-    assert cli("inbox").out == "Nothing waits.\n"
+    assert cli("inbox").out == "The inbox is empty.\n"
     assert len(cli("list", "--json").lines) == 2
     operation = answer.out.splitlines()[0].rsplit(" ", 1)[1].rstrip(")")
     assert cli("undo", operation).code == 0
@@ -61,8 +61,8 @@ def test_a_rejected_one_is_gone(cli: CommandLine, waiting: list[str]) -> None:
     """A3: and is not remembered."""
     answer = cli("inbox", "reject", waiting[0], "--json")
     assert (answer.code, json.loads(answer.out)["entry"]["status"]) == (0, "deleted")
-    assert cli("inbox", "reject", waiting[1]).out.startswith(f"{waiting[1]}  rejected  (back: afterturn undo ")
-    assert (cli("inbox").out, cli("list").out) == ("Nothing waits.\n", "Nothing here.\n")
+    assert cli("inbox", "reject", waiting[1]).out.startswith(f"{waiting[1]}  rejected  (undo: afterturn undo ")
+    assert (cli("inbox").out, cli("list").out) == ("The inbox is empty.\n", "Nothing found.\n")
 
 
 def test_one_that_can_not_be_approved_is_named_and_those_before_it_stand(cli: CommandLine, waiting: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_a_new_proposal_is_shown_with_its_author_and_no_base(cli: CommandLine, w
     """A3: what would come, from whom; nothing in it steers a terminal."""
     out = cli("inbox", "show", waiting[0]).out
     assert out.startswith("+ Node 22 is\n+ used\\x1b[31m\n\n")
-    assert "a new memory, just now\n" in out
+    assert "add a memory, just now\n" in out
     assert "subagent (trust 40)\n" in out
     assert f"afterturn inbox approve {waiting[0]}" in out
     told = cli("inbox", "show", waiting[0], "--json").json
@@ -116,9 +116,9 @@ def test_a_proposed_change_is_shown_as_a_difference(cli: CommandLine, changes: d
     out = cli("inbox", "show", id).out
     assert out.startswith(
         "- The user drinks green tea\n+ The user drinks oolong tea\n"
-        "    rests on user, just now: Oolong tea is what the user drinks\n"
+        "    from user, just now: Oolong tea is what the user drinks\n"
     )
-    assert "a change of a memory, just now\n" in out
+    assert "change a memory, just now\n" in out
     assert re.search(rf"id +{id} version 2\n", out)
     assert re.search(rf"review +{changes['review']}\n", out)
     assert "[change] The user drinks oolong tea" in cli("inbox").out
@@ -130,7 +130,7 @@ def test_a_proposed_deletion_is_shown_as_one(cli: CommandLine, changes: dict[str
     out = cli("inbox", "show", id).out
     assert out.startswith("- The user drinks coffee\n")
     assert "+ " not in out
-    assert "to delete a memory, just now\n" in out
+    assert "delete a memory, just now\n" in out
     assert "[delete] The user drinks coffee" in cli("inbox").out
     answer = cli("inbox", "approve", id, "--json")
     assert answer.code == 0
@@ -146,7 +146,7 @@ def test_a_proposal_whose_memory_moved_on_says_so(cli: CommandLine, changes: dic
     out = cli("inbox", "show", id).out
     assert "- The user drinks green tea\n+ The user drinks oolong tea\n" in out
     assert "it was version 1 then and is version 3 now" in out
-    assert re.search(r"says now +The user drinks white tea\n", out)
+    assert re.search(r"current text +The user drinks white tea\n", out)
     assert cli("inbox", "approve", id).code == 2
     assert cli("inbox", "reject", id).code == 0
     assert cli("show", id).out.startswith("The user drinks white tea\n")

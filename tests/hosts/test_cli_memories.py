@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,25 @@ ID = r"[0-9a-z]{16}"
 def test_add_prints_the_id_first_and_where_it_went(cli: CommandLine) -> None:
     answer = cli("add", "Ada prefers oolong tea")
     assert answer.code == 0
-    assert re.fullmatch(rf"{ID}  added to user:ada  \(back: afterturn undo {ID}\)\n", answer.out)
+    assert re.fullmatch(rf"{ID}  added to user:ada  \(undo: afterturn undo {ID}\)\n", answer.out)
 
 
 def test_add_takes_everything_that_can_be_said_about_a_memory(cli: CommandLine) -> None:
     times = ["--occurred-at", "1970-01-02T00:00Z", "--valid-from", "2026-01-01", "--valid-to", "2027-01-01"]
     names = ["--agent", "desk", "--project", "api", "--speaker", "bob", "--source", "letter-1"]
     answer = cli(
-        "add", "tea", "--target", "memory", "--origin", "agent", "--pinned", "--meta", "n=3", *times, *names, "--json"
+        "add",
+        "tea",
+        "--target",
+        "environment",
+        "--origin",
+        "agent",
+        "--pinned",
+        "--meta",
+        "n=3",
+        *times,
+        *names,
+        "--json",
     )
     entry = answer.json["entry"]
     assert (entry["target"], entry["origin"], entry["pinned"]) == ("environment", "agent", True)
@@ -43,7 +55,7 @@ def test_a_statement_that_is_known_is_not_stored_twice(cli: CommandLine) -> None
     """G6: a duplicate add returns the existing memory."""
     known = cli.add("Ada prefers oolong tea")
     again = cli("add", "ada prefers  OOLONG tea")
-    assert again.out == f"{known}  user:ada holds it already\n"
+    assert again.out == f"{known}  already in user:ada\n"
 
 
 def test_add_reads_stdin(cli: CommandLine) -> None:
@@ -81,17 +93,63 @@ def test_the_space_may_come_from_the_environment(cli: CommandLine, monkeypatch: 
 def test_tenants_do_not_see_one_another(cli: CommandLine) -> None:
     """L2: every query carries tenant and space."""
     cli.add("tea", "--tenant", "north")
-    assert cli("list", "--tenant", "south").out == "Nothing here.\n"
+    assert cli("list", "--tenant", "south").out == "Nothing found.\n"
 
 
 def test_list_is_a_table_with_the_newest_first(cli: CommandLine) -> None:
     older, newer = cli.add("Ada prefers tea"), cli.add("two\nlines", "--pinned")
     header, *rows = cli("list").out.splitlines()
-    assert header.split() == ["ID", "AGE", "ABOUT", "FROM", "TEXT"]
+    assert header.split() == ["ID", "AGE", "TARGET", "AUTHOR", "TEXT"]
     assert rows == [
-        f"{newer}  just now  user   user  [pinned] two lines",
-        f"{older}  just now  user   user  Ada prefers tea",
+        f"{newer}  just now  user    user    [pinned] two lines",
+        f"{older}  just now  user    user    Ada prefers tea",
     ]
+
+
+def test_list_goes_by_the_time_that_a_memory_holds(cli: CommandLine) -> None:
+    """After an import, which stores old memories late, and page after page."""
+    now = cli.add("today")
+    lines = [{"text": f"tea in {year}", "occurred_at": f"{year}-06-01T00:00:00Z"} for year in (2003, 2001, 2002)]
+    cli("import", "-", stdin="\n".join(json.dumps(line) for line in lines).encode())
+    listed = cli("list", "--json").lines
+    assert [entry["text"] for entry in listed] == ["today", "tea in 2003", "tea in 2002", "tea in 2001"]
+    rest = cli("list", "--json", "--limit", "2", "--before", listed[1]["id"]).lines
+    assert [entry["text"] for entry in rest] == ["tea in 2002", "tea in 2001"]
+    bounds = ("--since", "2002-01-01", "--until", "2003-06-01T00:00:00Z", "--json")
+    assert [entry["text"] for entry in cli("list", *bounds).lines] == ["tea in 2002"]
+    found = cli("search", "tea", "--floor", "0", *bounds[:4], "--json").json["hits"]
+    assert [hit["entry"]["text"] for hit in found] == ["tea in 2002"]
+    assert cli("search", "today", "--exclude", now).out.startswith("Nothing found.")
+
+
+def test_a_target_is_one_of_those_that_help_names(cli: CommandLine) -> None:
+    answer = cli("add", "tea", "--target", "memory")
+    assert (answer.code, "'user', 'environment'" in answer.err) == (2, True)
+
+
+def test_spaces_are_listed_with_what_they_hold(cli: CommandLine) -> None:
+    cli.add("Ada prefers tea", "--occurred-at", "2001-01-01")
+    cli("add", "The API speaks JSON", space="project:api")
+    header, first, second = cli("spaces", space=None).out.splitlines()
+    assert header.split() == ["SPACE", "STATEMENTS", "RECORDS", "NEWEST"]
+    assert first.split()[:3] == ["project:api", "1", "0"]
+    assert second.split()[:3] == ["user:ada", "1", "0"]
+    assert [one["name"] for one in cli("spaces", "--json").lines] == ["project:api", "user:ada"]
+    assert "There are no spaces" in cli("spaces", "--tenant", "another").out
+
+
+def test_history_names_the_memory_and_its_text(cli: CommandLine) -> None:
+    """M3: so that one can choose what to undo."""
+    known = cli.add("Ada prefers tea")
+    cli("delete", known)
+    header, deleted, added = cli("history").out.splitlines()
+    assert header.split() == ["OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"]
+    for row, verb in ((deleted, "delete"), (added, "add")):
+        assert (verb in row, row.endswith(f"{known}  Ada prefers tea")) == (True, True)
+    cli("undo", deleted.split()[0])
+    assert [entry["id"] for entry in cli("list", "--json").lines] == [known]
+    cli("import", "-", stdin=b'{"text": "one"}\n{"text": "two"}')
+    assert cli("history").out.splitlines()[1].endswith("(and 1 more) two")
 
 
 def test_list_gives_json_lines_and_pages(cli: CommandLine) -> None:
@@ -117,7 +175,7 @@ def test_list_narrows_by_what_was_said(cli: CommandLine) -> None:
 def test_deleted_memories_are_listed_when_asked_for(cli: CommandLine) -> None:
     gone = cli.add("tea")
     cli("delete", gone)
-    assert cli("list").out == "Nothing here.\n"
+    assert cli("list").out == "Nothing found.\n"
     assert "[deleted] tea" in cli("list", "--status", "deleted").out
     assert "[deleted] tea" in cli("list", "--status", "any").out
 
@@ -149,7 +207,7 @@ def test_search_that_finds_nothing_says_so_and_is_no_error(cli: CommandLine) -> 
     """L5: recalling nothing is a good answer."""
     cli.add("Ada prefers oolong tea")
     answer = cli("search", "quarterly tax forms")
-    assert (answer.code, answer.out.splitlines()[0]) == (0, "Nothing relevant.")
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "Nothing found.")
 
 
 def test_search_that_finds_nothing_says_how_near_it_was_and_looks_below_the_floor(cli: CommandLine) -> None:
@@ -157,8 +215,8 @@ def test_search_that_finds_nothing_says_how_near_it_was_and_looks_below_the_floo
     cli.add("Ada prefers oolong tea from the market in the old town")
     asked = ["search", "which market sells quarterly tax forms and stamps"]
     out = cli(*asked, "--floor", "0.99").out.splitlines()
-    assert out[0] == "Nothing relevant."
-    assert re.fullmatch(r"Nothing reaches the floor of 0\.99\. The nearest, at 0\.\d\d: Ada prefers .* town", out[1])
+    assert out[0] == "Nothing found."
+    assert re.fullmatch(r"Nothing reaches the least score of 0\.99\. The best has 0\.\d\d: Ada prefers .* town", out[1])
     assert cli(*asked, "--floor", "0.99", "--json").json["hits"] == []
     assert len(cli(*asked, "--floor", "0", "--json").json["hits"]) == 1
 
@@ -175,7 +233,7 @@ def test_search_without_an_embedder_says_what_is_missing(cli: CommandLine, monke
 def test_search_asks_what_was_known_at_a_time(cli: CommandLine) -> None:
     """L7: `as_of` asks what was known at a time."""
     cli.add("Ada prefers oolong tea")
-    assert cli("search", "tea", "--as-of", "2001-01-01").out.startswith("Nothing relevant.")
+    assert cli("search", "tea", "--as-of", "2001-01-01").out.startswith("Nothing found.")
     assert "oolong" in cli("search", "tea", "--as-of", "2200-01-01").out
 
 
@@ -212,7 +270,7 @@ def test_update_keeps_the_older_version_and_says_how_to_go_back(cli: CommandLine
     """M1: an update supersedes; history is complete and undoable."""
     known = cli.add("Ada prefers tea")
     answer = cli("update", known, "Ada prefers coffee")
-    operation = re.fullmatch(rf"{known}  updated to version 2  \(back: afterturn undo ({ID})\)\n", answer.out)
+    operation = re.fullmatch(rf"{known}  updated to version 2  \(undo: afterturn undo ({ID})\)\n", answer.out)
     assert operation
     assert cli("undo", operation[1]).code == 0
     assert cli("show", known, "--version", "1", "--json").json["status"] == "active"
@@ -239,7 +297,7 @@ def test_a_deleted_memory_comes_back_with_undo(cli: CommandLine) -> None:
     operation = cli("delete", known, "--json").json["operation"]
     answer = cli("undo", operation)
     assert f"{known}  version 1: deleted -> active" in answer.out
-    assert "Took back 1 step" in answer.out
+    assert "Undid 1 change" in answer.out
     assert known in cli("list").out
 
 
@@ -277,7 +335,7 @@ def test_forget_needs_yes_where_nobody_can_be_asked(cli: CommandLine) -> None:
     known = cli.add("tea")
     answer = cli("forget", known)
     assert (answer.code, known in cli("list").out) == (2, True)
-    assert "would erase 1 entry of user:ada for good" in answer.err
+    assert "would erase 1 entry of user:ada permanently" in answer.err
     assert "--yes" in answer.err
 
 
@@ -287,7 +345,7 @@ def test_forget_erases_every_version_for_good(cli: CommandLine) -> None:
     cli("update", known, "Ada prefers zithers")
     answer = cli("forget", known, "--yes")
     assert (answer.code, answer.out.splitlines()[0]) == (0, "1 entry erased.")
-    assert cli("list", "--status", "any").out == "Nothing here.\n"
+    assert cli("list", "--status", "any").out == "Nothing found.\n"
     assert b"xylophone" not in b"".join(path.read_bytes() for path in cli.folder.iterdir())
 
 

@@ -49,15 +49,15 @@ def test_a_model_is_listed_with_its_state(cli: CommandLine, folder: Path) -> Non
     (whole,) = cli("models", "list", "--json").json
     (files.path / "model.onnx").write_bytes(b"damaged")
     (damaged,) = cli("models", "list", "--json").json
-    assert (whole["model"], whole["version"], whole["state"]) == (NAME, VERSION, "whole")
+    assert (whole["model"], whole["version"], whole["state"]) == (NAME, VERSION, "complete")
     assert "is damaged" in damaged["state"]
     assert "minilm" in cli("models", "list").out
 
 
 def test_a_model_is_removed_once(cli: CommandLine, folder: Path) -> None:
     put(folder)
-    assert cli("models", "remove", "minilm").out == "minilm is removed.\n"
-    assert cli("models", "remove", "minilm").out == "minilm is not there.\n"
+    assert cli("models", "remove", "minilm").out == "minilm was removed.\n"
+    assert cli("models", "remove", "minilm").out == "minilm is not installed.\n"
     assert list(folder.iterdir()) == []
 
 
@@ -122,4 +122,4 @@ def test_a_terminal_shows_how_far_the_worker_is(cli: CommandLine) -> None:
     assert code == 0
     assert "Working" in shown
     assert "left" in shown
-    assert "Nothing is left to do." in shown
+    assert "All jobs are done." in shown

@@ -65,13 +65,13 @@ def test_a_review_is_shown_as_a_difference_with_whom_it_rests_on(cli: CommandLin
     out = cli("review", "show", id).out
     assert out.startswith(f"Review {id}: 1 saved\n")
     assert f"conversation  {TALK} of user:ada\n" in out
-    assert re.search(r"cost +2 calls of a model, [\d,]+ tokens\n", out)
+    assert re.search(r"cost +2 model calls, [\d,]+ tokens\n", out)
     assert (
         "\n+ The user always drinks oolong tea\n"
-        f"    {memory['id']}, about user, in user:ada\n"
-        "    rests on user, just now: I always drink oolong tea. Coffee makes me nervous.\n"
+        f"    {memory['id']}, target user, in user:ada\n"
+        "    from user, just now: I always drink oolong tea. Coffee makes me nervous.\n"
     ) in out
-    assert out.endswith(f"\n(back: afterturn review undo {id})\n")
+    assert out.endswith(f"\n(undo: afterturn review undo {id})\n")
 
 
 def test_an_update_shows_what_went_and_what_came(cli: CommandLine) -> None:
@@ -81,8 +81,10 @@ def test_an_update_shows_what_went_and_what_came(cli: CommandLine) -> None:
     change = ("update_memory", {"id": tea, "text": "The user always drinks oolong tea", "messages": [1]})
     id = reviewed(cli, call_tools(change, ("delete_memory", {"id": build, "messages": [1]})), NOTHING)
     out = cli("review", "show", id).out
-    assert f"\n- The user drinks green tea\n+ The user always drinks oolong tea\n    {tea} version 2, about user" in out
-    assert f"\n\n- The user drinks coffee\n    {build}, about user, in user:ada\n" in out
+    assert (
+        f"\n- The user drinks green tea\n+ The user always drinks oolong tea\n    {tea} version 2, target user" in out
+    )
+    assert f"\n\n- The user drinks coffee\n    {build}, target user, in user:ada\n" in out
 
 
 def test_what_was_refused_is_told_in_plain_words(cli: CommandLine) -> None:
@@ -92,8 +94,11 @@ def test_what_was_refused_is_told_in_plain_words(cli: CommandLine) -> None:
     id = reviewed(cli, call_tools(*calls), NOTHING)
     out = cli("review", "show", id).out
     assert out.startswith(f"Review {id}: nothing saved, 3 refused\n")
-    assert "\nRefused:\n    names or numbers that nobody said (2 times)\n    a call that could not be read\n" in out
-    assert "back:" not in out
+    assert (
+        "\nRefused:\n    contains names or numbers that nobody said (2 times)\n    the model's call could not be read\n"
+        in out
+    )
+    assert "undo:" not in out
 
 
 def test_what_waits_says_where_to_decide(cli: CommandLine) -> None:
@@ -103,8 +108,8 @@ def test_what_waits_says_where_to_decide(cli: CommandLine) -> None:
     id = reviewed(cli, call_tools(addition(text)), NOTHING, approval="background")
     (waiting,) = cli("inbox", "--json").lines
     out = cli("review", "show", id).out
-    assert out.startswith(f"Review {id}: 1 waits for approval\n")
-    assert f"; waits: afterturn inbox show {waiting['id']}\n" in out
+    assert out.startswith(f"Review {id}: 1 needs approval\n")
+    assert f"; needs approval: afterturn inbox show {waiting['id']}\n" in out
 
 
 def test_a_delete_that_took_a_waiting_change_along_is_one_change(cli: CommandLine) -> None:
@@ -116,7 +121,7 @@ def test_a_delete_that_took_a_waiting_change_along_is_one_change(cli: CommandLin
     talk(cli, "Forget what I said of green tea, the user drinks none")
     id = reviewed(cli, call_tools(("delete_memory", {"id": tea, "messages": [3]})), NOTHING)
     out = cli("review", "show", id).out
-    assert f"\n- The user drinks green tea\n    {tea}, about user, in user:ada\n" in out
+    assert f"\n- The user drinks green tea\n    {tea}, target user, in user:ada\n" in out
     assert cli("review", "undo", id).code == 0
     assert [line["id"] for line in cli("inbox", "--json").lines] == [tea]
     assert "undone since" in cli("review", "show", id).out
@@ -167,7 +172,7 @@ def test_the_log_lists_reviews_newest_first_with_what_came_of_them(cli: CommandL
     assert [row.split()[0] for row in rows] == [second, first]
     assert [row.rsplit("  ", 1)[1] for row in rows] == ["nothing to save", "1 saved"]
     assert [line["id"] for line in cli("review", "log", "--json", "--before", second).lines] == [first]
-    assert cli("review", "log", "--conversation", "another").out == "Nothing was reviewed here yet.\n"
+    assert cli("review", "log", "--conversation", "another").out == "There are no reviews yet.\n"
 
 
 # undo
@@ -186,7 +191,7 @@ def test_undoing_a_review_restores_exactly_and_can_be_undone(cli: CommandLine) -
         (tea, "The user drinks green tea")
     ]
     assert "undone since" in cli("review", "show", id).out
-    back = re.search(r"\(back: afterturn undo (\w+)\)", answer.out)
+    back = re.search(r"\(undo: afterturn undo (\w+)\)", answer.out)
     assert back is not None
     assert cli("undo", back.group(1)).code == 0
     assert len(cli("list", "--kind", "statement", "--json").lines) == 2
@@ -227,7 +232,7 @@ def test_a_review_on_request_asks_the_model_of_the_settings(cli: CommandLine, mo
         again = cli("review", "run", TALK)
     assert (answer.code, answer.err) == (0, "")
     assert "\n+ The user always drinks oolong tea\n" in answer.out
-    assert again.out.startswith("Nothing was said that no review has read.")
+    assert again.out.startswith("There is nothing new to review.")
 
 
 def test_a_model_that_can_not_be_reached_is_told_at_once(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +245,7 @@ def test_a_model_that_can_not_be_reached_is_told_at_once(cli: CommandLine, monke
     answer = cli("review", "run", TALK)
     assert (answer.code, answer.out) == (2, "")
     assert "was tried in vain (ModelUnavailable" in answer.err
-    assert cli("review", "log").out.splitlines()[1].endswith("not run yet")
+    assert cli("review", "log").out.splitlines()[1].endswith("waiting")
 
 
 def test_a_model_that_does_not_answer_in_time_has_changed_nothing(
@@ -257,10 +262,10 @@ def test_a_model_that_does_not_answer_in_time_has_changed_nothing(
         answer = cli("review", "run", TALK)
         hanging.set()
     assert answer.code == 1
-    assert "given up: it took longer than review_timeout; nothing was saved" in answer.out
+    assert "timed out after review_timeout; nothing saved" in answer.out
     rows = cli("review", "log").out.splitlines()[1:]
     assert len(rows) == 1
-    assert "given up" in rows[0]
+    assert "timed out" in rows[0]
 
 
 def test_without_a_model_the_error_names_the_settings_and_the_rules(cli: CommandLine) -> None:
@@ -270,7 +275,7 @@ def test_without_a_model_the_error_names_the_settings_and_the_rules(cli: Command
     assert (answer.code, answer.out) == (2, "")
     assert "model_url" in answer.err
     assert "--rules" in answer.err
-    assert cli("review", "log").out == "Nothing was reviewed here yet.\n"
+    assert cli("review", "log").out == "There are no reviews yet.\n"
 
 
 def test_rules_need_no_model(cli: CommandLine) -> None:
@@ -297,7 +302,7 @@ def test_a_conversation_that_is_recorded_elsewhere_is_reviewed_there(cli: Comman
     for space in row["spaces"]:
         shown = cli("review", "show", row["id"], space=space)
         assert shown.code == 0
-        assert "rests on user, just now: Please remember that the staging server" in shown.out
+        assert "from user, just now: Please remember that the staging server" in shown.out
     assert cli("review", "show", row["id"], space="user:bob").code == 2
     assert cli("review", "undo", row["id"], space=row["spaces"][0]).code == 0
     assert "undone since" in cli("review", "show", row["id"]).out
@@ -320,16 +325,16 @@ def test_consolidation_is_shown_before_it_is_done_and_can_be_taken_back(cli: Com
     newer = cli.add("The user's favourite tea is the oolong tea", "--origin", "agent")
     dry = cli("consolidate", "--dry-run")
     assert (dry.code, dry.err) == (0, "")
-    assert dry.out.startswith("1 memory would go:\n\n- The user's favourite tea is ")
-    gone, stays = (older, newer) if f"    {older}, about user" in dry.out else (newer, older)
-    assert f"    says the same as {stays}\n" in dry.out
+    assert dry.out.startswith("1 memory would be removed:\n\n- The user's favourite tea is ")
+    gone, stays = (older, newer) if f"    {older}, target user" in dry.out else (newer, older)
+    assert f"    duplicate of {stays}\n" in dry.out
     assert len(cli("list", "--json").lines) == 2
     done = cli("consolidate")
-    assert f"    {gone}, about user, in user:ada\n" in done.out
+    assert f"    {gone}, target user, in user:ada\n" in done.out
     (line,) = cli("list", "--json").lines
     assert line["id"] == stays
     (row,) = cli("review", "log", "--json").lines
-    assert done.out.endswith(f"(back: afterturn review undo {row['id']})\n")
+    assert done.out.endswith(f"(undo: afterturn review undo {row['id']})\n")
     assert cli("review", "undo", row["id"]).code == 0
     assert len(cli("list", "--json").lines) == 2
 
@@ -337,7 +342,7 @@ def test_consolidation_is_shown_before_it_is_done_and_can_be_taken_back(cli: Com
 def test_where_nothing_is_to_be_tidied_consolidation_says_so(cli: CommandLine) -> None:
     """V10: it is no error."""
     cli.add("The user drinks green tea")
-    assert cli("consolidate").out == "There is nothing to tidy up.\n"
+    assert cli("consolidate").out == "Nothing to consolidate.\n"
 
 
 # usage
@@ -383,7 +388,7 @@ def test_usage_is_held_against_the_limit(cli: CommandLine, monkeypatch: pytest.M
     spend(cli, Spent("user:ada", day(), Purpose.REVIEW, 2, 1500, 100))
     monkeypatch.setenv("AFTERTURN_TOKENS_PER_DAY_MAX", "1000")
     out = cli("usage").out
-    assert out.endswith("\nuser:ada has used 1,600 of today's 1,000 tokens; models pause until tomorrow.\n")
+    assert out.endswith("\nuser:ada has used 1,600 of today's 1,000 tokens; models are paused until tomorrow.\n")
     monkeypatch.setenv("AFTERTURN_TOKENS_PER_DAY_MAX", "2000")
     assert cli("usage").out.endswith("has used 1,600 of today's 2,000 tokens.\n")
 
@@ -391,4 +396,4 @@ def test_usage_is_held_against_the_limit(cli: CommandLine, monkeypatch: pytest.M
 def test_where_no_model_was_asked_usage_says_so(cli: CommandLine) -> None:
     """V12: it is no error."""
     cli.add("The user drinks green tea")
-    assert (cli("usage").code, cli("usage").out) == (0, "No model was asked in the last 7 days.\n")
+    assert (cli("usage").code, cli("usage").out) == (0, "No model was called in the last 7 days.\n")

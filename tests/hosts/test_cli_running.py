@@ -57,7 +57,7 @@ def test_trace_gives_json_lines_of_one_conversation(cli: CommandLine) -> None:
 
 def test_trace_of_a_quiet_space_says_so(cli: CommandLine) -> None:
     cli.add("tea")
-    assert cli("trace", space="user:nobody").out == "Nothing happened here yet.\n"
+    assert cli("trace", space="user:nobody").out == "There are no events yet.\n"
 
 
 def test_recorded_messages_are_listed_and_found_with_their_speaker(cli: CommandLine) -> None:
@@ -77,6 +77,26 @@ def test_stats_count_the_store_and_the_space(cli: CommandLine) -> None:
     assert numbers["space"]["entries"] == {"statement.active": 1}
     assert numbers["store"]["size_bytes"] > 0
     assert "entries statement.active  1\n" in cli("stats").out
+
+
+def test_stats_count_the_whole_store(cli: CommandLine) -> None:
+    for space in ("user:ada", "user:bob"):
+        cli("add", "tea", space=space)
+    cli("add", "tea", "--tenant", "another")
+    store = cli("stats", "--json", space=None).json["store"]
+    assert (store["spaces"], store["entries"]) == (2, {"statement.active": 2})
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(cli: CommandLine, shell: str) -> None:
+    assert f"_AFTERTURN_COMPLETE={shell}_complete" in cli("completion", shell).out
+    assert cli("completion", shell, "--json").json["shell"] == shell
+
+
+def test_commands_and_options_are_completed(cli: CommandLine) -> None:
+    words = {"_AFTERTURN_COMPLETE": "bash_complete", "COMP_WORDS": "afterturn list --sin", "COMP_CWORD": "2"}
+    out, _ = cli.child(environment=words).communicate(timeout=60)
+    assert out.decode().split() == ["plain,--since"]
 
 
 def test_stats_need_no_space(cli: CommandLine) -> None:
@@ -111,7 +131,7 @@ def test_a_worker_does_what_there_is_to_do_once(cli: CommandLine) -> None:
     cli.add("tea")
     assert cli("stats", "--json").json["store"]["jobs"] == {"ready": 1}
     answer = cli("worker", "--once")
-    assert (answer.code, answer.out) == (0, "Nothing is left to do.\n")
+    assert (answer.code, answer.out) == (0, "All jobs are done.\n")
     assert cli("stats", "--json").json["store"]["jobs"] == {}
 
 
@@ -173,7 +193,7 @@ def test_forget_asks_on_a_terminal_and_takes_no_for_an_answer(cli: CommandLine) 
     known = cli.add("tea")
     code, shown = cli.on_a_terminal("forget", known, keys=b"n\n")
     assert code == 1
-    assert "This will erase 1 entry of user:ada for good. Go on?" in shown
+    assert "This will erase 1 entry of user:ada permanently. Continue?" in shown
     assert "Nothing was changed." in shown
     assert known in cli("list").out
 
@@ -182,7 +202,7 @@ def test_forget_erases_when_the_answer_is_yes(cli: CommandLine) -> None:
     known = cli.add("tea")
     code, shown = cli.on_a_terminal("forget", known, keys=b"y\n")
     assert (code, "1 entry erased." in shown) == (0, True)
-    assert cli("list").out == "Nothing here.\n"
+    assert cli("list").out == "Nothing found.\n"
 
 
 def test_progress_is_shown_on_a_terminal_and_keeps_off_stdout(cli: CommandLine) -> None:

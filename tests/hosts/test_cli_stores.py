@@ -56,7 +56,7 @@ def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: Comm
     cli.store.write_bytes(content)
     answer = cli("restore", str(copy), "--yes")
     assert answer.code == 0, answer.err
-    assert "The damaged store is now" in answer.out
+    assert "The damaged store was renamed to" in answer.out
     assert "tea" in cli("list").out
     assert [path.read_bytes()[200:] for path in cli.store.parent.glob("*.damaged-*") if path.stat().st_size > 0]
 
@@ -85,7 +85,7 @@ def test_forget_says_when_a_reader_still_holds_the_old_bytes(cli: CommandLine) -
         reader.execute("BEGIN; SELECT * FROM sqlite_master").fetchall()
         answer = cli("forget", known, "--yes")
     assert answer.code == 0
-    assert "Pending: a reader still holds the old bytes." in answer.out
+    assert "Pending: a reader still uses the old pages." in answer.out
 
 
 def test_forget_names_what_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,6 +93,6 @@ def test_forget_names_what_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -
     print_forgotten(Forgotten("erased", 2, ("memory.db.backup-1",)))
     assert capsys.readouterr().out.splitlines() == [
         "2 entries erased.",
-        "Out of reach, and may still hold the text; delete these by hand:",
+        "These files may still contain the text. Delete them yourself:",
         "  memory.db.backup-1",
     ]

@@ -52,9 +52,9 @@ def test_trace_tells_a_conversation_turn_by_turn(cli: CommandLine) -> None:
     told = squeezed(out)
     assert told.startswith(f"Conversation {TALK} of user:ada, 2 turns Turn 1 ")
     assert f"asked {ASKED} (the user's message, " in told
-    assert "handed over after the user's message, " in told
-    assert re.search(rf"came: {known} just now, user: Ada's cat is called Miso score \d\.\d\d · lexical", told)
-    assert re.search(rf"did not come: {old} Ada's cat is called Tofu deleted: it was deleted · score \d", told)
+    assert "delivered after the user's message, " in told
+    assert re.search(rf"included: {known} just now, user: Ada's cat is called Miso score \d\.\d\d · lexical", told)
+    assert re.search(rf"not included: {old} Ada's cat is called Tofu deleted: it was deleted · score \d", told)
     assert re.search(r"block after the user's message at [\d:.]+: 1 memory, \d+ bytes, \d+ tokens turn id t1", told)
     assert "recalled nothing: there was nothing to ask turn id t2" in told
     assert max(len(line) for line in out.splitlines()) < 140
@@ -82,7 +82,7 @@ def test_trace_as_json_is_one_document(cli: CommandLine) -> None:
     [
         ({"recall": False}, "", "recall was off turn id"),
         ({"recall_entries_max": 0}, "", "recall was off turn id"),
-        ({}, "DELETE FROM recall", "its trace is gone by now block after the user's message at "),
+        ({}, "DELETE FROM recall", "its trace was removed since block after the user's message at "),
         ({}, "DELETE FROM recall; DELETE FROM timeline", "there was nothing to ask, recall was off, or its trace "),
     ],
 )
@@ -115,7 +115,7 @@ def test_without_a_turn_little_of_what_was_left_out_is_told(cli: CommandLine) ->
     talk(cli, ASKED, recall_entries_max=2)
     short, whole = cli("trace", TALK).out, cli("trace", TALK, "--turn", "1").out
     assert (short.count("budget: "), whole.count("budget: ")) == (5, 10)
-    assert f"and 5 more that did not come: afterturn trace {TALK} --turn 1" in short
+    assert f"and 5 more that were not included: afterturn trace {TALK} --turn 1" in short
 
 
 def test_one_memory_gets_one_sentence(cli: CommandLine) -> None:
@@ -123,9 +123,9 @@ def test_one_memory_gets_one_sentence(cli: CommandLine) -> None:
     known, other = cli.add("Ada's cat is called Miso"), cli.add("The train leaves at nine")
     talk(cli, ASKED, "And what is my cat called in full?")
     first = cli("trace", TALK, "--memory", known, "--turn", "1").out.splitlines()[0]
-    assert first == f'{known} came to turn 1, which asked "{ASKED}": it was handed over.'
+    assert first == f'{known} was included in turn 1, which asked "{ASKED}": it was handed over.'
     last = cli("trace", TALK, "--memory", known).out.splitlines()[0]
-    assert "did not come to turn 2" in last
+    assert "was not included in turn 2" in last
     assert last.endswith('": an earlier block shows it already, or was about to.')
     assert "shares no word with the question" in cli("trace", TALK, "--memory", other).out
     (answer,) = cli("trace", TALK, "--memory", known, "--json").json["answers"]
@@ -148,8 +148,8 @@ def test_a_memory_of_another_space_is_known_only_to_who_names_it(cli: CommandLin
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["--turn", "1"], "are about one CONVERSATION"),
-        (["--memory", "0k3v8r2c4d5e6f7g"], "are about one CONVERSATION"),
+        (["--turn", "1"], "need a CONVERSATION"),
+        (["--memory", "0k3v8r2c4d5e6f7g"], "need a CONVERSATION"),
         (["nobody"], "There is no conversation 'nobody' in user:ada"),
         ([TALK, "--turn", "9"], "has no turn '9'"),
         ([TALK, "--memory", "no id!"], "is no valid memory id"),
@@ -208,13 +208,13 @@ def test_replay_shows_the_difference_that_a_setting_would_have_made(cli: Command
     talk(cli, ASKED)
     out = cli("replay", "t1", "--config", "recall_entries_max=1").out
     assert re.search(r"^-- \[\w+\] just now.*salmon$", out, re.MULTILINE)
-    assert "+++ under recall_entries_max=1" in out
-    assert "No difference under recall_entries_max=5." in cli("replay", "t1", "--config", "recall_entries_max=5").out
+    assert "+++ with recall_entries_max=1" in out
+    assert "No difference with recall_entries_max=5." in cli("replay", "t1", "--config", "recall_entries_max=5").out
     file = cli.folder / "smaller.toml"
     file.write_text("recall_entries_max = 1\ngrace = 0.2\n", encoding="utf-8")
     from_file = cli("replay", "t1", "--config", str(file)).out
-    assert "Not replayed, since they shape no block: grace." in from_file
-    assert "+++ under recall_entries_max=1" in from_file
+    assert "Ignored, because they do not affect a block: grace." in from_file
+    assert "+++ with recall_entries_max=1" in from_file
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_turn_that_got_nothing_shows_what_a_lower_floor_would_have_given(cli: 
     cli.add("The cat weighs five kilos")
     asked = "How heavy is my old grey cat by now, I wonder?"
     talk(cli, asked, recall_score_min=0.9)
-    assert cli("replay", "t1").out.splitlines()[-1] == f"nothing was handed over for '{asked}'"
+    assert cli("replay", "t1").out.splitlines()[-1] == f"nothing was delivered for '{asked}'"
     lower = cli("replay", "t1", "--config", "recall_score_min=0.1").out
     assert re.search(r"^\+- \[\w+\] just now, user: The cat weighs five kilos$", lower, re.MULTILINE)
 
@@ -286,4 +286,4 @@ def test_a_turn_that_got_nothing_shows_what_a_lower_floor_would_have_given(cli: 
 def test_a_turn_without_a_block_has_nothing_to_replay(cli: CommandLine) -> None:
     cli.add("Ada's cat is called Miso")
     talk(cli, "thanks")
-    assert "Nothing was found in it" in cli("replay", "t1").out
+    assert "The turn found nothing" in cli("replay", "t1").out

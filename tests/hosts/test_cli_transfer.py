@@ -103,8 +103,8 @@ def test_an_import_is_taken_back_with_one_undo(cli: CommandLine) -> None:
     cli.add("kept")
     file = write_lines(cli.folder / "notes.jsonl", *({"text": f"note {number}"} for number in range(1_200)))
     *_, last = cli("import", file).out.splitlines()
-    assert last.startswith("Back: afterturn undo ")
-    assert cli(*last.removeprefix("Back: afterturn ").split()).code == 0
+    assert last.startswith("Undo: afterturn undo ")
+    assert cli(*last.removeprefix("Undo: afterturn ").split()).code == 0
     assert texts(cli) == {"kept"}
 
 
@@ -121,7 +121,7 @@ def test_one_bad_line_stops_the_whole_import(cli: CommandLine) -> None:
     answer = cli("import", file)
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert f"{file}, line 2: It is not JSON" in answer.err
-    assert "1 other line bad too" in answer.err
+    assert "1 other line also invalid" in answer.err
     assert not cli.store.exists()
 
 

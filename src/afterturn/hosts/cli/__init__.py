@@ -1,4 +1,4 @@
-"""The command line. `main` is the `afterturn` script; a command's module is loaded only when it is asked for."""
+"""The command line. `main` is the `afterturn` script; a command's module is loaded when the command is used."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The root of the command line: the list of commands, and the one boundary where errors become exit codes."""
+"""The root command: the list of all commands, and the boundary where errors become exit codes."""
 
 import sys
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ _HERE = "afterturn.hosts.cli.commands"
 
 SECTIONS = {
     "Memories": {
+        "spaces": f"{_HERE}.list:spaces",
         "add": f"{_HERE}.memories:add",
         "search": f"{_HERE}.search:search",
         "list": f"{_HERE}.list:list_entries",
@@ -21,31 +22,32 @@ SECTIONS = {
         "delete": f"{_HERE}.memories:delete",
         "edit": f"{_HERE}.edit:edit",
     },
-    "What is learned": {
+    "Learning": {
         "review": f"{_HERE}.review:review",
         "inbox": f"{_HERE}.inbox:inbox",
         "consolidate": f"{_HERE}.review:consolidate",
         "usage": f"{_HERE}.usage:usage",
     },
-    "What was done, and taking it back": {
+    "History": {
         "history": f"{_HERE}.history:history",
         "undo": f"{_HERE}.history:undo",
         "forget": f"{_HERE}.forget:forget",
         "trace": f"{_HERE}.trace:trace",
         "replay": f"{_HERE}.replay:replay",
     },
-    "Moving and keeping": {
+    "Export and backup": {
         "export": f"{_HERE}.transfer:export",
         "import": f"{_HERE}.transfer:import_entries",
         "backup": f"{_HERE}.backup:backup",
         "restore": f"{_HERE}.backup:restore",
     },
-    "Running": {
+    "Maintenance": {
         "stats": f"{_HERE}.doctor:stats",
         "doctor": f"{_HERE}.doctor:doctor",
         "worker": f"{_HERE}.worker:worker",
         "models": f"{_HERE}.models:models",
         "config": f"{_HERE}.config:config",
+        "completion": f"{_HERE}.completion:completion",
         "eval": f"{_HERE}.eval:evaluate",
     },
 }
@@ -81,15 +83,15 @@ class Root(Group):
 @click.version_option(None, "-V", "--version", package_name="afterturn", message="%(prog)s %(version)s")
 @click.pass_context
 def app(context: click.Context) -> None:
-    """The memory an agent's host manages: look into it, change it, move it, take it back.
+    """Inspect and change the memory of your agents.
 
-    Shared options may stand before or after the command's name.
+    Shared options may be given before or after the command's name.
     """
     help_when_alone(context)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and gives its exit code. Nothing escapes as a traceback."""
+    """Runs one command line and returns its exit code. No error escapes as a traceback."""
     prepare_streams()
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     debug = "--debug" in options

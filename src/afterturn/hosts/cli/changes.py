@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 _INDENT = "    "
-# So many of the messages that a memory rests on are told, and so much of each.
-_SOURCES_TOLD = 5
+# How many source messages are shown, and how much of each.
+_SOURCES_SHOWN = 5
 _SOURCE_CHARS = 160
 
 
 def print_difference(before: str | None, after: str | None) -> None:
-    """`-` what goes and `+` what comes, line by line; None where there is nothing. `~` when the words are the same."""
+    """Prints `-` for removed and `+` for added lines; `~` if the text is unchanged. None is no text."""
     same = before is not None and before == after
     signs = (("~", after, ""),) if same else (("-", before, "red"), ("+", after, "green"))
     for sign, text, style in signs:
@@ -32,23 +32,23 @@ def print_difference(before: str | None, after: str | None) -> None:
 
 
 def print_details(lines: Iterable[str]) -> None:
-    """Paler, below the change that they are about."""
+    """Prints dim, indented lines."""
     for line in lines:
         click.echo(dim(f"{_INDENT}{line}"), color=True)
 
 
 def print_sources(sources: Sequence[Entry], missing: int) -> None:
-    """Who said what, as far as it is still there."""
-    print_details(_source(entry) for entry in sources[:_SOURCES_TOLD])
-    more = len(sources) - _SOURCES_TOLD
+    """Prints the messages that a memory was learned from, and how many of them are missing."""
+    print_details(_source(entry) for entry in sources[:_SOURCES_SHOWN])
+    more = len(sources) - _SOURCES_SHOWN
     if more > 0:
-        print_details([f"and on {count(more, 'more message')}"])
+        print_details([f"and from {count(more, 'more message')}"])
     if missing:
-        print_details([f"rests on {count(missing, 'message')} that {'is' if missing == 1 else 'are'} not kept here"])
+        print_details([f"and from {count(missing, 'message')} that {'is' if missing == 1 else 'are'} no longer stored"])
 
 
 def find_sources(memory: blocking.Memory, spaces: Sequence[str], entry: Entry) -> tuple[list[Entry], int]:
-    """What an entry rests on, looked for in these spaces, and how much of it was not found there."""
+    """An entry's sources in these spaces, and how many were not found."""
     found = [_find(memory, spaces, source) for source in entry.sources]
     return [source for source in found if source is not None], found.count(None)
 
@@ -63,10 +63,10 @@ def _find(memory: blocking.Memory, spaces: Sequence[str], source: str) -> Entry 
 
 
 def _source(entry: Entry) -> str:
-    return f"rests on {one_line(describe_author(entry))}, {age(entry.occurred_at)}: {shortened(entry.text)}"
+    return f"from {one_line(describe_author(entry))}, {age(entry.occurred_at)}: {shortened(entry.text)}"
 
 
 def shortened(text: str, most: int = _SOURCE_CHARS) -> str:
-    """The beginning of a text, on one line."""
+    """The start of a text, on one line."""
     line = one_line(text[: 4 * most])
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class Invocation:
-    """Filled by the shared options wherever they stand, before or after the command's name; the last one wins."""
+    """The shared options, given before or after the command's name; the last one wins. Opens memory accordingly."""
 
     store: str | None = None
     space: str | None = None
@@ -44,23 +44,23 @@ class Invocation:
     def memory(
         self, *, create: bool = False, vectors: bool = False, background: bool = False, floor: float | None = None
     ) -> Iterator[blocking.Memory]:
-        """Without `create`, a store that is not there is an error: looking must not leave an empty file behind.
+        """Opens the store. Without `create`, a missing store is an error: a command that reads must not create a file.
 
-        Without `vectors` the embedder is not loaded, which is half the time that a short command takes. `floor` stands
-        in for `recall_score_min`.
+        Without `vectors` the embedder is not loaded, which halves the time of a short command. `floor` overrides
+        `recall_score_min`.
         """
         from afterturn import blocking
 
         config, path = self.config(), self.path()
         if not create and path is not None and not _is_there(path):
-            raise StoreUnavailable(f"There is no store at {path}. `afterturn add` makes one; --store names another.")
+            raise StoreUnavailable(f"There is no store at {path}. `afterturn add` creates one; --store names another.")
         chosen = config if vectors else replace(config, embedder="none")
         chosen = chosen if floor is None else replace(chosen, recall_score_min=floor)
         with blocking.open(path, chosen, background=background) as memory:
             yield memory
 
     def path(self) -> Path | None:
-        """Where the chosen store is."""
+        """The path of the chosen store."""
         from afterturn.opening import resolve_target
 
         config = self.config()
@@ -76,7 +76,7 @@ class Invocation:
         name = self.config().space
         if name is None:
             raise InvalidInput(
-                f'No space is named. Pass `--space user:NAME`, set AFTERTURN_SPACE, or write space = "user:NAME" '
+                f'No space is given. Pass `--space user:NAME`, set AFTERTURN_SPACE, or write space = "user:NAME" '
                 f"into {config_path()}."
             )
         return check_space(name)
@@ -86,12 +86,12 @@ def _is_there(path: Path) -> bool:
     try:
         return path.exists()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it can not be written as bytes"
-        raise StoreUnavailable(f"{str(path)[:60]!r} is no path of a store: {reason}. Name another.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it cannot be encoded"
+        raise StoreUnavailable(f"{str(path)[:60]!r} is not a valid path: {reason}. Choose another.") from error
 
 
 class SharedOption(click.Option):
-    """An option that every command takes; `--help` lists these last."""
+    """An option that every command takes. `--help` lists these last."""
 
 
 def shared_options(function: F) -> F:
@@ -111,9 +111,9 @@ def _shared(flag: str, **settings: Any) -> Callable[[F], F]:
 
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
-    _shared("--store", metavar="PATH|URL", help="Where the memories are kept. Default: the setting `store`."),
-    _shared("--space", metavar="NAME", help="Whose memory, such as user:ada. Default: the setting `space`."),
-    _shared("--tenant", metavar="NAME", help="Which customer's data. Default: the setting `tenant`."),
+    _shared("--store", metavar="PATH|URL", help="The store to use. Default: the setting `store`."),
+    _shared("--space", metavar="NAME", help="The space to use, such as user:ada. Default: the setting `space`."),
+    _shared("--tenant", metavar="NAME", help="The tenant to use. Default: the setting `tenant`."),
     _shared("--json", is_flag=True, help="Print JSON instead of text; errors too, on stderr."),
     _shared("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
 )
@@ -135,7 +135,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands come in titled sections, as `{title: {name: "module:attribute"}}`, imported when named."""
+    """Commands in titled sections, as `{title: {name: "module:attribute"}}`. A module is imported when it is needed."""
 
     def __init__(
         self, *args: Any, sections: Mapping[str, Mapping[str, str]], examples: str = "", **settings: Any
@@ -178,7 +178,7 @@ class Group(click.Group):
 
 
 def command(name: str, *, examples: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Declares a command; its function gets the Invocation first, then its own parameters by name."""
+    """Declares a command. Its function is called with the Invocation, then its own parameters by name."""
 
     def declare(function: Callable[..., None]) -> click.Command:
         passed = shared_options(click.pass_obj(function))
@@ -188,7 +188,7 @@ def command(name: str, *, examples: str) -> Callable[[Callable[..., None]], clic
 
 
 def help_when_alone(context: click.Context) -> None:
-    """A group's own answer when it was named without a command."""
+    """Prints the help of a group that is called without a command."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

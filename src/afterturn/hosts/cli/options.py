@@ -15,17 +15,17 @@ from afterturn.base.types import Filter, Kind, Scalar, Status, Target
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDIN_BYTES_MAX = 16 * 1024 * 1024
-TARGETS = (*(str(target) for target in Target), "memory")
+TARGETS = tuple(str(target) for target in Target)
 
 
 def read_text(argument: str) -> str:
-    """The text itself, or what stdin holds when the argument is `-`."""
+    """The argument, or all of stdin when it is `-`."""
     if argument != "-":
         return argument
     content = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
     if len(content) > STDIN_BYTES_MAX:
         raise TooLarge(
-            f"stdin holds more than {STDIN_BYTES_MAX} bytes; a memory is one statement. For many: `afterturn import`.",
+            f"stdin has more than {STDIN_BYTES_MAX} bytes; a memory is one statement. Use `afterturn import` for many.",
             size_bytes=len(content),
             limit_bytes=STDIN_BYTES_MAX,
         )
@@ -37,13 +37,8 @@ def read_text(argument: str) -> str:
         ) from error
 
 
-def as_target(name: str) -> Target:
-    """`memory` is the older name of `environment`."""
-    return Target.ENVIRONMENT if name == "memory" else Target(name)
-
-
 def metadata_option(help_text: str) -> Callable[[F], F]:
-    """`--meta KEY=VALUE`, repeatable; true, false, null and numbers become what they say, the rest is text."""
+    """`--meta KEY=VALUE`, repeatable. true, false, null and numbers are converted; everything else is text."""
 
     def convert(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Scalar]]:
         return [_pair(value) for value in values]
@@ -76,14 +71,14 @@ def _scalar(text: str) -> Scalar:
 
 
 def filter_options(function: F) -> F:
-    """Options that narrow inside a space; `as_filter` reads what they give."""
+    """Options that filter within a space; `as_filter` turns them into a Filter."""
     for option in reversed(_FILTERS):
         function = option(function)
     return function
 
 
 _FILTERS = (
-    click.option("--target", type=click.Choice(TARGETS), help="What it is about."),
+    click.option("--target", type=click.Choice(TARGETS), help="Only what is about this."),
     click.option("--agent", metavar="NAME", help="Only what belongs to this agent."),
     click.option("--project", metavar="NAME", help="Only what belongs to this project."),
     metadata_option("Only with this metadata; repeatable."),
@@ -97,8 +92,10 @@ def as_filter(
     conversation: str | None = None,
     pinned: bool | None = None,
     statuses: Sequence[Status] = (Status.ACTIVE,),
+    since: float | None = None,
+    until: float | None = None,
 ) -> Filter:
-    """Values given for one metadata key are alternatives."""
+    """Several values for one metadata key are alternatives."""
     wanted: dict[str, Scalar | tuple[Scalar, ...]] = {}
     for key, value in options["metadata"]:
         known = wanted.get(key)
@@ -106,18 +103,20 @@ def as_filter(
         wanted[key] = (*earlier, value) if key in wanted else value
     return Filter(
         kind=kind,
-        target=as_target(options["target"]) if options["target"] else None,
+        target=Target(options["target"]) if options["target"] else None,
         agent=options["agent"],
         project=options["project"],
         conversation=conversation,
         pinned=pinned,
         metadata=wanted,
         statuses=tuple(statuses),
+        since=since,
+        until=until,
     )
 
 
 def parse_time(text: str, *, zone: tzinfo | None) -> float:
-    """Unix seconds of an ISO-8601 date or time. One without an offset is in `zone`, or local when that is None."""
+    """Unix seconds of an ISO-8601 date or time. Without an offset it is in `zone`, or local if that is None."""
     try:
         moment = datetime.fromisoformat(text.strip())
         if moment.tzinfo is None:
@@ -125,12 +124,12 @@ def parse_time(text: str, *, zone: tzinfo | None) -> float:
         return moment.timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInput(
-            f"{text!r} is no ISO-8601 time. Write it like 2026-11-15, 2026-11-15T09:30 or 2026-11-15T09:30:00Z."
+            f"{text!r} is not an ISO-8601 time. Write it like 2026-11-15, 2026-11-15T09:30 or 2026-11-15T09:30:00Z."
         ) from error
 
 
 def time_option(flag: str, **settings: Any) -> Callable[[F], F]:
-    """An option that takes an ISO-8601 date or time; local when it names no offset."""
+    """An option that takes an ISO-8601 date or time, local unless it has an offset."""
 
     def convert(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
         return None if value is None else parse_time(value, zone=None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
-# Control characters and changes of direction: memory text must not steer the terminal it is shown on.
+# Control characters and bidirectional overrides: the text of a memory must not control the terminal.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _WIDTH_OF_A_PIPE = 65_536
 _GAP = "  "
@@ -33,12 +33,12 @@ _LEVELS = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
 def safe(text: str) -> str:
-    """Line breaks and tabs stay; everything else that a terminal would act on is shown as an escape."""
+    """The text with control characters shown as escapes. Line breaks and tabs stay."""
     return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def safe_json(text: str) -> str:
-    """The same JSON, with what a terminal would act on as escapes; other scripts stay readable."""
+    """The same JSON with control characters as escapes. Other scripts stay readable."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
@@ -47,7 +47,7 @@ def one_line(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """A hint beside the answer, on stderr, for people only."""
+    """Prints a hint to stderr, on a terminal only."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
@@ -57,16 +57,16 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def confirm(effect: str) -> None:
-    """Asks before what can not be taken back. Where nobody can be asked, `--yes` has to be given."""
+    """Asks before a change. Without a terminal to ask on, `--yes` is required."""
     if not sys.stdin.isatty():
         raise InvalidInput(f"This would {effect}. Add --yes to do it.")
-    if not click.confirm(f"This will {effect}. Go on?", err=True):
+    if not click.confirm(f"This will {effect}. Continue?", err=True):
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(1)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_wraps: bool = False) -> None:
-    """Columns as wide as they need; the last one is cut at a terminal's edge, or wraps, and is whole in a pipe."""
+    """Prints aligned columns. On a terminal the last one is cut or wraps; in a pipe it is whole."""
     from rich.text import Text
 
     console = _console()
@@ -79,16 +79,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, last_w
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names on the left, values on the right."""
+    """Prints names on the left, values on the right."""
     print_table(("", ""), pairs, last_wraps=True)
 
 
-def print_told(told: Sequence[tuple[str, str, str]]) -> None:
-    """Each an id, a text, and paler below it what is to be said of that."""
+def print_commented(items: Sequence[tuple[str, str, str]]) -> None:
+    """Prints ids and texts, each with a dim comment below it."""
     from rich.text import Text
 
     console = _console()
-    rows = [row for name, text, said in told for row in ([Text(name), Text(text)], [Text(), Text(said, style="dim")])]
+    rows = [row for name, text, said in items for row in ([Text(name), Text(text)], [Text(), Text(said, style="dim")])]
     with console.capture() as captured:
         for line in _lines(rows, console, last_wraps=True):
             console.print(line, soft_wrap=True)
@@ -96,12 +96,12 @@ def print_told(told: Sequence[tuple[str, str, str]]) -> None:
 
 
 def dim(text: str) -> str:
-    """Paler on a terminal that can; as it is elsewhere."""
+    """Dim on a terminal that can show it, else unchanged."""
     return styled(text, "dim")
 
 
 def styled(text: str, style: str) -> str:
-    """On a terminal that can; as it is elsewhere."""
+    """Styled on a terminal that can show it, else unchanged."""
     console = _console()
     with console.capture() as captured:
         console.print(text, style=style, end="", soft_wrap=True)
@@ -110,7 +110,7 @@ def styled(text: str, style: str) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[ProgressCallback]:
-    """A bar on stderr that is told (done, total); total 0 when nobody knows. Silent when stderr is no terminal."""
+    """A progress bar on stderr; call it with (done, total), total 0 if unknown. Silent unless stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -133,7 +133,7 @@ def progress(title: str) -> Iterator[ProgressCallback]:
 
 @contextmanager
 def status(title: str) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that is told what is going on. Silent when stderr is no terminal."""
+    """A status line on stderr; call it with the current step. Silent unless stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda step: None
         return
@@ -155,7 +155,7 @@ def _console() -> Console:
 
 
 def _style(cell: str, column: int, *, titled: bool) -> str:
-    """Without titles the first column names what the rest tells."""
+    """Without titles, the first column holds names or levels."""
     if titled or column > 0:
         return ""
     return _LEVELS.get(cell, "dim")
@@ -187,7 +187,7 @@ def _trimmed(line: Text) -> Text:
 
 
 def iso(moment: float) -> str | float:
-    """UTC, to the millisecond; the bare number when it is outside the calendar."""
+    """UTC, to the millisecond; the number itself if it is outside the calendar."""
     try:
         text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -196,7 +196,7 @@ def iso(moment: float) -> str | float:
 
 
 def local(moment: float) -> str:
-    """To the second, in the machine's zone, for people."""
+    """To the second, in the local time zone."""
     try:
         return datetime.fromtimestamp(moment, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -204,12 +204,12 @@ def local(moment: float) -> str:
 
 
 def local_clock(moment: float) -> str:
-    """The time of day to the millisecond, in the machine's zone."""
+    """The time of day to the millisecond, in the local time zone."""
     return datetime.fromtimestamp(moment, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def age(moment: float) -> str:
-    """In the words that a block uses: "just now", "3 days ago"."""
+    """In words, as in a block: "just now", "3 days ago"."""
     return describe_age(moment, SystemClock().now())
 
 
@@ -217,7 +217,7 @@ _TIMES = frozenset(["at", "run_at", "valid_from", "valid_to"])
 
 
 def jsonable(value: object) -> object:
-    """Dataclasses become objects; what a host put into metadata stays as it is."""
+    """Dataclasses as objects with times in ISO-8601; metadata stays unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: _field(item.name, getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -228,12 +228,12 @@ def jsonable(value: object) -> object:
 
 
 def print_document(value: object) -> None:
-    """One JSON document, indented for people who look at it."""
+    """Prints one indented JSON document."""
     click.echo(_dump(jsonable(value), indent=2))
 
 
 def print_line(value: object) -> None:
-    """One line of a JSON Lines stream."""
+    """Prints one line of JSON Lines."""
     click.echo(_dump(jsonable(value), indent=None))
 
 
@@ -248,6 +248,6 @@ def _field(name: str, value: object) -> object:
 
 
 def _dump(value: object, *, indent: int | None) -> str:
-    # A stream in another encoding than UTF-8 would turn some characters into escapes that JSON does not know.
+    # A stream whose encoding is not UTF-8 would escape some characters in a way that is not JSON.
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     return safe_json(json.dumps(value, ensure_ascii=plain, indent=indent))

@@ -16,7 +16,7 @@ from afterturn.hosts.cli.output import one_line
 
 
 def prepare_streams() -> None:
-    """A stream that was closed (`>&-`) becomes a quiet one; a character that can not be shown becomes an escape."""
+    """Replaces closed streams (`>&-`) by /dev/null, and shows characters that cannot be encoded as escapes."""
     sys.stdin = sys.stdin or _nowhere("r")
     sys.stdout = sys.stdout or _nowhere("w")
     sys.stderr = sys.stderr or _nowhere("w")
@@ -26,7 +26,7 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """The interpreter flushes stdout when it ends, and would complain once more about what can not be written."""
+    """Redirects stdout to /dev/null, so that the interpreter does not report the same error again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -43,12 +43,12 @@ class _OneLine(logging.Formatter):
 
 
 def keep_quiet() -> None:
-    """Without a handler Python would print warnings, tracebacks among them, over a command's own answer."""
+    """Logs nothing. Without a handler Python would print warnings and tracebacks into a command's output."""
     _logger.handlers = [logging.NullHandler()]
 
 
 def show_warnings() -> None:
-    """A command that runs for long says what happens meanwhile."""
+    """Logs warnings as one line each, for commands that run for long."""
     if any(isinstance(handler, logging.StreamHandler) for handler in _logger.handlers):
         return
     handler = logging.StreamHandler()
@@ -68,15 +68,15 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Interrupted(Exception):
-    """Ctrl-C, taken before click handles it, which would print a line of its own."""
+    """Ctrl-C, caught before click handles it and prints a line of its own."""
 
 
 class PipeClosed(Exception):
-    """Whoever read our output has gone; taken before click ends the process with an exit code of its own."""
+    """The reader of our output has closed it. Caught before click exits with its own code."""
 
 
 def report(error: BaseException, *, as_json: bool, debug: bool) -> int:
-    """Says what went wrong and gives the exit code."""
+    """Prints the error and returns the exit code."""
     if isinstance(error, PipeClosed | BrokenPipeError):
         abandon_stdout()
         return EXIT_BROKEN_PIPE
@@ -99,14 +99,18 @@ def _report_system(error: OSError, *, as_json: bool, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     abandon_stdout()
-    _say(type(error).__name__, f"The system refused: {error}. Check space and permissions.", as_json=as_json)
+    _say(
+        type(error).__name__,
+        f"The operating system reported: {error}. Check disk space and permissions.",
+        as_json=as_json,
+    )
     return EXIT_BAD_INPUT
 
 
 def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    advice = "This is a fault in afterturn: please report it with the output of the same command and --debug."
+    advice = "This is a bug in afterturn. Please report it with the output of the same command with --debug."
     _say(type(error).__name__, f"Unexpected {type(error).__name__}: {error}. {advice}", as_json=as_json)
     return EXIT_UNEXPECTED
 
@@ -124,5 +128,5 @@ def _say(kind: str, message: str, *, as_json: bool) -> None:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
     except OSError:
-        # Nobody reads stderr any more; the exit code still tells.
+        # stderr is closed; the exit code still shows the failure.
         return

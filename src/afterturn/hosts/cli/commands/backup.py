@@ -1,4 +1,4 @@
-"""`backup` and `restore`: the whole store, while others use it."""
+"""`backup` and `restore`: copy the whole store while it is in use, and bring a copy back."""
 
 from pathlib import Path
 
@@ -20,13 +20,13 @@ from afterturn.hosts.cli.output import confirm, print_document, progress
 def backup(invocation: Invocation, file: Path) -> None:
     """Copy the whole store to a new file.
 
-    All spaces and tenants, while others read and write it. What is forgotten later stays in the copy: keep track of
-    your backups.
+    The copy has all spaces and tenants. Others may read and write meanwhile. A backup keeps what you forget later, so
+    keep track of your backups.
     """
     if file.exists():
-        raise InvalidFile(f"{file} is there already. Name a new file, or remove that one first.")
-    with invocation.memory() as memory, progress("Copying pages") as told:
-        memory.backup(file, progress=told)
+        raise InvalidFile(f"{file} already exists. Choose another name, or remove it first.")
+    with invocation.memory() as memory, progress("Copying pages") as report:
+        memory.backup(file, progress=report)
     size = file.stat().st_size
     if invocation.json:
         print_document({"file": str(file), "size_bytes": size})
@@ -42,33 +42,33 @@ def backup(invocation: Invocation, file: Path) -> None:
     """,
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
-    """Replace the whole store by a backup.
+    """Replace the whole store with a backup.
 
-    Whole or not at all. Other processes notice before their next recall. A store that is too damaged to open is put
-    aside under another name first.
+    All or nothing. Other processes see the change before their next recall. A store that is too damaged to open is
+    renamed first.
     """
     if not file.is_file():
-        raise InvalidFile(f"There is no backup file at {file}. Check the name.")
+        raise InvalidFile(f"There is no file {file}. Check the name.")
     if not yes:
-        confirm(f"replace everything in the store by {file}")
+        confirm(f"replace everything in the store with {file}")
     damaged = _restore(invocation, file)
     if invocation.json:
         print_document({"file": str(file), "restored": True, "damaged": str(damaged) if damaged else None})
         return
     click.echo(f"Restored from {file}")
     if damaged:
-        click.echo(f"The damaged store is now {damaged}")
+        click.echo(f"The damaged store was renamed to {damaged}")
 
 
 def _restore(invocation: Invocation, file: Path) -> Path | None:
-    with progress("Restoring pages") as told:
+    with progress("Restoring pages") as report:
         try:
             with invocation.memory(create=True) as memory:
-                memory.restore(file, progress=told)
+                memory.restore(file, progress=report)
         except StoreCorrupt:
             from afterturn import blocking
 
-            return blocking.rescue(invocation.path(), file, progress=told)
+            return blocking.rescue(invocation.path(), file, progress=report)
     return None

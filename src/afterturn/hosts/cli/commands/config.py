@@ -1,4 +1,4 @@
-"""`config`: every setting, its value and where that comes from."""
+"""`config`: every setting, its value and where the value is set."""
 
 import json
 from dataclasses import asdict
@@ -27,9 +27,9 @@ _HERE = "afterturn.hosts.cli.commands.config"
 @shared_options
 @click.pass_context
 def config(context: click.Context) -> None:
-    """Look at the settings.
+    """Show the settings.
 
-    They come by argument, environment, settings file, default, in that order.
+    An argument overrides the environment, which overrides the settings file, which overrides the default.
     """
     help_when_alone(context)
 
@@ -42,7 +42,7 @@ def config(context: click.Context) -> None:
     """,
 )
 def show(invocation: Invocation) -> None:
-    """Show each setting's value and where it comes from."""
+    """Show each setting's value and where it is set."""
     values = {name: without_secret(name, value) for name, value in asdict(invocation.config()).items()}
     origins = config_origins(invocation.overrides())
     values["store"] = _without_password(values["store"] or str(default_store()))
@@ -52,18 +52,18 @@ def show(invocation: Invocation) -> None:
         print_document({name: {"value": values[name], "from": origins[name]} for name in values})
         return
     rows = [(name, origins[name], one_line(_written(value))) for name, value in values.items()]
-    print_table(("SETTING", "FROM", "VALUE"), rows)
+    print_table(("SETTING", "SOURCE", "VALUE"), rows)
 
 
 @command("schema", examples="$ afterturn config schema > afterturn.schema.json")
 def schema(invocation: Invocation) -> None:
-    """Print the table of settings as JSON Schema: types, units, defaults, reasons."""
+    """Print the settings as JSON Schema: types, units, defaults, descriptions."""
     print_document(config_schema())
 
 
 @command("path", examples='$ "$EDITOR" "$(afterturn config path)"')
 def path(invocation: Invocation) -> None:
-    """Print where the settings file is looked for; it need not exist."""
+    """Print the path of the settings file. The file may not exist."""
     found = config_path()
     if invocation.json:
         print_document({"path": str(found), "exists": found.exists()})
@@ -80,7 +80,7 @@ def _without_password(url: str) -> str:
         return url
     try:
         parts = urlsplit(url)
-    except ValueError:  # no URL, but perhaps a mistyped one with a password in it
+    except ValueError:  # not a URL, but it may be a mistyped one with a password in it
         return "***"
     if parts.password is None:
         return url

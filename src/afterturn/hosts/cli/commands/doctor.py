@@ -20,7 +20,7 @@ from afterturn.hosts.cli.output import one_line, print_document, print_pairs, pr
     """,
 )
 def stats(invocation: Invocation) -> None:
-    """Count what the store holds, and the space if named."""
+    """Count what the store holds, in all spaces; with --space, that space too."""
     named = invocation.config().space is not None
     with invocation.memory(vectors=True) as memory:
         memory.ready()
@@ -54,18 +54,18 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     """,
 )
 def doctor(invocation: Invocation) -> None:
-    """Check that all is well, and say what to do if not.
+    """Check the store, jobs, embedder and settings, and say what to do about problems.
 
-    Looks at the store, its jobs and what recall needs. Exit code 1 when there is an error.
+    The exit code is 1 if there is an error.
     """
     findings = _findings(invocation)
-    sick = any(finding.level == "error" for finding in findings)
+    has_error = any(finding.level == "error" for finding in findings)
     if invocation.json:
-        print_document({"healthy": not sick, "findings": findings})
+        print_document({"healthy": not has_error, "findings": findings})
     else:
         rows = [(one.level, one_line(one.subject), _advice(one)) for one in findings]
         print_table(("", "", ""), rows, last_wraps=True)
-    if sick:
+    if has_error:
         raise click.exceptions.Exit(1)
 
 

@@ -19,7 +19,7 @@ from afterturn.base.types import Changed, Entry, Status
 from afterturn.hosts.cli.changes import print_details, print_difference, shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS
-from afterturn.hosts.cli.output import confirm, count, jsonable, one_line, print_document
+from afterturn.hosts.cli.output import confirm, count, jsonable, one_line, print_document, safe
 
 if TYPE_CHECKING:
     from afterturn.space.applying import Edited
@@ -33,13 +33,13 @@ EXIT_NOT_ALL = 1
 
 @dataclass(slots=True)
 class _Draft:
-    """A person's text. `path` is where it is kept until all of it is done; None when it is their own file."""
+    """The edited text. `path` is its temporary file until everything is applied; None if it is the user's own file."""
 
     text: str
     path: Path | None = None
 
     def kept(self) -> str:
-        return f" Your text is kept: afterturn edit --file {self.path}" if self.path is not None else ""
+        return f" Your text is saved. To apply it: afterturn edit --file {self.path}" if self.path is not None else ""
 
     def discard(self) -> None:
         if self.path is not None:
@@ -58,11 +58,11 @@ class _Draft:
     """,
 )
 @click.option("--target", type=click.Choice(TARGETS), help="Only what is about this.")
-@click.option("--project", metavar="NAME", help="Only what belongs to this project; new ones will, too.")
+@click.option("--project", metavar="NAME", help="Only memories of this project. New ones belong to it too.")
 @click.option("--file", "file", metavar="PATH|-", help="Apply this text instead of opening an editor.")
-@click.option("--print", "printed", is_flag=True, help="Only print the text, for --file later on.")
-@click.option("--dry-run", is_flag=True, help="Only show the difference.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@click.option("--print", "printed", is_flag=True, help="Only print the text, to use with --file later.")
+@click.option("--dry-run", is_flag=True, help="Only show the changes.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 def edit(
     invocation: Invocation,
     target: str | None,
@@ -72,21 +72,22 @@ def edit(
 ) -> None:
     """Edit a space's memories as Markdown, in $VISUAL or $EDITOR.
 
-    One bullet is one memory: change its words, delete it, move it below another heading, add one. The difference is
-    shown, and done after you agree, as your own words; one `undo` takes it all back. An unchanged or emptied file does
+    Each bullet is one memory: change its text, delete it, move it below another heading, or add one. afterturn shows
+    the changes and applies them after you confirm. One `undo` undoes them all. An unchanged or empty file changes
     nothing.
 
-    What others changed meanwhile is not overwritten. It is told, and your words are kept in a file; the exit code is 1.
+    Memories that others changed meanwhile are not overwritten. They are listed, your text for them is saved in a file,
+    and the exit code is 1.
     """
     if file is not None and (target or project or switches["printed"]):
-        raise click.UsageError("--file is a whole text; it goes with --dry-run and --yes alone.")
+        raise click.UsageError("--file can only be combined with --dry-run and --yes.")
     if file is not None:
         _apply(invocation, _Draft(_read(file)), dry_run=switches["dry_run"], yes=switches["yes"])
         return
     with invocation.in_space() as space:
         text = space.as_markdown(target=target, project=project)
     if switches["printed"]:
-        click.echo(text, nl=False)
+        click.echo(safe(text) if sys.stdout.isatty() else text, nl=False)
         return
     draft = _edited(invocation, text)
     if draft.text == text:
@@ -95,7 +96,7 @@ def edit(
 
 
 def _edited(invocation: Invocation, text: str) -> _Draft:
-    """What a person made of it. Whatever happens from now on, their words are in a file that only they can read."""
+    """The text after editing. From now on it is in a file that only the user can read, whatever fails."""
     descriptor, name = tempfile.mkstemp(prefix="afterturn-", suffix=".md")
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(text.encode())
@@ -111,7 +112,7 @@ def _edited(invocation: Invocation, text: str) -> _Draft:
             _tell(invocation, draft.kept())
             raise
         told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        raise InvalidFile(f"{told} Nothing was changed. VISUAL or EDITOR names the editor.{draft.kept()}") from error
+        raise InvalidFile(f"{told} Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}") from error
     return draft
 
 
@@ -119,10 +120,12 @@ def _read(name: str) -> str:
     try:
         content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if name == "-" else _bytes_of(Path(name))
         if len(content) > FILE_BYTES_MAX:
-            raise InvalidFile(f"{name} has more than {FILE_BYTES_MAX} bytes. Edit a part: --target or --project.")
+            raise InvalidFile(
+                f"{name} has more than {FILE_BYTES_MAX} bytes. Edit a part of the space with --target or --project."
+            )
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise InvalidFile(f"{name} can not be read: {error.strerror}. Name a text file.") from error
+        raise InvalidFile(f"{name} cannot be read: {error.strerror}. Check the name.") from error
     except UnicodeDecodeError as error:
         raise InvalidFile(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from error
 
@@ -136,7 +139,7 @@ def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -
     try:
         edited = _agreed(invocation, draft, dry_run=dry_run, yes=yes)
     except AfterturnError as error:
-        # Whatever it is, the message says where the words are.
+        # Every message says where the text is saved.
         error.args = (f"{error}{draft.kept()}", *error.args[1:])
         raise
     except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
@@ -147,7 +150,7 @@ def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -
 
 
 def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -> Edited | None:
-    """What was done; None when there was nothing to do, or it was not to be done."""
+    """The applied edits; None if there were none, or for a dry run."""
     with invocation.in_space() as space:
         edits = space.compare_markdown(draft.text)
         if not edits.edits and not edits.left:
@@ -167,7 +170,7 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
 
 
 def _keep(invocation: Invocation, left: tuple[Left, ...]) -> Path | None:
-    """The file that holds what could not be done; None when there is nothing to keep."""
+    """The file with the text of edits that were not applied; None if all were."""
     from afterturn.space.editing import render_left
 
     text = render_left(invocation.space_name(), left)
@@ -203,7 +206,7 @@ def _print_done(invocation: Invocation, edited: Edited, kept: Path | None) -> No
     click.echo()
     print_left(edited.left)
     if kept is not None:
-        click.echo(f"Your words for these are kept. Look at them, then: afterturn edit --file {kept}")
+        click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {kept}")
     click.echo(summary(edited))
 
 
@@ -230,7 +233,7 @@ def print_edits(edits: Edits) -> None:
 
 def print_left(left: Sequence[Left]) -> None:
     if left:
-        click.echo("Not done:")
+        click.echo("Not applied:")
     for one in left:
         print_details([shortened(one.reason, _REASON_CHARS)])
 
@@ -238,9 +241,9 @@ def print_left(left: Sequence[Left]) -> None:
 def summary(edited: Edited) -> str:
     done = Counter(_did(one) for one in edited.changed)
     told = [f"{done[word]} {word}" for word in ("added", "changed", "deleted") if done[word]]
-    told += [f"{edited.known} known already"] if edited.known else []
-    told += [f"{len(edited.left)} not done"] if edited.left else []
-    back = f"  (back: afterturn undo {edited.group})" if edited.group is not None else ""
+    told += [f"{edited.known} already known"] if edited.known else []
+    told += [f"{len(edited.left)} not applied"] if edited.left else []
+    back = f"  (undo: afterturn undo {edited.group})" if edited.group is not None else ""
     return f"{', '.join(told) or 'Nothing was changed'}{back}"
 
 
@@ -257,15 +260,17 @@ def _print_edit(edit: Edit) -> None:
 
 
 def _details(before: Entry | None, bullet: Bullet | None) -> list[str]:
-    """Which memory, and what becomes of what stands beside its words."""
+    """Which memory it is, and what changes apart from its text."""
     if before is None and bullet is not None:
-        told = [f"about {bullet.target}", f"project {one_line(bullet.project)}" if bullet.project else ""]
+        told = [f"target {bullet.target}", f"project {one_line(bullet.project)}" if bullet.project else ""]
         return [part for part in [*told, "pinned" if bullet.pinned else ""] if part]
     assert before is not None
     if bullet is None:
-        return [before.id, f"about {before.target}", *(["pinned"] if before.pinned else [])]
+        return [before.id, f"target {before.target}", *(["pinned"] if before.pinned else [])]
     moved = [
-        f"about {before.target} -> {bullet.target}" if bullet.target is not before.target else f"about {before.target}",
+        f"target {before.target} -> {bullet.target}"
+        if bullet.target is not before.target
+        else f"target {before.target}",
         f"project {_named(before.project)} -> {_named(bullet.project)}" if bullet.project != before.project else "",
         "" if bullet.pinned == before.pinned else "pinned" if bullet.pinned else "no longer pinned",
     ]

@@ -1,4 +1,4 @@
-"""`forget`: erases for good, after showing how much and asking."""
+"""`forget`: erases permanently, after showing how much and asking."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _PAGE = 500
     """,
 )
 @click.argument("memory", metavar="[ID]", required=False)
-@click.option("--conversation", metavar="ID", help="Everything of this conversation.")
-@click.option("--source", metavar="ID", help="Everything that came from this source.")
-@click.option("--speaker", metavar="NAME", help="Everything this speaker said.")
-@click.option("--everything", is_flag=True, help="The whole space.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@click.option("--conversation", metavar="ID", help="Erase this conversation.")
+@click.option("--source", metavar="ID", help="Erase everything with this source.")
+@click.option("--speaker", metavar="NAME", help="Erase everything this speaker said.")
+@click.option("--everything", is_flag=True, help="Erase the whole space.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased.")
 def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -> None:
-    """Erase for good; nothing brings it back.
+    """Erase permanently. This cannot be undone.
 
-    Text, versions, vectors, index entries, jobs and timeline go. Statements that rest only on what is erased go
-    too. `delete` hides, and can be undone.
+    Erases text, versions, vectors, index entries, jobs and timeline, and statements that were learned only from what is
+    erased. `delete` only hides a memory, and can be undone.
     """
     selector = _selector(choice)
     with invocation.in_space() as space:
@@ -47,9 +47,9 @@ def forget(invocation: Invocation, *, yes: bool, dry_run: bool, **choice: Any) -
             _print_count(invocation, _count(space, selector))
             return
         if not yes:
-            confirm(f"erase {_entries(_count(space, selector))} of {invocation.space_name()} for good")
-        with progress("Forgetting") as told:
-            told(0, 0)
+            confirm(f"erase {_entries(_count(space, selector))} of {invocation.space_name()} permanently")
+        with progress("Forgetting") as report:
+            report(0, 0)
             forgotten = space.forget(
                 memory=selector.memory,
                 conversation=selector.conversation,
@@ -72,18 +72,18 @@ def _selector(choice: dict[str, Any]) -> Selector:
 
 
 def _count(space: blocking.Space, selector: Selector) -> int:
-    """Entries that match, whatever their status; what merely rests on them is not counted."""
+    """How many entries match, of any status. Statements learned from them are not counted."""
     if selector.memory:
         space.get(selector.memory)
         return 1
     matching: set[str] = set()
     before: str | None = None
     every = Filter(conversation=selector.conversation, statuses=tuple(Status))
-    with progress("Counting") as told:
+    with progress("Counting") as report:
         while page := space.list(limit=_PAGE, before=before, filter=every):
             matching.update(entry.id for entry in page if _matches(entry, selector))
             before = page[-1].id
-            told(len(matching), 0)
+            report(len(matching), 0)
     return len(matching)
 
 
@@ -101,14 +101,14 @@ def _print_count(invocation: Invocation, found: int) -> None:
     if invocation.json:
         print_document({"matching": found})
     else:
-        click.echo(f"{_entries(found)} would be erased, and statements that rest only on them.")
+        click.echo(f"{_entries(found)} would be erased, and statements learned only from them.")
 
 
 def print_forgotten(forgotten: Forgotten) -> None:
     click.echo(f"{_entries(forgotten.erased)} erased.")
     if forgotten.state == "pending":
-        click.echo("Pending: a reader still holds the old bytes. A job removes them when it is done.")
+        click.echo("Pending: a reader still uses the old pages. A job removes them when it has finished.")
     if forgotten.out_of_reach:
-        click.echo("Out of reach, and may still hold the text; delete these by hand:")
+        click.echo("These files may still contain the text. Delete them yourself:")
         for place in forgotten.out_of_reach:
             click.echo(f"  {one_line(place)}")

@@ -1,9 +1,9 @@
-"""`history` and `undo`: what was done to memories, and taking it back."""
+"""`history` and `undo`: the changes of memories, and undoing them."""
 
 import click
 
 from afterturn.base.names import check_id
-from afterturn.base.types import Entry, History, Operation, Step
+from afterturn.base.types import Entry, History, LoggedOperation, Step
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import age, count, note, one_line, print_document, print_line, print_table
 
@@ -19,10 +19,10 @@ from afterturn.hosts.cli.output import age, count, note, one_line, print_documen
 @click.argument("id", required=False)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Operations at most.")
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
-    """Show what was done to a memory, or in a space.
+    """Show what changed a memory, or a space.
 
-    With an id: its versions and the steps taken on them. Without: the space's operations, newest first. The ids of
-    operations and groups are what `undo` takes.
+    With an id: its versions, and the operations on them. Without: the operations on the space, newest first, each with
+    the memory that it changed. `undo` takes the id of an operation or of a group.
     """
     if id is None:
         _print_operations(invocation, limit)
@@ -42,20 +42,26 @@ def _print_operations(invocation: Invocation, limit: int) -> None:
         for operation in operations:
             print_line(operation)
     elif operations:
-        print_table(("OPERATION", "AGE", "DID", "BY", "GROUP"), [_operation_row(one) for one in operations])
-        note("Take one back: afterturn undo OPERATION (or GROUP)")
+        print_table(
+            ("OPERATION", "AGE", "VERB", "ACTOR", "GROUP", "MEMORY", "TEXT"),
+            [_operation_row(one) for one in operations],
+        )
+        note("Undo one: afterturn undo OPERATION. Undo a group: afterturn undo GROUP.")
     else:
-        click.echo("Nothing was done here yet.")
+        click.echo("Nothing has changed here yet.")
 
 
-def _operation_row(operation: Operation) -> tuple[str, ...]:
-    return (operation.id, age(operation.at), operation.verb, operation.actor, one_line(operation.group or ""))
+def _operation_row(operation: LoggedOperation) -> tuple[str, ...]:
+    group, memory = one_line(operation.group or ""), operation.entry_id or ""
+    more = f"(and {operation.entries - 1:,} more) " if operation.entries > 1 else ""
+    text = more + one_line(operation.text) if memory else "(forgotten)"
+    return (operation.id, age(operation.at), operation.verb, operation.actor, group, memory, text)
 
 
 def _print_history(found: History) -> None:
-    print_table(("VERSION", "AGE", "STATUS", "FROM", "TEXT"), [_version_row(entry) for entry in found.versions])
+    print_table(("VERSION", "AGE", "STATUS", "ORIGIN", "TEXT"), [_version_row(entry) for entry in found.versions])
     click.echo()
-    print_table(("OPERATION", "AGE", "DID", "BY", "CHANGE"), [_step_row(step) for step in found.steps])
+    print_table(("OPERATION", "AGE", "VERB", "ACTOR", "CHANGE"), [_step_row(step) for step in found.steps])
 
 
 def _version_row(entry: Entry) -> tuple[str, ...]:
@@ -80,9 +86,9 @@ def describe_step(step: Step) -> str:
 )
 @click.argument("operation", metavar="OPERATION|GROUP")
 def undo(invocation: Invocation, operation: str) -> None:
-    """Take back one operation, or a whole group of them.
+    """Undo one operation, or a whole group of them.
 
-    Undoing is an operation too, so it can be undone.
+    An undo is an operation too, so it can be undone.
     """
     with invocation.in_space() as space:
         undone = space.undo(operation)
@@ -91,4 +97,4 @@ def undo(invocation: Invocation, operation: str) -> None:
         return
     for step in undone.steps:
         click.echo(f"{step.entry_id}  {describe_step(step)}")
-    click.echo(f"Took back {count(len(undone.steps), 'step')}  (back: afterturn undo {undone.operation})")
+    click.echo(f"Undid {count(len(undone.steps), 'change')}  (undo: afterturn undo {undone.operation})")

@@ -47,10 +47,10 @@ _PAGE = 50
 @shared_options
 @click.pass_context
 def inbox(context: click.Context) -> None:
-    """Decide on what waits for approval; alone, list it.
+    """Approve or reject proposed memories; without a command, list them.
 
-    What sub-agents found, what reviews were not sure of, and all that the setting `approval` keeps back. Nothing of it
-    is recalled before somebody approves it.
+    Proposals come from sub-agents, from reviews that were not sure, and from the setting `approval`. They are not
+    recalled until you approve them.
     """
     if context.invoked_subcommand is None:
         _print_inbox(context.ensure_object(Invocation), _PAGE, None)
@@ -66,7 +66,7 @@ def inbox(context: click.Context) -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many at most.")
 @click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
 def list_proposals(invocation: Invocation, limit: int, before: str | None) -> None:
-    """List what waits for approval, newest first.
+    """List the proposals, newest first.
 
     With --json, one line each.
     """
@@ -81,10 +81,10 @@ def _print_inbox(invocation: Invocation, limit: int, before: str | None) -> None
             print_line(entry)
         return
     if not entries:
-        click.echo("Nothing waits.")
+        click.echo("The inbox is empty.")
         return
-    print_table(("ID", "AGE", "ABOUT", "FROM", "TEXT"), [_row(entry) for entry in entries])
-    note("Look: afterturn inbox show ID. Keep it: afterturn inbox approve ID. Drop it: afterturn inbox reject ID.")
+    print_table(("ID", "AGE", "TARGET", "AUTHOR", "TEXT"), [_row(entry) for entry in entries])
+    note("Show one: afterturn inbox show ID. Then: afterturn inbox approve ID, or afterturn inbox reject ID.")
     if len(entries) == limit:
         note(f"There may be more: afterturn inbox list --before {entries[-1].id}")
 
@@ -105,9 +105,9 @@ def _row(entry: Entry) -> tuple[str, ...]:
 )
 @click.argument("id")
 def show(invocation: Invocation, id: str) -> None:
-    """Show one proposal, and what it rests on.
+    """Show one proposal and the messages it was learned from.
 
-    `+` is what would come, `-` what would go. What stands against it is told: the memory may have changed since.
+    `+` would be added, `-` removed. If it cannot be approved, the reason is shown: the memory may have changed since.
     """
     with invocation.memory() as memory:
         space = invocation.space_name()
@@ -126,32 +126,32 @@ def show(invocation: Invocation, id: str) -> None:
     click.echo()
     print_pairs(_pairs(proposal))
     click.echo()
-    click.echo(f"Keep it: afterturn inbox approve {entry.id}. Drop it: afterturn inbox reject {entry.id}.")
+    click.echo(f"Approve: afterturn inbox approve {entry.id}. Reject: afterturn inbox reject {entry.id}.")
 
 
 def _pairs(proposal: Proposal) -> list[tuple[str, str]]:
-    """What is set; what is not stays out of the way."""
+    """Only fields that have a value."""
     entry, current = proposal.entry, proposal.current
     rows = [
         ("proposed", f"{_kind(proposal)}, {age(entry.recorded_at)}"),
         ("id", entry.id if entry.version == 1 else f"{entry.id} version {entry.version}"),
-        ("about", str(entry.target)),
-        ("from", f"{one_line(describe_author(entry))} (trust {entry.trust})"),
+        ("target", str(entry.target)),
+        ("author", f"{one_line(describe_author(entry))} (trust {entry.trust})"),
         ("agent", entry.agent),
         ("project", entry.project),
         ("conversation", entry.conversation),
         ("guard", entry.reason),
         *((name, str(entry.metadata[name])) for name in ("task", "review") if entry.metadata.get(name)),
-        ("but", proposal.obstacle),
-        ("says now", current.text if proposal.obstacle and current else None),
+        ("problem", proposal.obstacle),
+        ("current text", current.text if proposal.obstacle and current else None),
     ]
     return [(name, one_line(value)) for name, value in rows if value]
 
 
 def _kind(proposal: Proposal) -> str:
     if proposal.entry.status is Status.WITHDRAWAL:
-        return "to delete a memory"
-    return "a new memory" if proposal.base is None else "a change of a memory"
+        return "delete a memory"
+    return "add a memory" if proposal.base is None else "change a memory"
 
 
 @command(
@@ -163,9 +163,9 @@ def _kind(proposal: Proposal) -> str:
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def approve(invocation: Invocation, ids: tuple[str, ...]) -> None:
-    """Do what was proposed: remember it, change it, delete it.
+    """Apply a proposal: add, change or delete the memory.
 
-    Several are approved one after the other; those before one that can not be are kept.
+    Several are applied in order. If one fails, those before it stay applied.
     """
     _decide(invocation, "approve", ids)
 
@@ -173,7 +173,7 @@ def approve(invocation: Invocation, ids: tuple[str, ...]) -> None:
 @command("reject", examples="$ afterturn inbox reject 0k3v8r2c4d5e6f7g")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def reject(invocation: Invocation, ids: tuple[str, ...]) -> None:
-    """Drop what was proposed. It can be brought back with `undo`."""
+    """Reject a proposal. `undo` brings it back."""
     _decide(invocation, "reject", ids)
 
 
@@ -186,4 +186,4 @@ def _decide(invocation: Invocation, verb: str, ids: tuple[str, ...]) -> None:
             if invocation.json:
                 print_line(changed)
             else:
-                click.echo(f"{changed.entry.id}  {done}  (back: afterturn undo {changed.operation})")
+                click.echo(f"{changed.entry.id}  {done}  (undo: afterturn undo {changed.operation})")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Kind, Status
+from afterturn.base.types import Entry, Kind, SpaceSummary, Status
 from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import as_filter, filter_options
+from afterturn.hosts.cli.options import as_filter, filter_options, time_option
 from afterturn.hosts.cli.output import (
     age,
     local,
@@ -27,16 +28,46 @@ _ANY = "any"
 
 
 @command(
+    "spaces",
+    examples="""
+    $ afterturn spaces
+    $ afterturn spaces --json | jq -r .name
+    """,
+)
+def spaces(invocation: Invocation) -> None:
+    """List the spaces of the store: how much each holds, and how new it is.
+
+    Only the tenant's own. With --json, one line a space.
+    """
+    with invocation.memory() as memory:
+        found = memory.spaces()
+    if invocation.json:
+        for one in found:
+            print_line(one)
+        return
+    if not found:
+        click.echo("There are no spaces yet. `afterturn add --space user:NAME TEXT` creates one.")
+        return
+    print_table(("SPACE", "STATEMENTS", "RECORDS", "NEWEST"), [_space_row(one) for one in found])
+
+
+def _space_row(space: SpaceSummary) -> tuple[str, ...]:
+    newest = "" if space.newest_at is None else age(space.newest_at)
+    return (one_line(space.name), f"{space.statements:,}", f"{space.records:,}", newest)
+
+
+@command(
     "list",
     examples="""
     $ afterturn list
+    $ afterturn list --since 2026-11-01 --until 2026-12-01
     $ afterturn list --kind record --conversation support-42
     $ afterturn list --status deleted --limit 10
     $ afterturn list --json | jq -r .text
     """,
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most to show.")
+@click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 @click.option(
     "--kind",
     type=click.Choice([*(str(kind) for kind in Kind), _ANY]),
@@ -52,14 +83,17 @@ _ANY = "any"
     type=click.Choice([*(str(status) for status in Status), _ANY]),
     multiple=True,
     default=(str(Status.ACTIVE),),
-    help="In which state; repeatable. Default: active.",
+    help="Only this status; repeatable. Default: active.",
 )
+@time_option("--since", help="Only from this time on.")
+@time_option("--until", help="Only before this time.")
 @filter_options
 def list_entries(
     invocation: Invocation, limit: int, before: str | None, kind: str, statuses: tuple[str, ...], **options: Any
 ) -> None:
     """List what a space holds, newest first.
 
+    The order, --since and --until go by the time that a memory is about (`occurred_at`), not by when it was stored.
     With --json, one line a memory.
     """
     narrowed = as_filter(
@@ -68,6 +102,8 @@ def list_entries(
         conversation=options["conversation"],
         pinned=options["pinned"] or None,
         statuses=tuple(Status) if _ANY in statuses else tuple(Status(name) for name in statuses),
+        since=options["since"],
+        until=options["until"],
     )
     with invocation.in_space() as space:
         entries = space.list(limit=limit, before=check_id(before) if before else None, filter=narrowed)
@@ -76,29 +112,37 @@ def list_entries(
             print_line(entry)
         return
     if not entries:
-        click.echo("Nothing here.")
+        click.echo("Nothing found.")
         return
-    print_table(("ID", "AGE", "ABOUT", "FROM", "TEXT"), [_row(entry) for entry in entries])
+    _print_entries(entries)
     if len(entries) == limit:
-        note(f"There may be more: afterturn list --before {entries[-1].id}")
+        note(f"More: afterturn list --before {entries[-1].id}")
 
 
-def _row(entry: Entry) -> tuple[str, str, str, str, str]:
+def _print_entries(entries: Sequence[Entry]) -> None:
+    """The kind is shown when records are among them, the conversation when one of them has it."""
+    columns = ["ID", "AGE", "KIND", "TARGET", "CONVERSATION", "AUTHOR", "TEXT"]
+    rows = [_row(entry) for entry in entries]
+    empty = set() if any(entry.kind is Kind.RECORD for entry in entries) else {columns.index("KIND")}
+    if not any(entry.conversation for entry in entries):
+        empty.add(columns.index("CONVERSATION"))
+    print_table(
+        [column for at, column in enumerate(columns) if at not in empty],
+        [[cell for at, cell in enumerate(row) if at not in empty] for row in rows],
+    )
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
     marks = "".join(f"[{mark}] " for mark in _marks(entry))
-    return (entry.id, age(entry.occurred_at), _about(entry), _who(entry), marks + one_line(entry.text))
+    target = str(entry.target) if entry.kind is Kind.STATEMENT else ""
+    where = one_line(entry.conversation or "")
+    who = one_line(describe_author(entry))
+    return (entry.id, age(entry.occurred_at), str(entry.kind), target, where, who, marks + one_line(entry.text))
 
 
 def _marks(entry: Entry) -> list[str]:
     marks = ["pinned"] if entry.pinned else []
     return marks if entry.status is Status.ACTIVE else [*marks, str(entry.status)]
-
-
-def _about(entry: Entry) -> str:
-    return str(entry.target) if entry.kind is Kind.STATEMENT else one_line(entry.conversation or "record")
-
-
-def _who(entry: Entry) -> str:
-    return one_line(describe_author(entry))
 
 
 @command(
@@ -111,7 +155,7 @@ def _who(entry: Entry) -> str:
 @click.argument("id")
 @click.option("--version", type=click.IntRange(min=1), help="An older version; default: the newest.")
 def show(invocation: Invocation, id: str, version: int | None) -> None:
-    """Show one memory in full: its text, its origin, its times."""
+    """Show one memory in full: its text, origin and times."""
     with invocation.in_space() as space:
         entry = space.get(check_id(id), version=version)
     if invocation.json:
@@ -123,15 +167,15 @@ def show(invocation: Invocation, id: str, version: int | None) -> None:
 
 
 def _pairs(entry: Entry) -> list[tuple[str, str]]:
-    """What is set; what is not stays out of the way."""
+    """Only fields that have a value."""
     rows: list[tuple[str, object]] = [
         ("id", entry.id),
         ("version", entry.version),
         ("status", entry.status),
         ("kind", entry.kind),
         ("space", entry.space),
-        ("about", entry.target if entry.kind is Kind.STATEMENT else None),
-        ("from", f"{entry.origin} (trust {entry.trust})"),
+        ("target", entry.target if entry.kind is Kind.STATEMENT else None),
+        ("origin", f"{entry.origin} (trust {entry.trust})"),
         ("pinned", "yes" if entry.pinned else None),
         ("agent", entry.agent),
         ("project", entry.project),
@@ -144,7 +188,7 @@ def _pairs(entry: Entry) -> list[tuple[str, str]]:
         ("valid from", _moment(entry.valid_from)),
         ("valid to", _moment(entry.valid_to)),
         ("expires", _moment(entry.expires_at)),
-        ("rests on", ", ".join(entry.sources) or None),
+        ("sources", ", ".join(entry.sources) or None),
         ("guard", entry.reason or None),
     ]
     rows.extend((f"meta {key}", value) for key, value in entry.metadata.items())

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Origin, Status
+from afterturn.base.types import Entry, Origin, Status, Target
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import TARGETS, as_target, metadata_option, read_text, time_option
-from afterturn.hosts.cli.output import print_document
+from afterturn.hosts.cli.options import TARGETS, metadata_option, read_text, time_option
+from afterturn.hosts.cli.output import one_line, print_document
 
 
 @command(
@@ -29,26 +29,28 @@ from afterturn.hosts.cli.output import print_document
     type=click.Choice([str(origin) for origin in Origin]),
     default="user",
     show_default=True,
-    help="Who says so; trust follows from it.",
+    help="Who says it. The trust depends on it.",
 )
 @click.option("--agent", metavar="NAME", help="The agent it belongs to.")
 @click.option("--project", metavar="NAME", help="The project it belongs to.")
 @click.option("--speaker", metavar="NAME", help="Who said it.")
-@metadata_option("Something to filter by; repeatable.")
-@click.option("--pinned", is_flag=True, help="Always part of the standing context.")
+@metadata_option("Metadata to filter by; repeatable.")
+@click.option("--pinned", is_flag=True, help="Always include it in the standing context.")
 @time_option("--occurred-at", help="When it happened, if not now.")
-@time_option("--valid-from", help="From when it is true.")
-@time_option("--valid-to", help="Until when it is true.")
-@time_option("--expires-at", help="When it stops being recalled.")
-@click.option("--source", "sources", metavar="ID", multiple=True, help="What it rests on; repeatable.")
+@time_option("--valid-from", help="True from this time on.")
+@time_option("--valid-to", help="True until this time.")
+@time_option("--expires-at", help="Not recalled after this time.")
+@click.option(
+    "--source", "sources", metavar="ID", multiple=True, help="The id of a message it was learned from; repeatable."
+)
 def add(invocation: Invocation, **given: Any) -> None:
-    """Remember one statement.
+    """Add one statement.
 
-    A statement that the space already holds is not stored twice. With `-` the text is read from stdin. A time is
-    ISO-8601, in this machine's zone unless it names another.
+    A statement that the space already holds is not stored again. With `-` the text is read from stdin. Times are
+    ISO-8601, local unless they have an offset.
     """
     text = read_text(given.pop("text"))
-    given["target"] = as_target(given["target"])
+    given["target"] = Target(given["target"])
     given["origin"] = Origin(given["origin"])
     given["metadata"] = dict(given["metadata"])
     with invocation.in_space(create=True) as space:
@@ -56,11 +58,11 @@ def add(invocation: Invocation, **given: Any) -> None:
     if invocation.json:
         print_document(added)
     elif added.created:
-        click.echo(f"{added.entry.id}  added to {added.entry.space}  (back: afterturn undo {added.operation})")
+        click.echo(f"{added.entry.id}  added to {added.entry.space}  (undo: afterturn undo {added.operation})")
     else:
-        click.echo(f"{added.entry.id}  {added.entry.space} holds it already")
+        click.echo(f"{added.entry.id}  already in {added.entry.space}")
     if not invocation.json and added.created:
-        _tell_verdict(added.entry)
+        _print_verdict(added.entry)
 
 
 @command(
@@ -72,9 +74,9 @@ def add(invocation: Invocation, **given: Any) -> None:
 )
 @click.argument("id")
 @click.argument("text", metavar="TEXT|-")
-@click.option("--expected-version", type=click.IntRange(min=1), help="Fail if it has moved on from this version.")
+@click.option("--expected-version", type=click.IntRange(min=1), help="Fail if the memory is at another version.")
 def update(invocation: Invocation, id: str, text: str, expected_version: int | None) -> None:
-    """Replace a memory's text. The older version stays in its history."""
+    """Replace a memory's text. The old version stays in its history."""
     content = read_text(text)
     with invocation.in_space() as space:
         changed = space.update(check_id(id), content, expected_version=expected_version)
@@ -82,27 +84,27 @@ def update(invocation: Invocation, id: str, text: str, expected_version: int | N
         print_document(changed)
     else:
         entry = changed.entry
-        click.echo(f"{entry.id}  updated to version {entry.version}  (back: afterturn undo {changed.operation})")
-        _tell_verdict(entry)
+        click.echo(f"{entry.id}  updated to version {entry.version}  (undo: afterturn undo {changed.operation})")
+        _print_verdict(entry)
 
 
-def _tell_verdict(entry: Entry) -> None:
-    """What the guard made of it, where that is not what was asked for."""
+def _print_verdict(entry: Entry) -> None:
+    """Reports what the guard changed."""
     if entry.status is Status.QUARANTINED:
-        click.echo(f"Set aside, and shown to no model: {entry.reason}.", err=True)
+        click.echo(f"Quarantined, and never shown to a model: {one_line(entry.reason)}.", err=True)
     elif entry.reason:
-        click.echo(f"The guard changed it: {entry.reason}.", err=True)
+        click.echo(f"The guard changed the text: {one_line(entry.reason)}.", err=True)
     if entry.status is Status.PROPOSED:
-        click.echo(f"It waits for approval: afterturn inbox show {entry.id}", err=True)
+        click.echo(f"It needs approval: afterturn inbox show {entry.id}", err=True)
 
 
 @command("delete", examples="$ afterturn delete 0k3v8r2c4d5e6f7g")
 @click.argument("id")
 def delete(invocation: Invocation, id: str) -> None:
-    """Hide a memory. It can be brought back with `undo`; `forget` is what erases."""
+    """Hide a memory. `undo` brings it back; `forget` erases permanently."""
     with invocation.in_space() as space:
         changed = space.delete(check_id(id))
     if invocation.json:
         print_document(changed)
     else:
-        click.echo(f"{changed.entry.id}  deleted  (back: afterturn undo {changed.operation})")
+        click.echo(f"{changed.entry.id}  deleted  (undo: afterturn undo {changed.operation})")

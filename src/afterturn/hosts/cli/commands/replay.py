@@ -1,4 +1,4 @@
-"""`replay`: a past turn's block made again, byte for byte, and as it would be under other settings."""
+"""`replay`: renders a past turn's block again, byte for byte, and as it would be with other settings."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _COLOURS = {"+": "green", "-": "red", "@": "dim"}
     """,
 )
 @click.argument("turn", metavar="TURN")
-@click.option("--conversation", metavar="ID", help="Of which conversation; TURN may then be a number, or `last`.")
+@click.option("--conversation", metavar="ID", help="The conversation. TURN may then be a number, or `last`.")
 @click.option(
     "--config",
     "settings",
     metavar="KEY=VALUE|FILE",
     multiple=True,
-    help="Show the difference under this setting, or under a settings file; repeatable.",
+    help="Show the difference with this setting, or with a settings file; repeatable.",
 )
 def replay(invocation: Invocation, turn: str, conversation: str | None, settings: tuple[str, ...]) -> None:
     """Render a past turn's block again and compare it with what was injected.
 
-    Made from the memories that were found then, in the versions of then. With --config, the difference that other
-    settings would have made: floor, entries, sizes. What would have been searched otherwise is not repeated.
+    Uses the memories that were found then, in their versions of that time. With --config, shows the difference that
+    other settings would have made: least score, entries, sizes. The search itself is not repeated.
 
-    The exit code is 1 when other bytes come out though nothing was forgotten.
+    The exit code is 1 if the bytes differ although nothing was forgotten.
     """
     changes, ignored = _changes(settings)
     space = invocation.space_name()
@@ -106,13 +106,13 @@ def _table(path: Path) -> dict[str, Scalar]:
             f"--config {str(path)!r} is neither KEY=VALUE nor a file that can be read: {error}."
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
+        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
 
 
 def _print(told: Replay, ignored: list[str]) -> None:
     click.echo(f"Turn {told.number} of {one_line(told.conversation)}, {count(len(told.blocks), 'block')}")
     if ignored:
-        click.echo(dim(f"Not replayed, since they shape no block: {', '.join(ignored)}."), color=True)
+        click.echo(dim(f"Ignored, because they do not affect a block: {', '.join(ignored)}."), color=True)
     for block in told.blocks:
         click.echo()
         click.echo(styled(_verdict(block), "bold"), color=True)
@@ -121,27 +121,27 @@ def _print(told: Replay, ignored: list[str]) -> None:
         elif block.rendered:
             click.echo(safe(block.rendered))
     if not told.blocks:
-        click.echo("Nothing was found in it that a block could have been made of.")
+        click.echo("The turn found nothing, so it has no block.")
 
 
 def _verdict(block: Replayed) -> str:
     if not block.hash:
-        return f"nothing was handed over for {one_line(block.questions[0])[:80]!r}"
+        return f"nothing was delivered for {one_line(block.questions[0])[:80]!r}"
     where = place(block.point)
     size = f", {len(block.rendered.encode()):,} bytes" if block.rendered else ""
     if block.identical:
         return f"{where}{size}: {block.reason or 'identical to what was injected'}"
-    return f"{where}{size}: not the same as what was injected, since {block.reason}"
+    return f"{where}{size}: differs from what was injected, because {block.reason}"
 
 
 def _print_difference(told: Replay, block: Replayed) -> None:
     changed = block.changed or ""
     setting = ", ".join(f"{name}={value}" for name, value in told.changes.items())
     if changed == block.rendered:
-        click.echo(f"No difference under {setting}.")
+        click.echo(f"No difference with {setting}.")
         return
     before, after = (text.splitlines() for text in (block.rendered, changed))
-    for line in difflib.unified_diff(before, after, "as it was", f"under {setting}", lineterm="", n=99):
+    for line in difflib.unified_diff(before, after, "as it was", f"with {setting}", lineterm="", n=99):
         style = _COLOURS.get(line[:1], "")
         click.echo(styled(safe(line), style) if style else safe(line), color=True)
     sizes = f"{len(block.rendered.encode()):,} bytes before, {len(changed.encode()):,} after"

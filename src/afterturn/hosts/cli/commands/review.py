@@ -59,9 +59,9 @@ EXIT_IN_VAIN = 1
 @shared_options
 @click.pass_context
 def review(context: click.Context) -> None:
-    """Learn from conversations, see what was learned, take it back.
+    """Learn from conversations, show what was learned, undo it.
 
-    Reviews run behind the turns; the settings `review_interval` and `rules` say when.
+    Reviews run in the background. The settings `review_interval` and `rules` control when.
     """
     help_when_alone(context)
 
@@ -75,14 +75,14 @@ def review(context: click.Context) -> None:
     """,
 )
 @click.argument("conversation")
-@click.option("--rules", is_flag=True, help="Without a model: only what was said outright.")
-@click.option("--all", "everything", is_flag=True, help="Also what was reviewed before.")
-@click.option("--writes", metavar="SPACE", help="Where the conversation is recorded, if not in its own space.")
+@click.option("--rules", is_flag=True, help="Use no model: learn only what was said in plain forms.")
+@click.option("--all", "everything", is_flag=True, help="Read messages that were reviewed before, too.")
+@click.option("--writes", metavar="SPACE", help="The space that the conversation is recorded in, if another.")
 def run(invocation: Invocation, conversation: str, *, rules: bool, everything: bool, writes: str | None) -> None:
     """Review a conversation now, and show what was learned.
 
-    What no review has read yet is read, with a little before it; with --rules, all of it. The exit code is 1 when the
-    review failed, took too long, or models pause.
+    Reads the messages that no review has read yet, and a few before them; with --rules, all messages. The exit code is
+    1 if the review failed, took too long, or models are paused.
     """
     with invocation.memory() as memory:
         space = memory.space(invocation.space_name())
@@ -93,8 +93,8 @@ def run(invocation: Invocation, conversation: str, *, rules: bool, everything: b
             if rules:
                 raise
             raise ConfigError(
-                "A review needs a model: set model_url and model (`afterturn config path` is where). "
-                "Without one, --rules learns what was said outright."
+                "A review needs a model. Set model_url and model (`afterturn config path` prints the file), "
+                "or use --rules, which needs none."
             ) from error
         if done is None:
             _print_nothing(invocation)
@@ -108,7 +108,7 @@ def _print_nothing(invocation: Invocation) -> None:
     if invocation.json:
         print_document(None)
     else:
-        click.echo("Nothing was said that no review has read. Read it all again with --all.")
+        click.echo("There is nothing new to review. --all reads the whole conversation again.")
 
 
 @command(
@@ -119,11 +119,11 @@ def _print_nothing(invocation: Invocation) -> None:
     $ afterturn review log --json | jq 'select(.state == "timed_out") | .id'
     """,
 )
-@click.option("--conversation", metavar="ID", help="Only reviews of this one.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-@click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
+@click.option("--conversation", metavar="ID", help="Only reviews of this conversation.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most to show.")
+@click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 def log(invocation: Invocation, conversation: str | None, limit: int, before: str | None) -> None:
-    """List the reviews of a space, newest first, and what came of each.
+    """List the reviews of a space and their results, newest first.
 
     With --json, one line a review.
     """
@@ -135,12 +135,12 @@ def log(invocation: Invocation, conversation: str | None, limit: int, before: st
             print_line(row)
         return
     if not rows:
-        click.echo("Nothing was reviewed here yet.")
+        click.echo("There are no reviews yet.")
         return
     print_table(LOG_COLUMNS, [log_row(row) for row in rows])
-    note("What it changed: afterturn review show ID")
+    note("Show the changes of one: afterturn review show ID")
     if len(rows) == limit:
-        note(f"There may be more: afterturn review log --before {rows[-1].id}")
+        note(f"More: afterturn review log --before {rows[-1].id}")
 
 
 @command(
@@ -152,9 +152,9 @@ def log(invocation: Invocation, conversation: str | None, limit: int, before: st
 )
 @click.argument("id")
 def show(invocation: Invocation, id: str) -> None:
-    """Show what a review changed, what each change rests on, and what was refused.
+    """Show what a review changed, the messages it learned from, and what was refused.
 
-    `+` is what came, `-` what went.
+    `+` was added, `-` was removed.
     """
     with invocation.memory() as memory:
         _print_review(invocation, memory, memory.space(invocation.space_name()).review(check_id(id)))
@@ -163,9 +163,9 @@ def show(invocation: Invocation, id: str) -> None:
 @command("undo", examples="$ afterturn review undo 0k3v8r2c4d5e6f7g")
 @click.argument("id")
 def undo(invocation: Invocation, id: str) -> None:
-    """Take back all that a review changed, in whatever spaces.
+    """Undo everything that a review changed, in all spaces.
 
-    All or nothing: when somebody has changed one of its memories since, nothing is, and the message says which.
+    All or nothing: if one of its memories has changed since, nothing is undone, and the message names it.
     """
     with invocation.in_space() as space:
         undone = space.undo_review(check_id(id))
@@ -182,7 +182,7 @@ def _print_undone(undone: Sequence[Undone]) -> None:
         for step in one.steps:
             click.echo(f"{step.entry_id}  {describe_step(step)}")
         where = one_line(one.steps[0].operation.space) if one.steps else ""
-        click.echo(f"Took back {count(len(one.steps), 'step')} in {where}  (back: afterturn undo {one.operation})")
+        click.echo(f"Undid {count(len(one.steps), 'change')} in {where}  (undo: afterturn undo {one.operation})")
 
 
 def _print_review(invocation: Invocation, memory: blocking.Memory, done: Review) -> None:
@@ -191,8 +191,8 @@ def _print_review(invocation: Invocation, memory: blocking.Memory, done: Review)
     if invocation.json:
         form = jsonable(done)
         assert isinstance(form, dict)
-        told = {entry.id: entry for found, _ in sources.values() for entry in found}
-        print_document({**form, "sources": list(told.values())})
+        found = {entry.id: entry for entries, _ in sources.values() for entry in entries}
+        print_document({**form, "sources": list(found.values())})
     else:
         print_review(done, sources)
 
@@ -205,12 +205,11 @@ def _print_review(invocation: Invocation, memory: blocking.Memory, done: Review)
     $ afterturn review undo 0k3v8r2c4d5e6f7g
     """,
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would go, and why.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed, and why.")
 def consolidate(invocation: Invocation, *, dry_run: bool) -> None:
-    """Merge what says the same, drop what something newer contradicts, let unused memories fade.
+    """Merge duplicates, remove what a newer memory contradicts, hide unused memories.
 
-    Memories fade only with the setting `fade_days`; pinned ones stay. It is a review like any other: `review undo`
-    takes it back.
+    Unused memories are hidden only with the setting `fade_days`; pinned ones always stay. `review undo` undoes it.
     """
 
     with invocation.in_space() as space, status("Consolidating"):
@@ -218,69 +217,69 @@ def consolidate(invocation: Invocation, *, dry_run: bool) -> None:
     if invocation.json:
         print_document(done)
     elif not done.changes:
-        click.echo("There is nothing to tidy up.")
+        click.echo("Nothing to consolidate.")
     elif dry_run:
-        click.echo(f"{count(len(done.changes), 'memory', 'memories')} would go:")
+        click.echo(f"{count(len(done.changes), 'memory', 'memories')} would be removed:")
         print_changes(done, {})
     else:
         print_review(done, {})
 
 
-# By operation: what the change rests on, and how much of that is gone.
+# By operation: the sources of the change, and how many of them are gone.
 Sources: TypeAlias = Mapping[str, tuple[Sequence[Entry], int]]
 
-LOG_COLUMNS = ("ID", "AGE", "CONVERSATION", "WHY", "CAME TO")
+LOG_COLUMNS = ("ID", "AGE", "CONVERSATION", "CAUSE", "RESULT")
 _WHY = {
-    ReviewKind.INTERVAL: "the interval",
-    ReviewKind.COMPACTION: "a compaction",
-    ReviewKind.ASKED: "asked for",
+    ReviewKind.INTERVAL: "interval",
+    ReviewKind.COMPACTION: "compaction",
+    ReviewKind.ASKED: "requested",
     ReviewKind.RULES: "rules",
     ReviewKind.EXTRACTION: "extraction",
     ReviewKind.CONSOLIDATION: "consolidation",
 }
-_CAME_TO = {
-    ReviewState.WAITING: "not run yet",
+_RESULTS = {
+    ReviewState.WAITING: "waiting",
     ReviewState.NOTHING: "nothing to save",
     ReviewState.REFUSED: "nothing saved",
-    ReviewState.TIMED_OUT: "given up: it took longer than review_timeout; nothing was saved",
-    ReviewState.FAILED: "failed; nothing was saved",
-    ReviewState.FORGOTTEN: "what it read was forgotten; nothing was saved",
+    ReviewState.TIMED_OUT: "timed out after review_timeout; nothing saved",
+    ReviewState.FAILED: "failed; nothing saved",
+    ReviewState.FORGOTTEN: "its messages were forgotten; nothing saved",
 }
 _REFUSALS = {
     "limit": "more changes than review_entries_max",
-    "evidence": "did not say which messages it rests on",
-    "seen": "rests only on what was reviewed before",
-    "unknown_memory": "names a memory that is not there",
+    "evidence": "names no messages as its source",
+    "seen": "based only on messages that were reviewed before",
+    "unknown_memory": "names an unknown memory",
     "pinned": "would change a pinned memory",
     "twice": "changes the same memory twice",
-    "speaker": "said by somebody whose words are not kept here",
+    "speaker": "said by a speaker whose words are not stored here",
     "prompt": "repeats the instructions of the review",
-    "invented": "names or numbers that nobody said",
-    "unsupported": "not what the messages say",
-    "budget": "no room left for it",
-    "guard": "not admitted by the guard",
-    "changed": "the memory has changed meanwhile",
-    "not_allowed": "not trusted enough to do that",
-    "forgotten": "what it rests on was forgotten",
-    "known": "known already",
-    "secret": "a password, PIN or key",
-    "malformed": "a call that could not be read",
+    "invented": "contains names or numbers that nobody said",
+    "unsupported": "not supported by the messages",
+    "budget": "the space is full",
+    "guard": "refused by the guard",
+    "changed": "the memory has changed since",
+    "not_allowed": "not trusted enough",
+    "forgotten": "its messages were forgotten",
+    "known": "already known",
+    "secret": "contains a password, PIN or key",
+    "malformed": "the model's call could not be read",
 }
-_REASONS = {"limit": "it was stopped at its limit of calls", "too_many_refusals": "it was stopped: too many refusals"}
-_NOTES = {"restated": "says the same as", "outdated": "gave way to the newer", "unused": "was not used for fade_days"}
-_UNTOLD = frozenset(["", "done", "nothing", "timeout", "forgotten", "paused"])
+_REASONS = {"limit": "stopped: too many model calls", "too_many_refusals": "stopped: too many refused changes"}
+_NOTES = {"restated": "duplicate of", "outdated": "replaced by the newer", "unused": "not used for fade_days"}
+_NOT_SHOWN = frozenset(["", "done", "nothing", "timeout", "forgotten", "paused"])
 
 
 def log_row(row: ReviewRow) -> tuple[str, ...]:
     where = one_line(row.conversation) or one_line(row.space)
-    return (row.id, age(row.created_at), where, _WHY[row.kind], came_to(row))
+    return (row.id, age(row.created_at), where, _WHY[row.kind], result_of(row))
 
 
-def came_to(row: ReviewRow) -> str:
+def result_of(row: ReviewRow) -> str:
     parts = [
         f"{row.written} saved" if row.written else "",
-        f"{count(row.proposed, 'waits', 'wait')} for approval" if row.proposed else "",
-        _CAME_TO.get(row.state, ""),
+        f"{count(row.proposed, 'needs', 'need')} approval" if row.proposed else "",
+        _RESULTS.get(row.state, ""),
         f"{len(row.refusals)} refused" if row.refusals else "",
     ]
     return ", ".join(part for part in parts if part)
@@ -297,7 +296,7 @@ def sources_of(memory: blocking.Memory, review: Review) -> Sources:
 
 def print_review(review: Review, sources: Sources) -> None:
     row = review.row
-    click.echo(f"Review {row.id}: {came_to(row)}")
+    click.echo(f"Review {row.id}: {result_of(row)}")
     print_pairs(_pairs(row))
     print_changes(review, sources)
     if row.refusals:
@@ -307,7 +306,7 @@ def print_review(review: Review, sources: Sources) -> None:
             print_details([_refusal(reason) + (f" ({times} times)" if times > 1 else "")])
     if any(change.state != "undone" for change in review.changes):
         click.echo()
-        click.echo(f"(back: afterturn review undo {row.id})")
+        click.echo(f"(undo: afterturn review undo {row.id})")
 
 
 def print_changes(review: Review, sources: Sources) -> None:
@@ -323,9 +322,12 @@ def _pairs(row: ReviewRow) -> list[tuple[str, str]]:
     pairs = [
         ("conversation", one_line(row.conversation) and f"{one_line(row.conversation)} of {one_line(row.space)}"),
         ("space", "" if row.conversation else one_line(row.space)),
-        ("why", f"{_WHY[row.kind]}, {age(row.created_at)}{_took(row)}"),
-        ("cost", f"{count(row.calls, 'call')} of a model, {count(row.tokens, 'token')}" if row.calls else ""),
-        ("ended", "" if row.reason in _UNTOLD else _REASONS.get(row.reason, one_line(row.reason.replace("_", " ")))),
+        ("cause", f"{_WHY[row.kind]}, {age(row.created_at)}{_took(row)}"),
+        ("cost", f"{count(row.calls, 'model call')}, {count(row.tokens, 'token')}" if row.calls else ""),
+        (
+            "reason",
+            "" if row.reason in _NOT_SHOWN else _REASONS.get(row.reason, one_line(row.reason.replace("_", " "))),
+        ),
     ]
     return [(name, value) for name, value in pairs if value]
 
@@ -345,7 +347,7 @@ def _print_change(change: ReviewedChange, notes: Mapping[str, str]) -> None:
 
 
 def _why(note: str) -> str:
-    """What consolidation noted of a memory that goes: one word, and for what."""
+    """Why consolidation removed a memory."""
     reason, _, by = note.partition(" by ")
     told = _NOTES.get(reason, one_line(reason))
     return f"{told} {one_line(by)}".strip()
@@ -356,7 +358,7 @@ def _is_deletion(change: ReviewedChange) -> bool:
 
 
 def _is_withdrawal(change: ReviewedChange) -> bool:
-    """A delete that waited is stored as a copy of what it would delete."""
+    """A proposed delete is stored as a copy of the memory it would delete."""
     after, before = change.after, change.before
     if after is None or before is None or change.verb is not Verb.DELETE:
         return False
@@ -367,16 +369,16 @@ def _detail(change: ReviewedChange) -> str:
     entry = change.after or change.before
     assert entry is not None
     version = f" version {entry.version}" if entry.version > 1 and not _is_deletion(change) else ""
-    return f"{entry.id}{version}, about {entry.target}, in {one_line(change.space)}{_fate(change, entry)}"
+    return f"{entry.id}{version}, target {entry.target}, in {one_line(change.space)}{_fate(change, entry)}"
 
 
 def _fate(change: ReviewedChange, entry: Entry) -> str:
     told = {
-        "waits": f"; waits: afterturn inbox show {entry.id}",
+        "waits": f"; needs approval: afterturn inbox show {entry.id}",
         "approved": "; approved since",
         "rejected": "; rejected since",
         "undone": "; undone since",
-        "changed": "; changed by somebody since",
+        "changed": "; changed since",
     }
     return told.get(change.state, "")
 

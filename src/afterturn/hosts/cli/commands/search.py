@@ -1,10 +1,11 @@
-"""`search`: asks memory as a turn would, and says why each hit was found."""
+"""`search`: searches as a turn would, and shows why each hit was found."""
 
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from afterturn.base.names import check_id
 from afterturn.base.types import Hit, Lane, SearchResults
 from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import Invocation, command
@@ -21,26 +22,32 @@ _WAIT = 5.0
     $ afterturn search what does she drink
     $ afterturn search tea --limit 3 --lane long_term
     $ afterturn search "where does Ada work" --as-of 2026-06-01
+    $ afterturn search tea --since 2026-11-01 --exclude 0k3v8r2c4d5e6f7g
     $ afterturn search tea --floor 0.3
     $ afterturn search tea --json | jq '.hits[] | {score, terms}'
     """,
 )
 @click.argument("words", metavar="QUERY...|-", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="The most to show.")
 @click.option(
     "--lane",
     "lanes",
     type=click.Choice([str(lane) for lane in Lane]),
     multiple=True,
-    help="Only this part of memory; repeatable. short_term needs --conversation.",
+    help="Only this lane; repeatable. short_term needs --conversation.",
 )
-@click.option("--conversation", metavar="ID", help="Ask from within it: its own messages are the lane short_term.")
-@time_option("--as-of", help="What was known then.")
+@click.option(
+    "--conversation", metavar="ID", help="Search from this conversation: its messages are the lane short_term."
+)
+@time_option("--as-of", help="Search what was known at this time.")
 @click.option(
     "--floor",
     type=click.FloatRange(0, 1),
-    help="How good the best must be; 0 shows all that was looked at. Default: the setting `recall_score_min`.",
+    help="The least score of the best hit; 0 shows everything. Default: the setting `recall_score_min`.",
 )
+@time_option("--since", help="Only what is from this time on.")
+@time_option("--until", help="Only what is from before this time.")
+@click.option("--exclude", metavar="ID", multiple=True, help="Leave this memory out; repeatable.")
 @filter_options
 def search(
     invocation: Invocation,
@@ -50,14 +57,14 @@ def search(
     as_of: float | None,
     **options: Any,
 ) -> None:
-    """Find what is relevant, best first, and say why.
+    """Find relevant memories, best first, and show why.
 
-    score is what ranks; lexical is how well the words match (the stems that do are named), similarity how close the
-    meaning is; all are 0 to 1. Finding nothing is an answer too.
+    Hits are ranked by score. lexical is how well the words match, with the stems that do; similarity is how close the
+    meaning is. All are from 0 to 1.
     """
     text, name = read_text(" ".join(words)), invocation.space_name()
     with invocation.memory(vectors=as_of is None, floor=0.0) as memory:
-        # What was added lately has no vector yet; a moment is enough for some ten thousand of them.
+        # New memories have no vector yet; five seconds are enough for about ten thousand.
         if as_of is None and memory.ready(within=_WAIT):
             memory.drain(within=_WAIT)
         ranked = memory.space(name).search(
@@ -66,7 +73,8 @@ def search(
             lanes=tuple(Lane(lane) for lane in lanes) or None,
             conversation=options["conversation"],
             as_of=as_of,
-            filter=as_filter(options),
+            filter=as_filter(options, since=options["since"], until=options["until"]),
+            exclude=[check_id(id) for id in options["exclude"]],
         )
     floor = invocation.config().recall_score_min if options["floor"] is None else options["floor"]
     found = replace(ranked, hits=tuple(worth_telling(ranked.hits, floor)))
@@ -75,11 +83,11 @@ def search(
         return
     _print(found)
     if found.missing and as_of is None:
-        note("`afterturn doctor` says why something is missing.")
+        note("`afterturn doctor` shows why.")
     if ranked.hits and not found.hits:
         nearest = ranked.hits[0]
-        told = f"Nothing reaches the floor of {floor:.2f}. The nearest, at {nearest.score:.2f}"
-        click.echo(dim(f"{told}: {one_line(nearest.entry.text)}"), color=True)
+        best = f"Nothing reaches the least score of {floor:.2f}. The best has {nearest.score:.2f}"
+        click.echo(dim(f"{best}: {one_line(nearest.entry.text)}"), color=True)
 
 
 def _print(found: SearchResults) -> None:
@@ -87,13 +95,13 @@ def _print(found: SearchResults) -> None:
         click.echo(f"{hit.entry.id}  {one_line(hit.entry.text)}")
         click.echo(dim(f"{'':{len(hit.entry.id)}}  {explain(hit)}"), color=True)
     if not found.hits:
-        click.echo("Nothing relevant.")
+        click.echo("Nothing found.")
     if found.missing:
         click.echo(dim(f"Searched without: {', '.join(found.missing)}."), color=True)
 
 
 def explain(hit: Hit) -> str:
-    """One line: the score and its parts, the lane, the age and who said it."""
+    """One line: the score and its parts, the lane, the age and the author."""
     matched = f" ({', '.join(one_line(term) for term in hit.terms)})" if hit.terms else ""
     similarity = "none" if hit.similarity is None else f"{hit.similarity:.2f}"
     parts = (

@@ -19,11 +19,11 @@ from afterturn.hosts.cli.output import (
     local_clock,
     note,
     one_line,
+    print_commented,
     print_document,
     print_line,
     print_pairs,
     print_table,
-    print_told,
     styled,
 )
 from afterturn.recall.reasons import occasion, place
@@ -48,14 +48,16 @@ _TURNS = 10
     """,
 )
 @click.argument("name", metavar="[CONVERSATION]", required=False)
-@click.option("--turn", metavar="N|ID|last", help="Only this turn, with all that was left out.")
-@click.option("--memory", metavar="ID", help="Say why this one came to the turn, or did not.")
-@click.option("--look-in", metavar="SPACE", multiple=True, help="Where else --memory may be found; repeatable.")
-@click.option("--conversation", metavar="ID", help="Without CONVERSATION: only events of this one.")
+@click.option("--turn", metavar="N|ID|last", help="Only this turn, with everything that was left out.")
+@click.option("--memory", metavar="ID", help="Show why this memory was recalled in the turn, or was not.")
+@click.option(
+    "--look-in", metavar="SPACE", multiple=True, help="Another space in which to look for --memory; repeatable."
+)
+@click.option("--conversation", metavar="ID", help="Without CONVERSATION: only events of this conversation.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
-    help=f"At most so many turns (default: the newest {_TURNS}), or events (the newest {_EVENTS}).",
+    help=f"The most turns (default {_TURNS}) or events (default {_EVENTS}) to show, newest.",
 )
 def trace(
     invocation: Invocation,
@@ -65,17 +67,17 @@ def trace(
     limit: int | None,
     **options: str | tuple[str, ...] | None,
 ) -> None:
-    """Tell what memory did, turn by turn.
+    """Show what memory did, turn by turn.
 
-    With CONVERSATION: what each of its turns recalled, when that settled, where it was handed over, and for every
-    memory that was left out, why. What was not kept is looked up now, by words. With --json, one document.
+    With CONVERSATION: what each turn recalled, how long it took, where it was delivered, and why every other memory was
+    left out. Details that were not stored are searched again now, by words. With --json, one document.
 
     Without: the timeline of the space, oldest first. With --json, one line an event.
     """
     conversation, look_in = options["conversation"], options["look_in"]
     if name is None:
         if turn is not None or memory is not None or look_in:
-            raise click.UsageError("--turn, --memory and --look-in are about one CONVERSATION. Name it.")
+            raise click.UsageError("--turn, --memory and --look-in need a CONVERSATION.")
         _print_events(invocation, conversation if isinstance(conversation, str) else None, limit or _EVENTS)
     elif memory is not None:
         _print_why(invocation, name, memory, turn, tuple(look_in or ()))
@@ -100,7 +102,7 @@ def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None,
         try:
             answers = conversation.why(wanted, turn=turn, look_in=look_in)
         except NotFound:
-            note("A memory of another space is looked for with --look-in SPACE.")
+            note("To look in another space, add --look-in SPACE.")
             raise
     if invocation.json:
         print_document({"memory": wanted, "answers": answers})
@@ -116,13 +118,13 @@ def _print_events(invocation: Invocation, conversation: str | None, limit: int) 
             print_line(event)
     elif events:
         _print(events)
-        note("The turns of one conversation, and why each memory came: afterturn trace CONVERSATION")
+        note("Show one conversation turn by turn: afterturn trace CONVERSATION")
     else:
-        click.echo("Nothing happened here yet.")
+        click.echo("There are no events yet.")
 
 
 def _print(events: Sequence[Event]) -> None:
-    """One heading a turn, so that interleaved conversations stay apart."""
+    """One heading a turn, so that interleaved conversations are separate."""
     heading = ""
     rows: list[tuple[str, str, str]] = []
     for event in events:
@@ -146,7 +148,7 @@ def _heading(event: Event) -> str:
 
 
 def _details(data: Mapping[str, Scalar]) -> str:
-    """What is empty is left out, and so are ids that only tie events together; --json has them all."""
+    """Without empty values and correlation ids; --json has them all."""
     shown = [(key, value) for key, value in data.items() if value not in ("", None) and key != "correlation"]
     return " · ".join(one_line(_detail(key, value)) for key, value in shown)
 
@@ -155,22 +157,22 @@ def _detail(key: str, value: Scalar) -> str:
     return f"{value} ms" if key == "milliseconds" else f"{key.replace('_', ' ')} {value}"
 
 
-# Of what was left out, so many are told unless one turn is asked for, and so much of each.
-_LEFT_OUT_TOLD = 5
+# How many left-out memories are shown without --turn, and how much of each text.
+_LEFT_OUT_SHOWN = 5
 _TEXT_CHARS = 160
 _QUESTION_CHARS = 300
-_NAME_CHARS = len("handed over")
+_NAME_CHARS = len("delivered")
 _NO_RECALL = {
     NoRecall.OFF: "recall was off",
     NoRecall.NOTHING_TO_ASK: "there was nothing to ask",
-    NoRecall.NOT_BEGUN: "none had begun when the turn was left",
-    NoRecall.GONE: "its trace is gone by now",
-    NoRecall.UNKNOWN: "there was nothing to ask, recall was off, or its trace is gone by now",
+    NoRecall.NOT_BEGUN: "the turn ended before one began",
+    NoRecall.GONE: "its trace was removed since",
+    NoRecall.UNKNOWN: "there was nothing to ask, recall was off, or its trace was removed since",
 }
 
 
 def print_trace(trace: Trace, *, whole: bool) -> None:
-    """`whole`: with all that was left out."""
+    """`whole`: with everything that was left out."""
     click.echo(f"Conversation {one_line(trace.conversation)} of {trace.space}, {count(trace.turns_total, 'turn')}")
     for turn in trace.turns:
         click.echo()
@@ -180,10 +182,10 @@ def print_trace(trace: Trace, *, whole: bool) -> None:
 def print_answers(memory: str, answers: Sequence[Answer]) -> None:
     for answer in answers:
         told = answer.explained
-        came = "came" if told.why is Why.SHOWN else "did not come"
+        included = "was included" if told.why is Why.SHOWN else "was not included"
         asked = f'"{_shortened(answer.question, 80)}"'
-        refined = ", as a model chose" if answer.phase == Phase.REFINED else ""
-        click.echo(f"{memory} {came} to turn {answer.turn}, which asked {asked}{refined}: {one_line(told.reason)}.")
+        refined = ", after a model chose" if answer.phase == Phase.REFINED else ""
+        click.echo(f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(told.reason)}.")
         if told.why is not Why.SCOPE:
             click.echo(dim(f"  {_scores(told)}"), color=True)
 
@@ -204,23 +206,23 @@ def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole
     _print_pairs(_pairs(turn, recall))
     if recall.row.turn == turn.turn.id and recall.delivered_in not in (None, turn.number):
         return
-    told = recall.left_out if whole else recall.left_out[:_LEFT_OUT_TOLD]
-    _print_memories("came", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
-    _print_memories("did not come", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in told])
+    told = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
+    _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
+    _print_memories("not included", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in told])
     more = len(recall.left_out) - len(told)
     if more:
         where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
-        click.echo(dim(f"  and {more} more that did not come: {where}"), color=True)
+        click.echo(dim(f"  and {more} more that were not included: {where}"), color=True)
 
 
 def _print_memories(title: str, memories: Sequence[tuple[str, str, str]]) -> None:
     if memories:
         click.echo(dim(f"{title}:"), color=True)
-        print_told([(f"  {ref}", text, said) for ref, text, said in memories])
+        print_commented([(f"  {ref}", text, said) for ref, text, said in memories])
 
 
 def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """One below the other, with memories in between, they still stand in two columns."""
+    """Aligned with other pairs, though memories are printed in between."""
     print_pairs([(name.ljust(_NAME_CHARS), value) for name, value in pairs])
 
 
@@ -228,30 +230,30 @@ def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     row = recall.row
     asked = f"{_shortened(row.question, _QUESTION_CHARS)} ({occasion(row.cause)}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
-        pairs = [("chosen", "by a model, among what was found")]
+        pairs = [("chosen", "by a model, from what was found")]
     elif recall.turn not in (None, turn.number):
         pairs = [("carried", f"from turn {recall.turn}"), ("asked", asked)]
     else:
         pairs = [("asked", asked)]
-    return [*pairs, ("settled", _settled(recall)), ("handed over", _handed_over(turn, recall))]
+    return [*pairs, ("took", _settled(recall)), ("delivered", _delivered(turn, recall))]
 
 
 def _settled(recall: TracedRecall) -> str:
     row = recall.row
     if recall.milliseconds is None:
-        return "never"
+        return "it never finished"
     missing = f", missing: {', '.join(row.missing)}" if row.missing else ""
-    ahead = ", asked ahead while the user was typing" if row.settings.get("speculated") else ""
-    return f"after {_milliseconds(recall.milliseconds)}{missing}{ahead}"
+    ahead = ", started while the user was typing" if row.settings.get("speculated") else ""
+    return f"{_milliseconds(recall.milliseconds)}{missing}{ahead}"
 
 
-def _handed_over(turn: TracedTurn, recall: TracedRecall) -> str:
+def _delivered(turn: TracedTurn, recall: TracedRecall) -> str:
     row = recall.row
     if row.outcome is not Outcome.DELIVERED:
-        return f"not: {recall.fate}"
+        return f"no: {recall.fate}"
     assert row.delivered_at is not None
     later = f"in turn {recall.delivered_in}, " if recall.delivered_in not in (None, turn.number) else ""
-    return f"{later}{recall.fate}, {_milliseconds((row.delivered_at - row.asked_at) * 1000)} after it was asked"
+    return f"{later}{recall.fate}, {_milliseconds((row.delivered_at - row.asked_at) * 1000)} after the question"
 
 
 def _milliseconds(value: float) -> str:
@@ -260,7 +262,7 @@ def _milliseconds(value: float) -> str:
 
 def _block(block: TracedBlock) -> str:
     size = f"{block.size_bytes:,} bytes" + (f", {block.tokens:,} tokens" if block.tokens is not None else "")
-    holds = count(block.memories, "memory", "memories") if block.memories else "no memory that is left"
+    holds = count(block.memories, "memory", "memories") if block.memories else "no remaining memory"
     if not block.memories and block.text:
         holds = "context files"
     carried = f", carried from turn {', '.join(map(str, block.carried_from))}" if block.carried_from else ""

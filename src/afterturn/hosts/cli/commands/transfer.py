@@ -23,8 +23,9 @@ from afterturn.base.types import Draft, Kind, Origin, Status
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
-from afterturn.hosts.cli.options import TARGETS, as_target, parse_time
+from afterturn.hosts.cli.options import TARGETS, parse_time
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
+from afterturn.space.fields import target_of
 
 _STEP = 100
 
@@ -38,22 +39,22 @@ _STEP = 100
     """,
 )
 @click.argument("file", metavar="[FILE|-]", default="-")
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def export(invocation: Invocation, file: str, *, force: bool) -> None:
     """Write everything held on a space as JSON Lines.
 
-    To FILE, or to stdout; times are Unix seconds there. A file appears whole or not at all, readable by its owner
-    only. `import` reads it back.
+    To FILE, or to stdout. Times are Unix seconds. The file is written completely or not at all, and only its owner can
+    read it. `import` reads it back.
     """
     target = None if file == "-" else Path(file)
     if target is not None:
         _check_target(target, force=force)
-    with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as told:
+    with invocation.in_space() as space, _writer(target) as stream, progress("Exporting") as report:
         lines = 0
         for lines, line in enumerate(space.export(), start=1):
             stream.write(dump_line(line).encode() + b"\n")
             if lines % _STEP == 0:
-                told(lines, 0)
+                report(lines, 0)
     if target is None:
         return
     if invocation.json:
@@ -66,7 +67,7 @@ def _check_target(target: Path, *, force: bool) -> None:
     if target.is_dir():
         raise InvalidFile(f"{target} is a folder. Name a file in it.")
     if target.exists() and not force:
-        raise InvalidFile(f"{target} is there already. Add --force to replace it.")
+        raise InvalidFile(f"{target} already exists. Add --force to replace it.")
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
-        raise InvalidFile(f"{target} can not be written: {error.strerror}. Choose another place.") from error
+        raise InvalidFile(f"{target} cannot be written: {error.strerror}. Choose another path.") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -88,7 +89,9 @@ def _writer(target: Path | None) -> Iterator[IO[bytes]]:
     except AfterturnError:
         raise
     except OSError as error:
-        raise InvalidFile(f"{target} could not be written: {error.strerror}. Nothing was left behind.") from error
+        raise InvalidFile(
+            f"{target} could not be written: {error.strerror}. Free some space, or choose another path."
+        ) from error
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -108,40 +111,40 @@ _STEP = 100
     """,
 )
 @click.argument("file", metavar="FILE|-")
-@click.option("--skip-bad", is_flag=True, help="Import the good lines and list the others.")
+@click.option("--skip-bad", is_flag=True, help="Import the valid lines and list the others.")
 @click.option(
-    "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Only for one you vouch for.'
+    "--keep-origin", is_flag=True, help='Trust "origin" and "pinned" in the file. Use it only for files that you trust.'
 )
 def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_origin: bool) -> None:
     """Read memories from a file or stdin.
 
-    Takes an export, or lines such as {"text": "..."}. Optional keys: target, speaker, agent, project, conversation,
-    pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at (ISO-8601, UTC unless they name an
-    offset; or Unix seconds). All lines are checked first: if one is bad, none is imported. Of an export, current
-    statements and recorded messages are taken. Nothing is pinned without --keep-origin.
+    The file is an export, or has lines such as {"text": "..."}. Optional keys: target, speaker, agent, project,
+    conversation, pinned, metadata, sources, occurred_at, valid_from, valid_to, expires_at. Times are ISO-8601, UTC
+    unless they have an offset, or Unix seconds. All lines are checked first: if one is invalid, none is imported. From
+    an export, current statements and recorded messages are imported. Nothing is pinned without --keep-origin.
     """
     space_name = invocation.space_name()
     reading = LineReader(invocation.config(), keep_origin=keep_origin).read(_lines(file))
     if reading.bad and not skip_bad:
         raise InvalidFile(_refusal(file, reading.bad))
-    with invocation.in_space(create=True) as space, progress("Importing") as told:
+    with invocation.in_space(create=True) as space, progress("Importing") as report:
         total = len(reading.drafts)
-        imported = space.add_many(reading.drafts, progress=lambda done: told(done, total))
+        imported = space.add_many(reading.drafts, progress=lambda done: report(done, total))
     if invocation.json:
         print_document({"imported": imported, "passed_over": reading.passed_over, "bad": reading.bad})
         return
     click.echo(f"{count(imported.created, 'memory', 'memories')} imported into {space_name}")
     _print_rest(imported.existing, reading)
     if imported.created:
-        click.echo(f"Back: afterturn undo {imported.group}")
-        note("Vectors follow with the next search, or now: afterturn worker --once")
+        click.echo(f"Undo: afterturn undo {imported.group}")
+        note("Vectors are made at the next search, or now: afterturn worker --once")
 
 
 def _print_rest(existing: int, reading: Reading) -> None:
     if existing:
-        click.echo(f"{existing:,} were there already")
+        click.echo(f"{existing:,} already known")
     if reading.passed_over:
-        click.echo(f"{count(reading.passed_over, 'line')} passed over: history, not current")
+        click.echo(f"{count(reading.passed_over, 'line')} skipped: not current")
     for bad in reading.bad[:_BAD_SHOWN_MAX]:
         click.echo(f"line {bad.line} skipped: {one_line(bad.message)}", err=True)
     if len(reading.bad) > _BAD_SHOWN_MAX:
@@ -150,30 +153,35 @@ def _print_rest(existing: int, reading: Reading) -> None:
 
 def _refusal(file: str, bad: list[BadLine]) -> str:
     name = "stdin" if file == "-" else file
-    others = f" {count(len(bad) - 1, 'other line')} bad too." if len(bad) > 1 else ""
+    others = f" {count(len(bad) - 1, 'other line')} also invalid." if len(bad) > 1 else ""
     return (
         f"{name}, line {bad[0].line}: {bad[0].message}{others} Nothing was imported. "
-        "Mend the file, or add --skip-bad to import the rest."
+        "Correct the file, or add --skip-bad to import the rest."
     )
 
 
 def _lines(file: str) -> Iterator[bytes]:
     try:
-        with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream, progress("Checking") as told:
+        with (
+            nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as stream,
+            progress("Checking") as report,
+        ):
             number = 0
             while line := stream.readline(_LINE_BYTES_MAX):
                 number += 1
                 if number % _STEP == 0:
-                    told(number, 0)
+                    report(number, 0)
                 yield line
     except OSError as error:
-        raise InvalidFile(f"{file} can not be read: {error.strerror}. Check its name and your permissions.") from error
+        raise InvalidFile(f"{file} cannot be read: {error.strerror}. Check the name and permissions.") from error
 
 
+# "memory" is what some systems call "environment".
+_TARGETS = (*TARGETS, "memory")
 _TEXTS = ("agent", "project", "conversation", "speaker")
 _TIMES = ("occurred_at", "valid_from", "valid_to", "expires_at")
 _KEYS = frozenset(["text", "origin", "target", "pinned", "metadata", "sources", *_TEXTS, *_TIMES])
-# What an export tells of a recorded message beside that.
+# Further keys of a recorded message in an export.
 _RECORD_KEYS = frozenset(["kind", "id", "owner", "turn", "position"])
 
 
@@ -185,7 +193,7 @@ class BadLine:
 
 @dataclass(slots=True)
 class Reading:
-    """What a file gave: drafts in the order of their lines, what is wrong with others, what was passed over."""
+    """The lines of a file: valid drafts in order, invalid lines, and how many were skipped."""
 
     drafts: list[Draft] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
@@ -193,7 +201,7 @@ class Reading:
 
 
 class LineReader:
-    """Reads plain lines with a "text", and the lines of an export once its header has been seen."""
+    """Reads plain lines with a "text", or the lines of an export after its header."""
 
     def __init__(self, config: Config, *, keep_origin: bool) -> None:
         self._gate = Gate(config, SystemClock(), TimeOrderedIds())
@@ -232,7 +240,7 @@ class LineReader:
         self._is_export = True
 
     def _record(self, line: Mapping[str, object]) -> Draft:
-        """What was said is taken as it was said, under its own id, so that no message is there twice."""
+        """A recorded message keeps its id, so that it is not imported twice."""
         draft = self._draft({key: value for key, value in line.items() if key not in _RECORD_KEYS})
         return replace(
             draft,
@@ -246,11 +254,11 @@ class LineReader:
     def _draft(self, line: Mapping[str, object]) -> Draft:
         unknown = sorted(set(line) - _KEYS)
         if unknown:
-            raise InvalidInput(f'{_shown(unknown[0])} is no known key. Put it into "metadata", or remove it.')
+            raise InvalidInput(f'{_shown(unknown[0])} is not a known key. Put it into "metadata", or remove it.')
         draft = Draft(
             text=_required_text(line),
             origin=_origin(line) if self._keep_origin else Origin.IMPORT,
-            target=as_target(_choice(line, "target", TARGETS, "user")),
+            target=target_of(_choice(line, "target", _TARGETS, "user")),
             pinned=_flag(line, "pinned"),
             metadata=_metadata(line),
             sources=_sources(line),
@@ -279,17 +287,17 @@ def _object(line: bytes) -> Mapping[str, object]:
 
 
 def _current_entry(line: Mapping[str, object]) -> dict[str, object] | None:
-    """Of an export's line, what a draft takes. Older versions, operations and events give None."""
+    """The fields of an export's line that a draft takes; None for old versions, operations and events."""
     entry = line.get("entry")
     if not isinstance(entry, dict) or entry.get("status") != Status.ACTIVE:
         return None
     keys = _KEYS | _RECORD_KEYS if entry.get("kind") == Kind.RECORD else _KEYS
     held = {key: value for key, value in entry.items() if key in keys and value is not None}
-    return {**held, "origin": Origin.IMPORT.value} if _rests_on_less(entry) else held
+    return {**held, "origin": Origin.IMPORT.value} if _is_trusted_less(entry) else held
 
 
-def _rests_on_less(entry: Mapping[str, object]) -> bool:
-    """Whether it was trusted less than its origin is, for what it rests on; that may not be in the file (G2)."""
+def _is_trusted_less(entry: Mapping[str, object]) -> bool:
+    """Whether it was trusted less than its origin because of its sources, which may not be in the file."""
     origin, trust = entry.get("origin"), entry.get("trust")
     return isinstance(trust, int) and origin in [str(one) for one in Origin] and trust < Origin(origin).trust
 
@@ -297,14 +305,14 @@ def _rests_on_less(entry: Mapping[str, object]) -> bool:
 def _required_text(line: Mapping[str, object]) -> str:
     text = line.get("text")
     if not isinstance(text, str):
-        raise InvalidInput('"text" is missing or no text.')
+        raise InvalidInput('"text" is missing or not a string.')
     return text
 
 
 def _text(line: Mapping[str, object], key: str) -> str | None:
     value = line.get(key)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f'"{key}" is {_shown(value)}, which is no text.')
+        raise InvalidInput(f'"{key}" is {_shown(value)}, which is not a string.')
     return value
 
 
@@ -322,7 +330,7 @@ def _time(line: Mapping[str, object], key: str) -> float | None:
 def _position(line: Mapping[str, object]) -> int | None:
     value = line.get("position")
     if value is not None and not isinstance(value, int):
-        raise InvalidInput(f'"position" is {_shown(value)}, which is no whole number.')
+        raise InvalidInput(f'"position" is {_shown(value)}, which is not a whole number.')
     return value
 
 
@@ -354,7 +362,7 @@ def _metadata(line: Mapping[str, object]) -> dict[str, str | int | float | bool 
 def _sources(line: Mapping[str, object]) -> tuple[str, ...]:
     value = line.get("sources", [])
     if not isinstance(value, list) or not all(isinstance(source, str) for source in value):
-        raise InvalidInput(f'"sources" is {_shown(value)}. It must be a list of texts.')
+        raise InvalidInput(f'"sources" is {_shown(value)}. It must be a list of strings.')
     return tuple(value)
 
 

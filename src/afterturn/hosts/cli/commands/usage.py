@@ -1,4 +1,4 @@
-"""`usage`: what models have cost, by day, space and purpose."""
+"""`usage`: the tokens and model calls by day, space and purpose."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _ROWS_MAX = 10_000
     $ afterturn usage --all --json | jq -s 'map(.tokens_in + .tokens_out) | add'
     """,
 )
-@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How far to look back.")
-@click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, also when the settings name one.")
+@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days to show.")
+@click.option("--all", "everywhere", is_flag=True, help="All spaces of the tenant, even if the settings name one.")
 def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
-    """Show what models have cost: tokens and calls by day (UTC), space and purpose.
+    """Show model usage: tokens and calls by day (UTC), space and purpose.
 
-    Of one space when --space or the settings name one, else of all. The setting `tokens_per_day_max` is a limit for
-    each space; what it leaves is shown beside the day that it counts. With --json, one line each.
+    For the space that --space or the settings name, or else for all spaces. If the setting `tokens_per_day_max` limits
+    each space, today's use is shown too. With --json, one line each.
     """
     config = invocation.config()
     named = None if everywhere else config.space
@@ -44,11 +44,11 @@ def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
             print_line(jsonable(row))
         return
     if not spent:
-        click.echo(f"No model was asked in the last {count(days, 'day')}.")
+        click.echo(f"No model was called in the last {count(days, 'day')}.")
         return
     _print(spent, config.tokens_per_day_max)
     if len(rows) == _ROWS_MAX:
-        note("There is more than can be shown; name a space.")
+        note("There are more rows. Name a space to see them.")
 
 
 def _print(spent: Sequence[Spent], limit: int | None) -> None:
@@ -64,7 +64,7 @@ def _print(spent: Sequence[Spent], limit: int | None) -> None:
 
 
 def _figures(spent: Sequence[Spent]) -> tuple[str, ...]:
-    """How many calls, and tokens in and out; the last is which share of the tokens we had to count ourselves."""
+    """Calls, tokens in and out, and the share of tokens that were estimated because the server did not report them."""
     tokens, estimated = sum(row.tokens for row in spent), sum(row.estimated for row in spent)
     sums = (sum(row.calls for row in spent), sum(row.tokens_in for row in spent), sum(row.tokens_out for row in spent))
     share = f"{estimated / tokens:.0%}" if estimated and tokens else ""
@@ -75,10 +75,10 @@ def _print_left(spent: Sequence[Spent], limit: int) -> None:
     today = [row for row in spent if row.day == _day(0)]
     used = {space: sum(row.tokens for row in today if row.space == space) for space in {row.space for row in spent}}
     for space, tokens in sorted(used.items()):
-        paused = "; models pause until tomorrow" if tokens >= limit else ""
+        paused = "; models are paused until tomorrow" if tokens >= limit else ""
         click.echo(f"{one_line(space)} has used {tokens:,} of today's {limit:,} tokens{paused}.")
 
 
 def _day(offset: int) -> str:
-    """As the meter counts them: in UTC."""
+    """Days are counted in UTC."""
     return (datetime.fromtimestamp(SystemClock().now(), UTC) + timedelta(days=offset)).date().isoformat()

@@ -1,4 +1,4 @@
-"""`worker`: does the jobs that follow writes (embedding and the like), for processes that do none themselves."""
+"""`worker`: runs background jobs, such as embedding and reviews, for processes that run none themselves."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LOOK_EVERY = 1.0
     $ afterturn worker --once --retry
     """,
 )
-@click.option("--once", is_flag=True, help="Do what there is to do, then end.")
-@click.option("--retry", is_flag=True, help="Give jobs that failed too often another chance first.")
+@click.option("--once", is_flag=True, help="Run all waiting jobs, then exit.")
+@click.option("--retry", is_flag=True, help="First requeue jobs that failed too often.")
 @click.option(
-    "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="Seconds that --once may take."
+    "--within", type=click.FloatRange(min=0), default=300.0, show_default=True, help="How many seconds --once may take."
 )
 def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) -> None:
-    """Run background jobs until told to stop.
+    """Run background jobs until stopped.
 
-    SIGTERM and Ctrl-C end it; what has begun is finished first. Several workers may share one store.
+    SIGTERM and Ctrl-C stop it after the current job. Several workers may share one store.
     """
     show_warnings()
     with invocation.memory(create=True, vectors=True, background=True) as memory:
@@ -48,29 +48,31 @@ def worker(invocation: Invocation, *, once: bool, retry: bool, within: float) ->
             _drain(memory, within)
         else:
             stop = _stop_signal()
-            note("Working. Ctrl-C ends it.")
+            note("Working. Press Ctrl-C to stop.")
             memory.work(stop.is_set)
     if invocation.json:
         print_document({"retried": retried, "drained": once})
     else:
-        click.echo("Nothing is left to do." if once else "Stopped.")
+        click.echo("All jobs are done." if once else "Stopped.")
 
 
 def _drain(memory: blocking.Memory, within: float) -> None:
-    with progress("Working") as told, _watched(memory, told):
+    with progress("Working") as report, _watched(memory, report):
         if not memory.drain(within=within):
-            raise DeadlineExceeded(f"Jobs are left after {within:g} seconds. Run it again, or give it more --within.")
+            raise DeadlineExceeded(
+                f"Jobs remain after {within:g} seconds. Run it again, or allow more time with --within."
+            )
 
 
 @contextmanager
-def _watched(memory: blocking.Memory, told: ProgressCallback) -> Iterator[None]:
-    """Tells now and then how many entries have got their vectors, whoever makes them. Nobody is told in a pipe."""
-    told(0, 0)
+def _watched(memory: blocking.Memory, report: ProgressCallback) -> Iterator[None]:
+    """Shows how many entries have vectors, whichever process makes them. Silent in a pipe."""
+    report(0, 0)
     if not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(memory, told, done), name="afterturn-watch", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(memory, report, done), name="afterturn-watch", daemon=True)
     watcher.start()
     try:
         yield
@@ -79,13 +81,13 @@ def _watched(memory: blocking.Memory, told: ProgressCallback) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(memory: blocking.Memory, told: ProgressCallback, done: threading.Event) -> None:
+def _watch(memory: blocking.Memory, report: ProgressCallback, done: threading.Event) -> None:
     total = 0
     while not done.is_set():
         waiting = memory.stats()["vectors_waiting"] or 0
-        # More may come while others write.
+        # Others may add more meanwhile.
         total = max(total, waiting)
-        told(total - waiting, total)
+        report(total - waiting, total)
         done.wait(LOOK_EVERY)
 
 
