@@ -165,9 +165,9 @@ def test_stored_text_never_steers_the_terminal(cli: CommandLine, arguments: list
 
 def test_markdown_is_printed_as_it_is_into_a_pipe_and_safely_on_a_terminal(cli: CommandLine) -> None:
     fill(cli)
-    assert {"\x1b", "\x9b", "\u202e"} <= set(cli("edit", "--print").out)
+    assert "\u202e" in cli("edit", "--print").out
     _, shown = cli.on_a_terminal("edit", "--print")
-    assert ("\\x1b" in shown, {"\x1b", "\x9b", "\u202e"} & set(shown)) == (True, set())
+    assert ("\\u202e" in shown, {"\x1b", "\x9b", "\u202e"} & set(shown)) == (True, set())
 
 
 def test_markdown_with_escapes_is_shown_as_a_difference_without_them(cli: CommandLine) -> None:

@@ -235,7 +235,9 @@ def test_a_review_on_request_asks_the_model_of_the_settings(cli: CommandLine, mo
     assert again.out.startswith("There is nothing new to review.")
 
 
-def test_a_model_that_can_not_be_reached_is_told_at_once(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_can_not_be_reached_is_told_at_once(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """V12, C8: the review waits as a job, and goes on when somebody runs jobs and the model is there again."""
     talk(cli, SAID)
     with ProviderServer(ChatWire(), [Reply(NOTHING)]).serving() as server:
@@ -244,8 +246,11 @@ def test_a_model_that_can_not_be_reached_is_told_at_once(cli: CommandLine, monke
     monkeypatch.setenv("AFTERTURN_MODEL", "small")
     answer = cli("review", "run", TALK)
     assert (answer.code, answer.out) == (2, "")
-    assert "was tried in vain (ModelUnavailable" in answer.err
-    assert cli("review", "log").out.splitlines()[1].endswith("waiting")
+    assert "failed and will be tried again (ModelUnavailable" in answer.err
+    assert "waiting, last try failed: ModelUnavailable: The model server" in cli("review", "log").out
+    assert cli("review", "log", "--json").lines[0]["reason"].startswith("ModelUnavailable: The model server")
+    [warning] = [record for record in caplog.records if record.name == "afterturn"]
+    assert ("failed on attempt 1: ModelUnavailable" in warning.getMessage(), warning.exc_info) == (True, None)
 
 
 def test_a_model_that_does_not_answer_in_time_has_changed_nothing(

@@ -179,12 +179,21 @@ class JobRunner:
         return commit(unit)
 
     async def _fail(self, job: Job, error: Exception) -> None:
-        logger.warning("job %s (%s) failed", job.id, job.kind, exc_info=error)
         paused = error.resumes_at if isinstance(error, ModelPaused) else None
         dead = job.attempts >= ATTEMPTS_MAX and paused is None
         retry_at = None if dead else paused or self._work.clock.now() + BACKOFF**job.attempts
         # Another's message may quote what it was given, which is somebody's memory; ours do not.
         reason = f"{type(error).__name__}: {error}"[:500] if isinstance(error, AfterturnError) else type(error).__name__
+        # An AfterturnError says what happened, such as a model server that is down; anything else needs its traceback.
+        expected = isinstance(error, AfterturnError)
+        logger.warning(
+            "job %s (%s) failed on attempt %d: %s",
+            job.id,
+            job.kind,
+            job.attempts,
+            reason,
+            exc_info=None if expected else error,
+        )
         await self._work.store.write(
             lambda unit: unit.jobs.fail(job.id, owner=self._work.owner, error=reason, retry_at=retry_at)
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.errors import (
+    AfterturnError,
     DeadlineExceeded,
     MemoryClosed,
     ModelAnswerInvalid,
@@ -72,7 +73,9 @@ class Reviewing:
             if _is_worth_a_retry(error) and job.attempts < ATTEMPTS_MAX:
                 raise
             state = ReviewState.TIMED_OUT if isinstance(error, TimeoutError) else ReviewState.FAILED
-            logger.warning("review %s came to nothing", material.review.id, exc_info=error)
+            expected = isinstance(error, AfterturnError | TimeoutError)
+            reason = "it took longer than review_timeout" if isinstance(error, TimeoutError) else str(error)
+            logger.warning("review %s failed: %s", material.review.id, reason, exc_info=None if expected else error)
             return self._ending(material, self._staging(material), model, state, reason=_reason(error))
         return self._ending(material, staging, model, ReviewState.SAVED, reason=why)
 

@@ -31,14 +31,27 @@ async def list_reviews(
 ) -> list[ReviewRow]:
     count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
     named = None if conversation is None else check_name(conversation, "conversation")
-    return await parts.store.read(
-        lambda unit: unit.reviews.page(parts.tenant, space, conversation=named, limit=count, before=last)
-    )
+
+    def work(unit: Unit) -> list[ReviewRow]:
+        rows = unit.reviews.page(parts.tenant, space, conversation=named, limit=count, before=last)
+        return [_with_job_error(unit, row) for row in rows]
+
+    return await parts.store.read(work)
 
 
 async def get_review(parts: SpaceParts, space: str, review_id: str) -> Review:
     check_id(review_id)
-    return await parts.store.read(lambda unit: _review(unit, _row(unit, parts.tenant, space, review_id), space))
+
+    def work(unit: Unit) -> Review:
+        return _review(unit, _with_job_error(unit, _row(unit, parts.tenant, space, review_id)), space)
+
+    return await parts.store.read(work)
+
+
+def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
+    """A review that waits for another try has the last error as its reason, such as a model server that is down."""
+    job = unit.jobs.find(row.tenant, job_of(row).id) if row.state is ReviewState.WAITING else None
+    return replace(row, reason=job.error) if job is not None and job.error else row
 
 
 async def undo_review(parts: SpaceParts, space: str, review_id: str) -> list[Undone]:
@@ -109,8 +122,7 @@ async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
                 review = await get_review(parts, space, review_id)
     except TimeoutError as error:
         raise DeadlineExceeded(
-            f"Review {review_id} has not ended yet: another process runs it. `afterturn review log` shows what becomes "
-            "of it."
+            f"Review {review_id} has not finished: another process runs it. `afterturn review log` shows its result."
         ) from error
     return review
 
@@ -120,8 +132,8 @@ async def _check_tried(parts: SpaceParts, row: ReviewRow) -> None:
     job = await parts.store.read(lambda unit: unit.jobs.find(row.tenant, job_of(row).id))
     if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
-            f"Review {row.id} was tried in vain ({job.error}). Nothing is lost: whatever process runs jobs tries it "
-            "again, such as `afterturn worker`.",
+            f"Review {row.id} failed and will be tried again ({job.error}). Any process that runs jobs does that, such "
+            "as `afterturn worker`.",
             reason="retrying",
         )
 

@@ -279,10 +279,19 @@ def result_of(row: ReviewRow) -> str:
     parts = [
         f"{row.written} saved" if row.written else "",
         f"{count(row.proposed, 'needs', 'need')} approval" if row.proposed else "",
-        _RESULTS.get(row.state, ""),
+        _outcome(row),
         f"{len(row.refusals)} refused" if row.refusals else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _outcome(row: ReviewRow) -> str:
+    result = _RESULTS.get(row.state, "")
+    if row.state is ReviewState.WAITING and row.reason:
+        return f"{result}, last try failed: {one_line(row.reason)}"
+    if row.state is ReviewState.FAILED and row.reason:
+        return f"failed ({one_line(row.reason.replace('_', ' '))}); nothing saved"
+    return result
 
 
 def sources_of(memory: blocking.Memory, review: Review) -> Sources:
