@@ -6,19 +6,16 @@ They hold nothing but a core and the loop it lives on; `blocking` is the same fo
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Unpack
+from typing import NoReturn, Unpack
 
 from afterturn.base.bridged import awaiting
-from afterturn.base.exits import last_chance
 from afterturn.base.loop import PrivateLoop
 from afterturn.handle import MemoryHandle
 from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen
 from afterturn.runtime import MemoryCore
 from afterturn.space.verbs import SpaceCore
-
-if TYPE_CHECKING:
-    from afterturn.turn.awaited import Conversation
-    from afterturn.turn.place import Whereabouts
+from afterturn.turn.awaited import Conversation
+from afterturn.turn.place import Whereabouts, make_place
 
 
 class Memory(MemoryHandle):
@@ -26,8 +23,7 @@ class Memory(MemoryHandle):
 
     async def start(self) -> Memory:
         """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
-        self._check_new()
-        core = self._make(self._parts)
+        core = self._make()
         try:
             await core.loop.run(core.start())
         except BaseException as error:
@@ -35,8 +31,7 @@ class Memory(MemoryHandle):
             if isinstance(error, Exception):
                 await core.loop.ended(within=self._patience)
             raise
-        self._started = core
-        last_chance.watch(self)
+        self._opened(core)
         return self
 
     async def close(self) -> None:
@@ -64,9 +59,6 @@ class Memory(MemoryHandle):
 
     def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
-        from afterturn.turn.awaited import Conversation
-        from afterturn.turn.place import make_place
-
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._core.conversation(place.key), place, self._loop)
 

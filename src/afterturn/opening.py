@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypedDict
 
 from afterturn.base.config import Config, default_store, load_config
 from afterturn.base.errors import StoreUnavailable
 from afterturn.base.names import check_name
+from afterturn.base.ports import ChatModel
+from afterturn.base.recording_ports import RecordingProvider
+from afterturn.base.types import Event
 from afterturn.parts import Parts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from afterturn.base.ports import ChatModel
-    from afterturn.base.recording_ports import RecordingProvider
-    from afterturn.base.types import Event
 
 
 class _Configured:
@@ -27,7 +24,7 @@ class _Configured:
 CONFIGURED: Final = _Configured()
 Target: TypeAlias = str | os.PathLike[str] | _Configured | None
 Settings: TypeAlias = Config | Mapping[str, Any] | None
-Handler: TypeAlias = "Callable[[Event], None]"
+Handler: TypeAlias = Callable[[Event], None]
 
 
 class Options(TypedDict, total=False):
@@ -74,14 +71,6 @@ def settings(config: Settings, tenant: str | None, *, background: bool | None) -
 
 def resolve_target(target: Target, config: Config) -> Path | None:
     """Where the store is. StoreUnavailable for a URL of a kind that this version does not know."""
-    from pathlib import Path
-
-    file = find_file(target, config)
-    return None if file is None else Path(file)
-
-
-def find_file(target: Target, config: Config) -> str | None:
-    """`resolve_target` as text: loading paths takes 5 ms, and opening a store needs none."""
     if isinstance(target, _Configured):
         target = config.store or default_store()
     if target is None:
@@ -91,17 +80,15 @@ def find_file(target: Target, config: Config) -> str | None:
         raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
-        return _at_home(text) if text.startswith("~") else text
+        return _expand_home(text)
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-        return rest[1:]  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
+        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
     # Not the URL itself: it may hold a password.
     raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
 
 
-def _at_home(text: str) -> str:
-    from pathlib import Path
-
+def _expand_home(text: str) -> Path:
     try:
-        return str(Path(text).expanduser())
+        return Path(text).expanduser()
     except RuntimeError as error:
         raise StoreUnavailable(f"{text!r} names a home folder that is not known. Write the path out.") from error

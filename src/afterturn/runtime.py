@@ -11,52 +11,47 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, StoreError, StoreUnavailable
 from afterturn.base.events import Events
 from afterturn.base.jobs import Commit, Handler, JobRunner, Work
-from afterturn.base.loading import load
 from afterturn.base.loop import PrivateLoop, run_on
 from afterturn.base.meter import Meter
 from afterturn.base.ports import Store, Unit
+from afterturn.base.reviews import Spent
 from afterturn.base.supervisor import Supervisor
+from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Event, Finding, Job, JobKind, JobState, Scope, Selector, SpaceSummary, new_job
 from afterturn.guard.gate import Gate
-from afterturn.learn.learning import Learning, LearningParts
+from afterturn.learn.learning import Learning
 from afterturn.learn.recorder import Recorder, RecorderParts
+from afterturn.learn.reviewing import LearningParts
 from afterturn.learn.spill import Spill
 from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
 from afterturn.parts import (
     Parts,
-    afterwards,
     default_embedder,
     default_model,
-    load_turns,
     make_keepers,
     no_progress,
     open_store,
     review_model,
 )
 from afterturn.recall.embedding import Embedding, EmbeddingParts
+from afterturn.space.consolidating import consolidate_job
 from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
-
-if TYPE_CHECKING:
-    from afterturn.base.reviews import Spent
-    from afterturn.base.turns import ConversationKey
-    from afterturn.turn.conversation import ConversationCore
-    from afterturn.turn.parts import ConversationParts
+from afterturn.turn.conversation import ConversationCore
+from afterturn.turn.outfit import Outfit, furnish
+from afterturn.turn.parts import ConversationParts
 
 logger = logging.getLogger("afterturn")
 
 # After which what the store would not take, or a reader still held, is tried again.
 TRY_AGAIN_AFTER = 2.0
 DRAIN_POLL = 0.02
-# After which turns are loaded for the first conversation, so that a host's loop does not have to. Until then a program
-# that asks one question has its answer.
-LOAD_AFTER = 1.0
 # A server answers many questions at a time, and each takes as long as the way there and back.
 QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
@@ -106,7 +101,6 @@ class MemoryCore:
         await run_on(self._files, self._open)
         self.connect(self._store)
         self._supervisor.start(self._warm(), "warm up")
-        self._supervisor.start(self._load_turns(), "loading")
         self._supervisor.start(self._timeline.run(), "timeline")
         if self.config.background:
             self._supervisor.start(self._housekeeping.run(), "housekeeping")
@@ -184,9 +178,6 @@ class MemoryCore:
         )
 
     async def _consolidate(self, job: Job) -> Commit:
-        load("afterturn.space.consolidating")
-        from afterturn.space.consolidating import consolidate_job
-
         return await consolidate_job(self._space_parts, job, is_busy=lambda: bool(self._busy))
 
     async def _learn_quickly(self, *, within: float) -> None:
@@ -209,10 +200,7 @@ class MemoryCore:
 
     @functools.cached_property
     def _conversation_parts(self) -> ConversationParts:
-        """Made for the first conversation, and loaded then: who only speaks to spaces goes without."""
-        load_turns()
-        from afterturn.turn.outfit import Outfit, furnish
-
+        """Made for the first conversation."""
         parts = self._parts
         outfit = Outfit(
             loop=self.loop,
@@ -232,8 +220,6 @@ class MemoryCore:
             on_write=self._wake,
             busy=self._busy,
             forgets=self._forgets,
-            backlogs=self._backlogs,
-            afterwards=() if self._store is None else afterwards(self.config),
         )
         return furnish(outfit)
 
@@ -276,9 +262,6 @@ class MemoryCore:
 
     def conversation(self, key: ConversationKey) -> ConversationCore:
         """The same core for the same key, so that one conversation has one recall under way (R3)."""
-        from afterturn.turn.conversation import ConversationCore
-
-        # Before the lock, which memory's loop takes too: it may have to be loaded.
         parts = self._conversation_parts
         with self._lock:
             core = self._conversations.get(key)
@@ -427,10 +410,6 @@ class MemoryCore:
             except StoreError as error:
                 logger.warning("vectors have to wait, the store can not be written: %s", error)
             await asyncio.sleep(pause)
-
-    async def _load_turns(self) -> None:
-        await asyncio.sleep(LOAD_AFTER)
-        await run_on(self._backlogs, load_turns)
 
     async def _run_jobs(self, runner: JobRunner) -> None:
         while True:

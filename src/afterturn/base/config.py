@@ -1,16 +1,15 @@
 """One frozen table of every setting: unit, default and the reason to change it. The environment is read here only."""
 
+import difflib
 import json
 import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import Any, get_args
 
 from afterturn.base.errors import ConfigError
-from afterturn.base.values import Value
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 # The unit of a value that is in no representation, error or listing.
@@ -22,8 +21,8 @@ def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (),
     return field(default=default, repr=unit != SECRET, metadata=metadata)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Config(Value):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
     """By argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
 
     # where
@@ -239,8 +238,6 @@ def _folder(environment: Mapping[str, str] | None, variable: str, *usual: str) -
 
 def _path(*names: str) -> "Path":
     # Not above: a first answer goes without paths, which take 5 ms to load.
-    from pathlib import Path
-
     return Path(*names)
 
 
@@ -293,8 +290,6 @@ def _from_file(path: str) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The settings file {path} can not be read: {error}. Mend or remove it.") from error
-    import tomllib
-
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -334,8 +329,6 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        import difflib
-
         near = difflib.get_close_matches(name, KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is no setting. {hint}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from typing import Protocol
 
-from afterturn.base.logs import find_logger
-
-logger = find_logger("afterturn")
+logger = logging.getLogger("afterturn")
 
 
 class Closing(Protocol):

@@ -36,22 +36,9 @@ class PrivateLoop:
         # A signal's handler may post while its own thread does.
         self._lock = threading.RLock()
         self._closed = False
-        self._why_closed = _CLOSED
         self._gone: Slot[bool] = Slot()
-        self._bridge = Bridge(self._loop, self.post, lambda: MemoryClosed(self._why_closed))
+        self._bridge = Bridge(self._loop, self.post, lambda: MemoryClosed(_CLOSED))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @classmethod
-    def ended_in(cls, process: int, failure: BaseException | None = None) -> PrivateLoop:
-        """One that is over, for what was closed in that process, or forked off it, before it needed a loop; or for
-        what failed to start there."""
-        ended = cls("afterturn")
-        ended._pid, ended._closed = process, True
-        if failure is not None:
-            ended._why_closed = _FAILED.format(f"{type(failure).__name__}: {failure}")
-        ended._loop.close()
-        ended._gone.settle(True)
-        return ended
 
     def start(self) -> None:
         self._thread.start()
@@ -76,7 +63,7 @@ class PrivateLoop:
         if os.getpid() != self._pid:
             raise ForkedProcess("This memory was opened before the process forked. Open it again in the child.")
         if self._closed:
-            raise MemoryClosed(self._why_closed)
+            raise MemoryClosed(_CLOSED)
 
     def check_thread(self) -> None:
         """CalledFromHandler where waiting for this loop would wait for oneself."""
@@ -104,7 +91,7 @@ class PrivateLoop:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise MemoryClosed(self._why_closed)
+        raise MemoryClosed(_CLOSED)
 
     async def run(self, work: Coroutine[Any, Any, R]) -> R:
         """The bridge for hosts with a loop of their own."""
@@ -126,7 +113,7 @@ class PrivateLoop:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise MemoryClosed(self._why_closed) from None
+            raise MemoryClosed(_CLOSED) from None
         except BaseException:
             future.cancel()
             raise
@@ -188,10 +175,6 @@ class PrivateLoop:
 
 
 _CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."
-_FAILED = (
-    "This memory is closed, since what writes and works behind it could not be started ({}). "
-    "Open it again with `afterturn.open(...)`."
-)
 _JOIN = 1.0
 _CANCEL = 1.0
 

@@ -7,16 +7,15 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
 
 from afterturn.base.config import Config
 from afterturn.base.errors import AfterturnError, ModelAnswerInvalid, ModelPaused, ModelUnavailable
 from afterturn.base.events import Events
-from afterturn.base.loading import load
 from afterturn.base.ports import ChatModel, Clock, Store
-
-if TYPE_CHECKING:
-    from afterturn.base.reviews import Purpose, Spent
+from afterturn.base.reviews import Purpose, Spent
+from afterturn.base.tokens import estimate_tokens
 
 logger = logging.getLogger("afterturn")
 
@@ -69,8 +68,6 @@ class Meter:
             return 0
 
     def day(self) -> str:
-        from datetime import UTC, datetime
-
         return datetime.fromtimestamp(self.clock.now(), UTC).date().isoformat()
 
 
@@ -125,9 +122,6 @@ class MeteredModel:
         return answer
 
     async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
-        load("afterturn.base.reviews")
-        from afterturn.base.reviews import Spent
-
         self.tokens += tokens_in + tokens_out
         spent = Spent(self._space, self._meter.day(), self._purpose, calls, tokens_in, tokens_out, estimated)
         await self._meter.add(self._tenant, spent)
@@ -150,7 +144,4 @@ def _told(usage: object) -> tuple[int, int] | None:
 
 def estimate(parts: Sequence[Mapping[str, Any]]) -> int:
     """What messages or tools will cost a model, by our count."""
-    load("afterturn.base.tokens")
-    from afterturn.base.tokens import estimate_tokens
-
     return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)

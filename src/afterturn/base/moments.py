@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from afterturn.base.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 # Some three thousand years either way: beyond the calendar nothing can be shown.
 SECONDS_MAX = 1e11
@@ -20,8 +17,6 @@ def moment(value: float | datetime | str | None) -> float | None:
 
 def seconds(value: float | datetime | str) -> float:
     """Unix seconds of a datetime or an ISO-8601 text. Without a time zone both are an error: which one is unknown."""
-    from datetime import datetime
-
     if isinstance(value, str):
         text = value.strip()
         try:

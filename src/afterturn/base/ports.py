@@ -7,51 +7,50 @@ repositories, of `write`, `read`, `scrub` and `close`; each store's own tests sh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from afterturn.base.review_ports import Reviews, Usage
+from afterturn.base.turns import (
+    BlockRow,
+    CarriedRow,
+    ConversationKey,
+    ConversationState,
+    RecallRow,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+)
+from afterturn.base.types import (
+    Added,
+    Admitted,
+    Changes,
+    EmbedderIdentity,
+    Entry,
+    Erased,
+    Event,
+    Extent,
+    Filter,
+    Finding,
+    Job,
+    Kind,
+    LaneQuery,
+    LoggedOperation,
+    Match,
+    Nearby,
+    Operation,
+    Scope,
+    Selector,
+    Shelved,
+    SpaceSummary,
+    Status,
+    Step,
+    Target,
+)
 
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from afterturn.base.review_ports import Reviews, Usage
-    from afterturn.base.turns import (
-        BlockRow,
-        CarriedRow,
-        ConversationKey,
-        ConversationState,
-        RecallRow,
-        StandingRow,
-        TurnRow,
-        TurnStatus,
-    )
-    from afterturn.base.types import (
-        Added,
-        Admitted,
-        Changes,
-        EmbedderIdentity,
-        Entry,
-        Erased,
-        Event,
-        Extent,
-        Filter,
-        Finding,
-        Job,
-        Kind,
-        LaneQuery,
-        LoggedOperation,
-        Match,
-        Nearby,
-        Operation,
-        Scope,
-        Selector,
-        Shelved,
-        SpaceSummary,
-        Status,
-        Step,
-        Target,
-    )
 
 R = TypeVar("R")
 

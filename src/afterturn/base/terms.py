@@ -4,14 +4,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from hashlib import blake2b
 
 import Stemmer
-
-from afterturn.base.loading import load
-
-if TYPE_CHECKING:
-    from hashlib import blake2b
 
 # Whatever makes the same text give other terms needs a migration that indexes every store anew.
 TERMS_MAX = 8192
@@ -116,7 +111,7 @@ def content_hash(text: str) -> str:
     folded = text
     if len(text) <= FOLDED_CHARS_MAX:
         folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return _blake2b()(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _fold(text: str) -> str:
@@ -125,15 +120,6 @@ def _fold(text: str) -> str:
     # Twice: 𝐀 becomes a letter with a case only when decomposed, and folding gives İ a dot of its own.
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return unicodedata.normalize("NFKC", re.sub(r"[\u0300-\u036f]", "", decomposed))
-
-
-@cache
-def _blake2b() -> "type[blake2b]":
-    # When something is first hashed: loading it takes 3 ms, and a question is not hashed.
-    load("hashlib")
-    from hashlib import blake2b
-
-    return blake2b
 
 
 # Made when they are first needed: a text in ASCII needs neither, and each takes 4 ms to make.

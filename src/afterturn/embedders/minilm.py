@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.loading import unforked
 from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.model_files import ModelFiles, verified
 
@@ -73,7 +72,7 @@ class MiniLmEmbedder:
         with self._lock:
             if self._loaded is None:
                 graph, tokenizer = verified(self._files, (GRAPH, TOKENIZER))
-                self._loaded = unforked(lambda: (_session(graph), _tokenizer(tokenizer)))
+                self._loaded = _session(graph), _tokenizer(tokenizer)
             return self._loaded
 
 

@@ -5,22 +5,23 @@ The vectors come in the `wordllama` wheel and are read from its files; the packa
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from afterturn.base.embedder_ports import Aside
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.loading import load, load_package, unforked
 from afterturn.base.types import EmbedderIdentity
+from afterturn.embedders.aside import start_child
 from afterturn.embedders.tensors import map_tensors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
-
-    from afterturn.base.embedder_ports import Aside
 
 _PACKAGE = "wordllama"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -66,9 +67,6 @@ class StaticEmbedder:
 
     def start_aside(self) -> Aside | None:
         """The Separable port. Only the installed wheel's vectors can be had from another process."""
-        load("afterturn.embedders.aside")
-        from afterturn.embedders.aside import start_child
-
         return None if self._folder else start_child(self.identity)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -91,7 +89,7 @@ class StaticEmbedder:
     def _parts(self) -> tuple[NDArray[np.float16], Tokenizer]:
         with self._lock:
             if self._loaded is None:
-                self._loaded = unforked(self._read)
+                self._loaded = self._read()
             return self._loaded
 
     def _read(self) -> tuple[NDArray[np.float16], Tokenizer]:
@@ -152,8 +150,6 @@ def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> ND
 
 
 def _find_folder() -> Path:
-    import importlib.util
-
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise _unavailable(f"The `{_PACKAGE}` package is not installed")
@@ -161,9 +157,6 @@ def _find_folder() -> Path:
 
 
 def _version() -> str:
-    load_package("importlib.metadata")
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version(_PACKAGE)
     except PackageNotFoundError as error:

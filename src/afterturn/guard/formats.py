@@ -6,10 +6,10 @@ one slow (G5).
 
 import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from afterturn.base.loading import load
 from afterturn.guard.named import compiled, is_no_placeholder
 
 Span: TypeAlias = tuple[int, int]
@@ -86,9 +86,6 @@ def _is_jwt(text: str) -> bool:
         return False
     if len(parts[0]) > _JWT_HEADER_CHARS_MAX:
         return False
-    load("base64")
-    from base64 import urlsafe_b64decode
-
     try:
         fields = json.loads(urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
     except (ValueError, RecursionError):

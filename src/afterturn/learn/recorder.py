@@ -8,22 +8,18 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from afterturn.base.config import Config
 from afterturn.base.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.base.events import Events
-from afterturn.base.loading import load
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Worker
 from afterturn.base.slot import Slot
 from afterturn.base.supervisor import Supervisor
 from afterturn.base.types import Selector
+from afterturn.learn.providers import Keeper, Keepers
+from afterturn.learn.recording import Key, Outcome, Recording, Written
 from afterturn.learn.spill import Spill, covers
-
-if TYPE_CHECKING:
-    from afterturn.learn.providers import Keeper, Keepers
-    from afterturn.learn.recording import Key, Recording, Written
 
 logger = logging.getLogger("afterturn")
 
@@ -158,9 +154,6 @@ class Recorder:
 
     async def _write(self, held: Held) -> str | None:
         """Why it has to wait; None when there is nothing left to do."""
-        load("afterturn.learn.recording")
-        from afterturn.learn.recording import Outcome
-
         try:
             written = await self._keeper(held).keep(held.recording)
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
@@ -186,9 +179,6 @@ class Recorder:
         await self._leave_folder(held, self.spill.set_aside)
 
     def _settle(self, held: Held, written: Written) -> None:
-        load("afterturn.learn.recording")
-        from afterturn.learn.recording import Outcome
-
         if written.outcome not in (Outcome.STORED, Outcome.KNOWN):
             self._not_recorded(held, str(written.outcome))
             return

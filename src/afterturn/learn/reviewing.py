@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from afterturn.base.config import Config
 from afterturn.base.errors import (
     AfterturnError,
     DeadlineExceeded,
@@ -19,14 +20,15 @@ from afterturn.base.errors import (
     NotFound,
     StoreError,
 )
+from afterturn.base.events import Events
 from afterturn.base.jobs import ATTEMPTS_MAX, Commit
-from afterturn.base.meter import MeteredModel
-from afterturn.base.ports import Unit
+from afterturn.base.meter import Meter, MeteredModel
+from afterturn.base.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.base.reviews import Purpose, ReviewKind, ReviewRow, ReviewState, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Entry, Job, Scope
+from afterturn.guard.gate import Gate
 from afterturn.learn.known import find_known
-from afterturn.learn.learning import LearningParts
 from afterturn.learn.reviewer import Reviewer
 from afterturn.learn.scheduling import schedule
 from afterturn.learn.snapshot import unread
@@ -45,6 +47,25 @@ class _Material:
     review: ReviewRow
     messages: Sequence[Snapped]
     known: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class LearningParts:
+    """Handed over by `runtime`. Without a model nothing is reviewed here, but others may do it.
+
+    `is_busy`: a turn is open in this process. `on_write` wakes the jobs that follow a write.
+    """
+
+    store: Store
+    gate: Gate
+    config: Config
+    clock: Clock
+    ids: Ids
+    events: Events
+    meter: Meter
+    model: ChatModel | None
+    is_busy: Callable[[], bool]
+    on_write: Callable[[], None]
 
 
 class Reviewing:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.base.config import Config
-from afterturn.base.loading import load
 from afterturn.base.ports import Ids, Unit
 from afterturn.base.reviews import ReviewKind, ReviewRow, Snapped
 from afterturn.base.turns import ConversationKey
 from afterturn.base.types import Job, JobKind, JobState
+from afterturn.learn.rules import may_teach
 from afterturn.learn.snapshot import CONTEXT_MAX, joined, of_records
 
 
@@ -56,9 +56,6 @@ def after_turn(unit: Unit, plan: Plan, draft: ReviewRow, turn: Sequence[Snapped]
 
 def _may_teach(turn: Sequence[Snapped]) -> bool:
     # Loaded with the first turn that is recorded: who only recalls goes without.
-    load("afterturn.learn.rules")
-    from afterturn.learn.rules import may_teach
-
     return any(message.role == "user" and may_teach(message.text) for message in turn)
 
 

@@ -7,15 +7,11 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from afterturn.base.errors import InvalidFile
 from afterturn.base.files import sync
-from afterturn.base.loading import load
 from afterturn.base.types import Finding, Selector
-
-if TYPE_CHECKING:
-    from afterturn.learn.recording import Recording
+from afterturn.learn.recording import Recording
 
 logger = logging.getLogger("afterturn")
 
@@ -61,9 +57,6 @@ class Spill:
 
     def waiting(self) -> Iterator[Recording]:
         """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
-        load("afterturn.learn.recording")
-        from afterturn.learn.recording import Recording
-
         for path in self.files():
             try:
                 yield Recording.from_json(path.read_text(encoding="utf-8"))
@@ -127,9 +120,6 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
 
 def _read(path: Path) -> Recording | None:
     """None when there is no telling what it holds."""
-    load("afterturn.learn.recording")
-    from afterturn.learn.recording import Recording
-
     try:
         return Recording.from_json(path.read_text(encoding="utf-8"))
     except (InvalidFile, UnicodeDecodeError, OSError):

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from afterturn.base.ports import Index
 from afterturn.base.terms import is_acknowledgement, terms, words
 from afterturn.base.types import Scope
 from afterturn.recall.light import LIGHT_TERMS, is_remark
 from afterturn.recall.ranking import LIGHT, even, worth
-
-if TYPE_CHECKING:
-    from afterturn.base.ports import Index
 
 # A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
 QUERY_TERMS_MAX = 48

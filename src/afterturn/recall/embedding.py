@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 from afterturn.base.embedder_ports import Batching, Closable, Immediate
 from afterturn.base.errors import EmbedderUnavailable, StoreError
 from afterturn.base.events import Events
+from afterturn.base.heap import give_back
 from afterturn.base.jobs import Commit
-from afterturn.base.loading import load
 from afterturn.base.loop import run_on
 from afterturn.base.ports import Clock, Embedder, Ids, Store, Unit, Worker
 from afterturn.base.slot import is_set
 from afterturn.base.types import EmbedderIdentity, Finding, Job, JobKind, Scope, SearchResults, new_job
 from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
-from afterturn.recall.lanes import RecallRequest, recall
+from afterturn.recall.backlog import Backlog, BacklogParts, Last, Told
+from afterturn.recall.following import Following
+from afterturn.recall.lanes import Embed, RecallRequest, recall
+from afterturn.recall.promised import embed_as_promised
 from afterturn.recall.question_vectors import QuestionVectors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from afterturn.recall.backlog import Last, Told
-    from afterturn.recall.following import Following
-    from afterturn.recall.lanes import Embed
     from afterturn.recall.shelves import Shelves
 
 logger = logging.getLogger("afterturn")
@@ -122,25 +122,24 @@ class Embedding:
         """
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
-            await run_on(self._parts.questions, lambda: self._warm(works=works))
+            index = await run_on(self._parts.questions, lambda: self._load(index_bytes_max))
         except EmbedderUnavailable as error:
             self._fails(error)
             self.tried.set()
             return False
         self._works()
-        from afterturn.recall.shelves import Shelves
-
         await (self.adopt() if works else self.join())
-        self.index = Shelves(self._embedder.identity, index_bytes_max)
+        self.index = index
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
         self.tried.set()
         return True
 
-    def _warm(self, *, works: bool) -> None:
-        """Not on the loop, where whoever asks meanwhile would wait for it."""
+    def _load(self, index_bytes_max: int) -> Shelves:
+        """On a worker's thread: importing numpy and loading an embedder would hold up memory's loop."""
+        from afterturn.recall.shelves import Shelves
+
         self._embed_now(["warm"])
-        for module in ("shelves", "backlog") if works else ("shelves",):
-            load(f"afterturn.recall.{module}")
+        return Shelves(self._embedder.identity, index_bytes_max)
 
     def pause(self) -> float:
         """How long to leave an embedder alone that has failed."""
@@ -242,9 +241,6 @@ class Embedding:
         return lambda text: self._embed_now([text])[0]
 
     def _embed_now(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        load("afterturn.recall.promised")
-        from afterturn.recall.promised import embed_as_promised
-
         return embed_as_promised(self._embedder, texts)
 
     async def recall(self, request: RecallRequest) -> SearchResults:
@@ -265,9 +261,6 @@ class Embedding:
                 await asyncio.sleep(SHELVED_AFTER)
 
     async def _build_shelf(self, shelves: Shelves) -> None:
-        load("afterturn.base.heap")
-        from afterturn.base.heap import give_back
-
         size_bytes = shelves.size_bytes
         try:
             await shelves.build_wanted(self._store)
@@ -312,9 +305,6 @@ class Embedding:
 
     def follow(self, tenant: str, space: str) -> Following:
         """For an import, which is embedded while it goes on, and has to end it."""
-        load("afterturn.recall.following")
-        from afterturn.recall.following import Following
-
         following = Following(self._embedder, tenant, space)
         self._followed.add(following)
         return following
@@ -342,9 +332,6 @@ class Embedding:
         return commit
 
     async def _work_off(self, job: Job) -> Last:
-        load("afterturn.recall.backlog")
-        from afterturn.recall.backlog import Backlog, BacklogParts
-
         for following in list(self._followed):
             if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
                 return lambda unit: True

@@ -6,13 +6,14 @@ A space that is in memory is ranked there as a whole; of any other one, the stor
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from afterturn.base.errors import DeadlineExceeded
-from afterturn.base.logs import find_logger
+from afterturn.base.ports import Unit
 from afterturn.base.terms import read_words, terms
 from afterturn.base.types import ANYTHING, Filter, Hit, Lane, LaneQuery, Match, Scope, SearchResults
 from afterturn.recall.asked import Asked, Figures, Said, read_question, telling_terms, weigh, without_names
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from afterturn.base.ports import Unit
-
-logger = find_logger(__name__)
+logger = logging.getLogger(__name__)
 
 VECTORS = "vectors"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from afterturn.base.ports import Index
 from afterturn.base.types import Kind, LaneQuery, Match, Shelved
 from afterturn.recall.asked import NO_WEIGHTS, Asked, Weights
 from afterturn.recall.light import says_something
@@ -26,9 +27,6 @@ from afterturn.recall.ranking import (
     standing,
 )
 from afterturn.recall.threads import Around, Threads
-
-if TYPE_CHECKING:
-    from afterturn.base.ports import Index
 
 CANDIDATES_MAX = 256
 # So many records of an ordinary length, or 32 of the longest: some 30 ms of Python.

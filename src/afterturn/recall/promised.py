@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.loading import load_package
 from afterturn.base.ports import Embedder
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ _REMEDY = (
 
 def embed_as_promised(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
     """EmbedderUnavailable, too, for vectors that could not be compared with the others of its name (M3)."""
-    load_package("numpy")
     import numpy as np
 
     rows = embedder.embed(texts)

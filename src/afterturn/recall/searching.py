@@ -5,17 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from afterturn.base.ports import Unit
 from afterturn.base.types import Entry, Hit, Kind, Lane, LaneQuery, Shelved
 from afterturn.recall.admitting import lane_of
 from afterturn.recall.asked import Asked
 from afterturn.recall.lexical import CANDIDATES_MAX, Ranked, Weighed, Weigher, find_by_words, with_terms
 from afterturn.recall.ranking import REACH, RECENT
 from afterturn.recall.threads import GAP_MAX, Threads
-
-if TYPE_CHECKING:
-    from afterturn.base.ports import Unit
 
 # Of so many of the best records the store is asked what was said around them.
 _CONTEXT_MAX = 16

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from datetime import datetime
+from typing import TypedDict
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.moments import moment
 from afterturn.base.names import check_metadata
 from afterturn.base.types import Draft, Metadata, Origin, Target
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 _OLDER_NAME = "memory"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from afterturn.base.config import Config
-    from afterturn.base.events import Events
-    from afterturn.base.ports import Clock, Ids, Store, Unit
-    from afterturn.base.types import Selector
-    from afterturn.guard.gate import Gate
-    from afterturn.recall.embedding import Embedding
+from afterturn.base.config import Config
+from afterturn.base.events import Events
+from afterturn.base.ports import Clock, Ids, Store, Unit
+from afterturn.base.types import Selector
+from afterturn.guard.gate import Gate
+from afterturn.recall.embedding import Embedding
 
 R = TypeVar("R")
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import is_whole
 from afterturn.base.moments import moment
 from afterturn.base.names import check_id, check_member, check_name
-from afterturn.base.types import ANYTHING, Filter, Kind, Lane, Scalar, Status, Target
-
-if TYPE_CHECKING:
-    from afterturn.base.types import Selector
+from afterturn.base.types import ANYTHING, Filter, Kind, Lane, Scalar, Selector, Status, Target
 
 LIMIT_MAX = 10_000
 # What a 64-bit column can hold; no memory comes near it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from afterturn.base.limits import check_limit
 from afterturn.base.moments import moment
@@ -12,12 +12,8 @@ from afterturn.base.types import ANYTHING, Entry, Filter, Lane, Scope, SearchRes
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.texts import check_text
 from afterturn.recall.lanes import RecallRequest, recall, recall_as_of
+from afterturn.space.parts import ReadingParts
 from afterturn.space.questions import LIMIT_MAX, check_conversation, check_filter, check_ids, check_lanes, check_version
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from afterturn.space.parts import ReadingParts
 
 QUERY_CHARS_MAX = 10_000
 

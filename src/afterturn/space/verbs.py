@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from afterturn.base.drafts import successor
 from afterturn.base.errors import InvalidInput
 from afterturn.base.limits import check_limit
-from afterturn.base.loading import load
 from afterturn.base.names import check_id, check_name
 from afterturn.base.ports import Unit
+from afterturn.base.reviews import Review, ReviewRow, Spent
+from afterturn.base.turns import ConversationKey
 from afterturn.base.types import (
     Added,
     Changed,
@@ -33,7 +34,13 @@ from afterturn.base.types import (
     new_job,
 )
 from afterturn.guard.writing import Writing, embed_later
+from afterturn.space import proposals, reviews
+from afterturn.space.applying import Edited, apply_edits, as_markdown, compare_markdown
+from afterturn.space.consolidating import consolidate
+from afterturn.space.editing import Edits
+from afterturn.space.export import every_conversation, export_lines
 from afterturn.space.fields import DraftFields, draft_of, origin_of
+from afterturn.space.inbox import Proposal, get_proposal
 from afterturn.space.parts import SpaceParts
 from afterturn.space.questions import (
     LIMIT_MAX,
@@ -42,13 +49,7 @@ from afterturn.space.questions import (
     check_version,
 )
 from afterturn.space.reading import SpaceReader
-
-if TYPE_CHECKING:
-    from afterturn.base.reviews import Review, ReviewRow, Spent
-    from afterturn.space.applying import Edited
-    from afterturn.space.editing import Edits
-    from afterturn.space.inbox import Proposal
-    from afterturn.space.transfer import Imported, Progress
+from afterturn.space.transfer import Imported, Progress, import_drafts
 
 
 class SpaceCore(SpaceReader):
@@ -78,9 +79,6 @@ class SpaceCore(SpaceReader):
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """
-        load("afterturn.space.transfer")
-        from afterturn.space.transfer import import_drafts
-
         named = self._parts.ids.new() if group is None else check_name(group, "group")
         imported = await import_drafts(self._parts, self.name, drafts, group=named, progress=progress)
         self._parts.on_write()
@@ -161,53 +159,32 @@ class SpaceCore(SpaceReader):
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
         """What waits for approval, newest first; `before` is the last id of the previous page."""
-        load("afterturn.space.proposals")
-        from afterturn.space import proposals
-
         return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
 
     async def proposal(self, entry_id: str) -> Proposal:
         """One of them, with what it would change. Conflict when nothing of that id waits."""
-        load("afterturn.space.inbox")
-        from afterturn.space.inbox import get_proposal
-
         return await get_proposal(self._parts, self.name, entry_id)
 
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
-        load("afterturn.space.proposals")
-        from afterturn.space import proposals
-
         return await proposals.approve(self._parts, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
-        load("afterturn.space.proposals")
-        from afterturn.space import proposals
-
         return await proposals.reject(self._parts, self.name, entry_id)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
         """What reviewed this space's conversations, newest first, and how each ended."""
-        load("afterturn.space.reviews")
-        from afterturn.space import reviews
-
         return await reviews.list_reviews(self._parts, self.name, conversation=conversation, limit=limit, before=before)
 
     async def review(self, review_id: str) -> Review:
         """One review with all that it changed."""
-        load("afterturn.space.reviews")
-        from afterturn.space import reviews
-
         return await reviews.get_review(self._parts, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
         """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
-        load("afterturn.space.reviews")
-        from afterturn.space import reviews
-
         return await reviews.undo_review(self._parts, self.name, review_id)
 
     async def run_review(
@@ -218,9 +195,6 @@ class SpaceCore(SpaceReader):
         By a model, or with `rules` without one. `everything`: also what was reviewed before. `writes` is the space that
         the conversation is recorded in, if not this one. ConfigError without a model.
         """
-        load("afterturn.space.reviews")
-        from afterturn.space import reviews
-
         return await reviews.run_review(
             self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
@@ -237,23 +211,14 @@ class SpaceCore(SpaceReader):
 
         One `undo_review` takes it back. With `dry_run`, what it would do.
         """
-        load("afterturn.space.consolidating")
-        from afterturn.space.consolidating import consolidate
-
         return await consolidate(self._parts, self.name, dry_run=dry_run)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
         """The statements of this space as a text for a person to edit: one bullet each, below headings."""
-        load("afterturn.space.applying")
-        from afterturn.space.applying import as_markdown
-
         return await as_markdown(self._parts, self.name, target=target, project=project)
 
     async def compare_markdown(self, text: str) -> Edits:
         """What an edited text changes; nothing is done. InvalidInput names the line that can not be read."""
-        load("afterturn.space.applying")
-        from afterturn.space.applying import compare_markdown
-
         return await compare_markdown(self._parts, self.name, text)
 
     async def apply_edits(self, edits: Edits) -> Edited:
@@ -261,9 +226,6 @@ class SpaceCore(SpaceReader):
 
         What others changed meanwhile, or the guard refuses, is in `left`; the rest stands.
         """
-        load("afterturn.space.applying")
-        from afterturn.space.applying import apply_edits
-
         return await apply_edits(self._parts, self.name, edits)
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
@@ -289,9 +251,6 @@ class SpaceCore(SpaceReader):
 
         Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
         """
-        load("afterturn.space.export")
-        from afterturn.space.export import export_lines
-
         now = self._parts.clock.now()
         return await self._parts.store.read(lambda unit: export_lines(unit, self._scope, now))
 
@@ -309,12 +268,6 @@ class SpaceCore(SpaceReader):
         return await self._parts.store.read(work)
 
     def _having(self, unit: Unit, turn: str) -> Iterator[str]:
-        load("afterturn.base.turns")
-        from afterturn.base.turns import ConversationKey
-
-        load("afterturn.space.export")
-        from afterturn.space.export import every_conversation
-
         for conversation in every_conversation(unit, self._parts.tenant, self.name):
             key = ConversationKey(self._parts.tenant, self.name, conversation)
             if unit.conversations.find_turn(key, turn) is not None:

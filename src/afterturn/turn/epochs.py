@@ -93,7 +93,6 @@ class Epochs:
 
     def _opened(self, state: TurnState, prefetch: Prefetch) -> None:
         self._ran(prefetch)
-        self._parts.readying.begin()
         if not state.read.peek():
             state.stored.settle(False)
         state.read.settle(False)
@@ -270,7 +269,6 @@ class Epochs:
             )
             self.recalls.delivered(state, offer, last)
         self._parts.recaller.rest()
-        self._parts.readying.begin()
         state.ledger = state.ledger.with_blocks(rows)
         for row in rows:
             task = self._books.delivered(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from afterturn.turn.errands import Errands
 from afterturn.turn.file_reads import FileReads
 from afterturn.turn.parts import ConversationParts
 from afterturn.turn.proposals import ProposalParts, Proposals
-from afterturn.turn.readying import Readying
 from afterturn.turn.recaller import Recaller
 from afterturn.turn.standing_parts import StandingParts
 from afterturn.turn.tools import ToolParts
@@ -27,8 +26,7 @@ from afterturn.turn.tools import ToolParts
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
-    """Handed over by `runtime`. `no_store` stands where a store would, and says why there is none; `afterwards` names
-    the modules that the end of a turn needs."""
+    """Handed over by `runtime`. `no_store` stands where a store would, and says why there is none."""
 
     loop: PrivateLoop
     store: Store | None
@@ -47,8 +45,6 @@ class Outfit:
     on_write: Callable[[], None]
     busy: set[Any]
     forgets: dict[str, int]
-    backlogs: Worker
-    afterwards: Sequence[str]
 
 
 def furnish(outfit: Outfit) -> ConversationParts:
@@ -67,7 +63,6 @@ def furnish(outfit: Outfit) -> ConversationParts:
         events=outfit.events,
         errands=_errands(outfit, chosen),
         standing=_standing(outfit),
-        readying=Readying(outfit.afterwards, outfit.backlogs, outfit.supervisor),
         on_write=outfit.on_write,
         busy=outfit.busy,
         forgets=outfit.forgets,

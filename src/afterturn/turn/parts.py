@@ -13,7 +13,6 @@ from afterturn.base.ports import Clock, Ids, Store
 from afterturn.base.supervisor import Supervisor
 from afterturn.learn.recorder import Recorder
 from afterturn.turn.errands import Errands
-from afterturn.turn.readying import Readying
 from afterturn.turn.recaller import Recaller
 from afterturn.turn.standing_parts import StandingParts
 
@@ -34,7 +33,6 @@ class ConversationParts:
     events: Events
     errands: Errands
     standing: StandingParts
-    readying: Readying
     on_write: Callable[[], None]
     busy: set[Any]
     forgets: dict[str, int]

@@ -23,7 +23,7 @@ from afterturn.guard.screening import Screen
 from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
 from afterturn.recall.asked import is_askable
 from afterturn.recall.budget import CHOICES_MAX, Budget, choose
-from afterturn.recall.lanes import RecallRequest, VectorSearch, recall, worth_telling
+from afterturn.recall.lanes import Embed, RecallRequest, VectorSearch, recall, worth_telling
 from afterturn.recall.learned import is_learned_from_seen
 from afterturn.recall.restated import collapse, contradicting
 from afterturn.recall.variety import varied
@@ -34,8 +34,6 @@ from afterturn.turn.rebuilding import Trail, missing_from, survey
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from afterturn.recall.lanes import Embed
 
 # More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
 CANDIDATES = 4

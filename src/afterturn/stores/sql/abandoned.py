@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from afterturn.base.loading import load
+from afterturn.base.types import EmbedderIdentity
 from afterturn.stores.sql.session import Session
-
-if TYPE_CHECKING:
-    from afterturn.base.types import EmbedderIdentity
 
 
 def identity_text(embedder: EmbedderIdentity) -> str:
@@ -18,9 +14,6 @@ def identity_text(embedder: EmbedderIdentity) -> str:
 
 
 def read_identity(text: str) -> EmbedderIdentity:
-    load("afterturn.base.written")
-    from afterturn.base.written import EmbedderIdentity
-
     name, version, dimensions, normalised = json.loads(text)
     return EmbedderIdentity(name, version, dimensions, normalised)
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from afterturn.base.errors import Conflict
 from afterturn.base.terms import terms
-from afterturn.base.types import SOURCES_MAX, Entry, Kind, Status, Verdict
+from afterturn.base.types import SOURCES_MAX, Admitted, Entry, Kind, Operation, Status, Verdict
 from afterturn.stores.sql.journal import Journal
 from afterturn.stores.sql.rows import INSERT, new_entry, values_of
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.spaces import Spaces
 from afterturn.stores.sql.tally import Tally
 from afterturn.stores.sql.text import TextIndex
-
-if TYPE_CHECKING:
-    from afterturn.base.types import Admitted, Operation
 
 
 class Entries:

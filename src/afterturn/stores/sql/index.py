@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from afterturn.base.types import Changes, Extent, LaneQuery, Match, Nearby, Scope, Shelved
+from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Nearby, Scope, Shelved
 from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import SELECTED, SHELVED, read_entries, read_shelved
 from afterturn.stores.sql.session import Row, Value
-
-if TYPE_CHECKING:
-    from afterturn.base.types import EmbedderIdentity
 
 _BYTES_PER_DIMENSION = 2
 # A batch of long records must fit into memory, and no embedder says more of a text than its beginning.

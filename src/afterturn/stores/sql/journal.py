@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from afterturn.base.errors import Conflict
+from afterturn.base.types import Operation, Status, Verb
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sql.spaces import Spaces
-
-if TYPE_CHECKING:
-    from afterturn.base.types import Operation, Status, Verb
 
 _STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
 _OPERATION = (

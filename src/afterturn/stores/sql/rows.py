@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from afterturn.base.metadata import ReadMetadata
-from afterturn.base.types import Entry, Kind, Metadata, Origin, Shelved, Status, Target
+from afterturn.base.types import Admitted, Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
-
-if TYPE_CHECKING:
-    from afterturn.base.types import Admitted
 
 _COLUMNS = (
     "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "

@@ -9,22 +9,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import apsw
 
 from afterturn.base.config import Config, default_store
 from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from afterturn.base.files import sync
-from afterturn.base.loading import load, register_at_fork
+from afterturn.base.ports import Clock
 from afterturn.stores.sql.session import Session
 from afterturn.stores.sqlite.failures import translate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from afterturn.base.ports import Clock
 
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096
@@ -55,9 +51,6 @@ class Place(NamedTuple):
     @property
     def path(self) -> Path:
         """For who does more with it than open it: loading paths takes 5 ms, half as long as opening a store."""
-        load("pathlib")
-        from pathlib import Path
-
         return Path(self.file)
 
 
@@ -239,7 +232,7 @@ def _read_only(item: Path, path: Path) -> StoreReadOnly:
 
 
 _creating = threading.Lock()
-register_at_fork(before=_creating.acquire, after_in_parent=_creating.release, after_in_child=_creating.release)
+os.register_at_fork(before=_creating.acquire, after_in_parent=_creating.release, after_in_child=_creating.release)
 
 
 def _create(path: Path) -> None:

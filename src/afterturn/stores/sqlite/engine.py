@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from afterturn.base.config import Config
 from afterturn.base.errors import ForkedProcess, MemoryClosed
-from afterturn.base.loading import load
+from afterturn.base.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite import forks
+from afterturn.stores.sqlite.backup import (
+    automatic_copies,
+    copy_into,
+    keep_automatic_copy,
+    leftovers,
+    partial_file,
+    prepare_restore,
+    rescue,
+    write_backup,
+)
 from afterturn.stores.sqlite.connection import Place, check_place, connect, use_wal
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
+from afterturn.stores.sqlite.pages import scrub
 from afterturn.stores.sqlite.progress import Progress, never, no_progress
 from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.text import FtsText
-from afterturn.stores.sqlite.writes import Outcome, Write, Writer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from afterturn.base.ports import Clock, Unit
-    from afterturn.stores.sqlite.writes import WritingUnit
+from afterturn.stores.sqlite.writes import Outcome, Write, Writer, WritingUnit
 
 R = TypeVar("R")
 READERS = 2
@@ -44,9 +50,6 @@ def open_engine(path: str | os.PathLike[str], config: Config, clock: Clock, *, v
 
 def rescue_store(path: Path, source: Path, config: Config, clock: Clock, *, progress: Progress = no_progress) -> Path:
     """Puts a backup in the place of a store that is too damaged to open; where the damaged file went."""
-    load("afterturn.stores.sqlite.backup")
-    from afterturn.stores.sqlite.backup import rescue
-
     return rescue(Place(path.absolute(), config, clock, MIGRATIONS, AFTER), source, progress)
 
 
@@ -71,9 +74,6 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _keep_copy(place: Place, version: int) -> None:
-    load("afterturn.stores.sqlite.backup")
-    from afterturn.stores.sqlite.backup import keep_automatic_copy
-
     keep_automatic_copy(place, version)
 
 
@@ -111,24 +111,15 @@ class Engine:
 
     def scrub(self) -> bool:
         """Removes the bytes of what was deleted. False when a reader holds on to them: this hardly waits for one."""
-        load("afterturn.stores.sqlite.pages")
-        from afterturn.stores.sqlite.pages import scrub
-
         self.check_usable()
         return scrub(self._writer)
 
     def backup(self, target: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
-        load("afterturn.stores.sqlite.backup")
-        from afterturn.stores.sqlite.backup import write_backup
-
         self.check_usable()
         write_backup(self.place, target, progress, stopped)
 
     def restore(self, source: Path, progress: Progress = no_progress, stopped: Callable[[], bool] = never) -> None:
         """Writers wait while the content is replaced. `stopped` is heeded until that begins."""
-        load("afterturn.stores.sqlite.backup")
-        from afterturn.stores.sqlite.backup import copy_into, partial_file, prepare_restore
-
         self.check_usable()
         with partial_file(self.place.path) as prepared:
             prepare_restore(self.place, source, prepared, no_progress, stopped)
@@ -137,9 +128,6 @@ class Engine:
                 copy_into(self._writer.connection, self.place, prepared, progress)
 
     def backups(self) -> list[Path]:
-        load("afterturn.stores.sqlite.backup")
-        from afterturn.stores.sqlite.backup import automatic_copies, leftovers
-
         return automatic_copies(self.place.path) + leftovers(self.place.path)
 
     def halt(self) -> None:

@@ -1,6 +1,7 @@
 """What `doctor` says about a store: schema, integrity, log, permissions, space, copies."""
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import closing
@@ -63,8 +64,6 @@ def _permissions(place: Place) -> Finding:
 
 
 def _space(place: Place) -> Finding:
-    import shutil
-
     free = shutil.disk_usage(place.path.parent).free
     message = f"{free / _MEBIBYTE:.0f} MiB are free on its disk."
     if free >= max(_FREE_BYTES_MIN, os.stat(place.path).st_size // 4):

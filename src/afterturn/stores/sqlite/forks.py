@@ -4,10 +4,9 @@ SQLite keeps track of a process's own locks in its memory. A forked child inheri
 at that moment would stay locked for the child's own connections to the same file, for ever.
 """
 
+import os
 import weakref
 from typing import Protocol
-
-from afterturn.base.loading import register_at_fork
 
 # Longer than a transaction takes; a fork that has to wait for more than this happens all the same.
 _WITHIN = 2.0
@@ -43,4 +42,4 @@ def _leave() -> None:
     _watched.clear()
 
 
-register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_leave)
+os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_leave)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import apsw
 
 from afterturn.base.errors import DeadlineExceeded, MemoryClosed
+from afterturn.base.ports import Unit
 from afterturn.stores.sqlite.connection import Place, connect_reader, run, stop_when
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
-
-if TYPE_CHECKING:
-    from afterturn.base.ports import Unit
 
 R = TypeVar("R")
 

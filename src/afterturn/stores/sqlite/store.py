@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from afterturn.base.config import Config
 from afterturn.base.errors import MemoryClosed
-from afterturn.base.loading import load
 from afterturn.base.ports import Clock, Unit, Worker
 from afterturn.base.types import Finding
 from afterturn.base.worker import ThreadWorker
 from afterturn.stores.sqlite.engine import READERS, Engine, open_engine
+from afterturn.stores.sqlite.findings import find_faults
 from afterturn.stores.sqlite.reads import Read
 from afterturn.stores.sqlite.writes import Outcome, Write
 
@@ -89,9 +89,6 @@ class SqliteStore:
         await self._aside(lambda stopped: self.engine.restore(source, progress, stopped))
 
     async def check(self) -> list[Finding]:
-        load("afterturn.stores.sqlite.findings")
-        from afterturn.stores.sqlite.findings import find_faults
-
         return await self._aside(lambda stopped: find_faults(self.engine.place))
 
     def backups(self) -> list[Path]:

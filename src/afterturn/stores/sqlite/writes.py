@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 
-from afterturn.base.logs import find_logger
+from afterturn.base.ports import Unit
 from afterturn.stores.sqlite.connection import Place, log_bytes, run, stop_when, wait_for_locks
 from afterturn.stores.sqlite.failures import translate
 from afterturn.stores.sqlite.session import ApswSession
 
-if TYPE_CHECKING:
-    from afterturn.base.ports import Unit
-
-    class WritingUnit(Unit, Protocol):
-        def flush(self) -> None:
-            """Writes what the unit has kept back; called once, at the end of the work."""
-
-
-logger = find_logger(__name__)
+logger = logging.getLogger(__name__)
 GROUP_SECONDS_MAX = 0.1
 _LOG_WAIT = 0.1
+
+
+class WritingUnit(Unit, Protocol):
+    def flush(self) -> None:
+        """Writes what the unit has kept back; called once, at the end of the work."""
 
 
 def _always() -> bool:

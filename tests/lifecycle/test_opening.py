@@ -1,0 +1,134 @@
+"""Opening a memory, with and without an event loop: once, with the same errors, and with all that a turn needs."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from ears import WAIT, WORDS, Ears, exchange
+
+import afterturn
+from afterturn import blocking
+from afterturn.base.errors import AfterturnError, ConfigError, MemoryClosed
+
+ASKED = "Which tea does Ada like?"
+# What is imported after `open`, in a process that records a turn and recalls in it.
+FIRST_TURN = """
+    import asyncio, sys
+    import afterturn
+
+    async def main():
+        async with afterturn.open(sys.argv[1], {"embedder": "none"}, background=False) as memory:
+            before = set(sys.modules)
+            messages = [{"role": "user", "content": "Which tea does Ada like?"}]
+            async with memory.conversation("c", user="ada").turn(messages) as turn:
+                assert await turn.inject(messages, within=30.0) is not None
+                messages.append({"role": "assistant", "content": "Green tea."})
+                turn.complete(messages)
+            assert await turn.wait_recorded(within=30.0)
+            print(sorted(name for name in set(sys.modules) - before if name.startswith("afterturn")))
+
+    asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def told(path: Path) -> Path:
+    """A store that knows of tea."""
+    with blocking.open(path, WORDS) as memory:
+        memory.space("user:ada").add("Ada likes green tea")
+    return path
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("afterturn")]
+
+
+def test_a_first_turn_imports_nothing_that_open_has_not(told: Path) -> None:
+    """R2: an import takes longer than the grace that a first turn has."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(FIRST_TURN), str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_a_memory_is_opened_once(told: Path) -> None:
+    """§2: not a second time while it is open, and not after it was closed."""
+    memory = blocking.open(told, WORDS).start()
+    with pytest.raises(MemoryClosed, match="opened once"):
+        memory.start()
+    memory.close()
+    with pytest.raises(MemoryClosed, match="opened once"):
+        memory.start()
+
+
+def test_a_memory_that_is_not_open_says_so(told: Path) -> None:
+    """§2: nothing can be asked before it is entered."""
+    with pytest.raises(MemoryClosed, match="not open yet"):
+        blocking.open(told, WORDS).space("user:ada")
+
+
+def test_a_closed_memory_leaves_nothing_open(told: Path) -> None:
+    """§2: direct verbs raise, turns get nothing, closing again is harmless, and no thread or file stays open."""
+    before = len(os.listdir("/proc/self/fd"))
+    with blocking.open(told, WORDS) as memory:
+        ada = memory.space("user:ada")
+        ada.search(ASKED)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for verb in (lambda: ada.search(ASKED), lambda: ada.add("tea"), lambda: memory.stats()):
+        with pytest.raises(MemoryClosed, match="Open it again with"):
+            verb()
+    messages = exchange(ASKED)[:1]
+    with memory.conversation("c", user="ada").turn(messages) as turn:
+        assert turn.inject(messages, within=WAIT) is None
+    memory.close()
+    assert not _threads()
+
+
+@pytest.mark.parametrize("content", [None, b"no database, but long enough to be one" * 40])
+async def test_both_ways_to_open_raise_the_same_error(tmp_path: Path, content: bytes | None) -> None:
+    """§2: a folder, or another program's file: the same error with and without a loop, and nothing stays open."""
+    target = tmp_path / "odd"
+    _ = target.mkdir() if content is None else target.write_bytes(content)
+    with pytest.raises(AfterturnError) as waited:
+        blocking.open(target, WORDS).start()
+    with pytest.raises(AfterturnError) as awaited:
+        await afterturn.open(target, WORDS).start()
+    assert (type(waited.value), str(waited.value)) == (type(awaited.value), str(awaited.value))
+    assert not _threads()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"embedder": "http"},
+        {"embedder": "http", "embedder_url": "localhost", "embedder_model": "m"},
+        {"embedder": "http", "embedder_url": "http://localhost", "embedder_model": "m", "embedder_key": "é"},
+        {"model_url": "ftp://localhost"},
+        {"model_url": "http://localhost", "model_key": "a\nb"},
+    ],
+)
+async def test_unusable_settings_are_reported_by_open(told: Path, wrong: dict[str, str]) -> None:
+    """§2: and not by the first verb that needs them."""
+    with pytest.raises(ConfigError) as waited:
+        blocking.open(told, wrong).start()
+    with pytest.raises(ConfigError) as awaited:
+        await afterturn.open(told, wrong).start()
+    assert str(waited.value) == str(awaited.value)
+    assert not _threads()
+
+
+def test_a_listener_hears_that_memory_is_open(told: Path) -> None:
+    """O1: also without an event loop of the host's."""
+    ears = Ears()
+    with blocking.open(told, WORDS, on_event=ears):
+        assert ears.wait("memory_opened")
+
+
+def test_a_secret_in_a_question_is_not_in_its_answer(told: Path) -> None:
+    """G1: who logs an answer logs its question."""
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    with blocking.open(told, WORDS) as memory:
+        assert secret not in memory.space("user:ada").search(f"tea {secret}").query
