@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.errors import InvalidFile
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.conversations import Dataset, read_dataset, stem
 from afterturn.evaluation.sources import read_utterances
-from afterturn.learn.rules import Lesson, find_lessons
+from afterturn.learning.rules import Lesson, find_lessons
 
 TURNS_UNIT = 200
 _EXCERPT_CHARACTERS = 100

@@ -13,9 +13,9 @@ import click
 import pytest
 
 import reference
-from afterturn.base import errors
-from afterturn.base.config import KEYS
-from afterturn.base.events import EVENTS
+from afterturn import errors
+from afterturn.config import KEYS
+from afterturn.events import EVENTS
 from afterturn.hosts.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,28 +12,28 @@ from afterturn import blocking
 
 HEAVY = "{'asyncio', 'numpy', 'tokenizers'}"
 LIGHT = [
-    "afterturn.recall.asked",
-    "afterturn.recall.light",
-    "afterturn.recall.threads",
-    "afterturn.recall.searching",
+    "afterturn.recall.query",
+    "afterturn.recall.scoring",
     "afterturn.recall.lexical",
-    "afterturn.recall.ranking",
-    "afterturn.recall.lanes",
-    "afterturn.recall.budget",
-    "afterturn.turn.ledger",
-    "afterturn.turn.preparing",
-    "afterturn.context.block",
+    "afterturn.recall.search",
+    "afterturn.recall.lexical",
+    "afterturn.recall.scoring",
+    "afterturn.recall.search",
+    "afterturn.recall.block",
+    "afterturn.conversation.ledger",
+    "afterturn.conversation.read_turn",
+    "afterturn.recall.block",
     "afterturn.dialects",
 ]
 HOOK = """
     import json, sys
     from pathlib import Path
-    from afterturn.base.clock import SystemClock
-    from afterturn.base.config import Config
+    from afterturn.runtime.clock import SystemClock
+    from afterturn.config import Config
     from afterturn.dialects.detection import find_dialect
     from afterturn.stores.sqlite.engine import open_engine
-    from afterturn.turn.place import make_place
-    from afterturn.turn.preparing import Asking, Shown, compose, prepare, read_turn
+    from afterturn.conversation.scope import make_place
+    from afterturn.conversation.read_turn import Asking, Shown, compose, prepare, read_turn
 
     def work(unit):
         question = read_turn(unit, Shown(find_dialect(messages), messages, {}, clock.now()), place, config).question

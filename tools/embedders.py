@@ -14,13 +14,11 @@ from time import perf_counter, process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.base.errors import AfterturnError
-from afterturn.base.ports import Embedder
-from afterturn.embedders.bert import build_bert
 from afterturn.embedders.minilm import MiniLmEmbedder
-from afterturn.embedders.obtaining import MINILM, fetch, get_minilm, take_files
-from afterturn.embedders.static import StaticEmbedder
-from afterturn.embedders.tensors import map_tensors
+from afterturn.embedders.minilm_install import MINILM, build_bert, fetch, get_minilm, take_files
+from afterturn.embedders.word_vectors import StaticEmbedder, map_tensors
+from afterturn.errors import AfterturnError
+from afterturn.ports import Embedder
 from bert_reference import reference
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from afterturn import memory
-from afterturn.base import config, errors, events, types
+from afterturn import config, errors, events, memory, types
+from afterturn.conversation import conversation, subagents, turn
+from afterturn.conversation.scope import ConversationOptions
 from afterturn.hosts.cli.app import app
-from afterturn.opening import Options
-from afterturn.space.fields import DraftFields
-from afterturn.turn import awaited, errands, turn
-from afterturn.turn.place import Whereabouts
+from afterturn.memory import Options
+from afterturn.space.arguments import DraftFields
 
 _CLI_WIDTH = 96
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -93,7 +92,7 @@ Written by `make docs` from the commands' own `--help`.
   (`afterturn config path`). Without a store, one in your data folder is used; without a space, a command asks for one.
 - **Output.** Text for people: aligned, ids first. With `--json`, one JSON document, or one line each for `list`,
   `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are those of
-  `afterturn.base.types`; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR` is
+  `afterturn.types`; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR` is
   respected.
 - **Exit codes.** 0 done; 1 `doctor` found an error, `replay` made other bytes, `edit` could not do all of it,
   `review run` came to nothing, or you said no; 2 bad input or a store that can not do it, with one line on stderr that
@@ -141,7 +140,14 @@ without `await`. Times are Unix seconds, or datetimes with a time zone where the
 {values}"""
 
 
-SHOWN_OBJECTS = (memory.Memory, awaited.Conversation, turn.Turn, awaited.Standing, errands.Tools, memory.Space)
+SHOWN_OBJECTS = (
+    memory.Memory,
+    conversation.Conversation,
+    turn.Turn,
+    conversation.Standing,
+    subagents.Tools,
+    memory.Space,
+)
 SHOWN_VALUES = (
     types.Entry,
     types.Added,
@@ -194,7 +200,7 @@ def _signature(verb: Callable[..., object]) -> str:
     return f"({', '.join(parameters)})"
 
 
-EXPANDED = {"fields": DraftFields, "where": Whereabouts, "options": Options}
+EXPANDED = {"fields": DraftFields, "where": ConversationOptions, "options": Options}
 
 
 def _default(value: object) -> str:

@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
 import afterturn
-from afterturn.base.ports import ChatModel
+from afterturn.conversation.read_turn import compose
+from afterturn.conversation.turn import PhaseName
+from afterturn.ports import ChatModel
 from afterturn.testing.model import call_tools
-from afterturn.turn.preparing import compose
-from afterturn.turn.turn import PhaseName
 from lab.bench.texts import SPACE, TOOLS, tool_call, tool_result
 
 Message: TypeAlias = dict[str, Any]

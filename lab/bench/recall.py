@@ -21,14 +21,14 @@ import apsw
 import numpy as np
 
 import afterturn
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.types import Scope
-from afterturn.embedders.static import StaticEmbedder
-from afterturn.recall.lanes import RecallRequest, recall
-from afterturn.recall.shelves import Shelves
+from afterturn.config import Config
+from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.search import RecallRequest, recall
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
+from afterturn.types import Scope
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, number, percentile
 from lab.bench.texts import Corpus, drafts, load_corpus
 
@@ -224,7 +224,7 @@ class _Asker:
         self._embedder = StaticEmbedder()
         self._clock = SystemClock()
         self.store = open_store(path, self._config, self._clock)
-        self._index = Shelves(self._embedder.identity, self._config.index_bytes_max, exact=exact)
+        self._index = IndexCache(self._embedder.identity, self._config.index_bytes_max, exact=exact)
 
     def best(self, question: str) -> set[str]:
         request = RecallRequest(

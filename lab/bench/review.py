@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 
 import afterturn
-from afterturn.base.config import Config
-from afterturn.base.reviews import ReviewKind, ReviewRow
+from afterturn.config import Config
 from afterturn.testing.model import call_tools
+from afterturn.types import ReviewKind, ReviewRow
 from lab.bench.host import Message, Ours, Paced, learn, run_turn, timer
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report
 from lab.bench.texts import SPACE, USER, memories, past, questions

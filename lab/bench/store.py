@@ -16,7 +16,7 @@ from time import perf_counter
 import apsw
 
 import afterturn
-from afterturn.embedders.static import StaticEmbedder
+from afterturn.embedders.word_vectors import StaticEmbedder
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, percentile
 from lab.bench.texts import sentences
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterturn.base.errors import InvalidInput
-from afterturn.base.terms import STOP_WORDS, words
-from afterturn.base.types import Draft, Kind
+from afterturn.errors import InvalidInput
+from afterturn.text import STOP_WORDS, words
+from afterturn.types import Draft, Kind
 
 _COMMON = (
     "the a of to in and for with on at from by after before about that this every her his their our when because "

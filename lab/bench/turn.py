@@ -18,14 +18,14 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import afterturn
-from afterturn.base.config import Config
-from afterturn.base.ports import Clock, Store, Unit
-from afterturn.base.tokens import estimate_tokens
-from afterturn.base.types import Event
-from afterturn.context.block import find_blocks
+from afterturn.config import Config
+from afterturn.conversation.turn import PhaseName
+from afterturn.ports import Clock, Store, Unit
+from afterturn.recall.block import find_blocks
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
-from afterturn.turn.turn import PhaseName
+from afterturn.text import estimate_tokens
+from afterturn.types import Event
 from lab.bench.host import Choosing, Message, NoMemory, Ours, Paced, PerCall, PerTurn, learn, run_turn, script, timer
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds
 from lab.bench.texts import SPACE, USER, memories, past, questions

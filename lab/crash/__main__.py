@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from random import Random
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
+from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from lab.crash.judge import look_at

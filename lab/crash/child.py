@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 import afterturn
-from afterturn.base.types import Filter, Kind, Status
+from afterturn.types import Filter, Kind, Status
 from lab.crash.killing_vfs import KillingVfs
 from lab.crash.plan import WRITERS, Act, Held, State, Step, after, choose, space_of
 

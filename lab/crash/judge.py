@@ -6,10 +6,9 @@ from pathlib import Path
 
 import apsw
 
-from afterturn.base.errors import StoreCorrupt
-from afterturn.base.types import Status
-from afterturn.stores.sqlite.session import ApswSession
-from afterturn.stores.sqlite.text import FtsText
+from afterturn.errors import StoreCorrupt
+from afterturn.stores.sqlite.session import ApswSession, FtsText
+from afterturn.types import Status
 from lab.crash.plan import Held, State
 
 _CONTRADICTIONS = {

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
+from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sql.session import Value
-from afterturn.stores.sqlite.connection import Place
+from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
@@ -36,7 +36,7 @@ def write_old_store(path: Path, version: int) -> None:
 
     From the second version on, with a conversation in which all of them were shown.
     """
-    place = Place(path, Config(), SystemClock(), MIGRATIONS[:version])
+    place = StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:version])
     engine = open_place(place, partial(_Fill, version=version))  # type: ignore[arg-type]
     engine.write_now(lambda unit: None)
     engine.close()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from random import Random
 
-from afterturn.base.types import Status
+from afterturn.types import Status
 
 WRITERS = 4
 _WORDS = ("amber", "birch", "cobalt", "dune", "ember", "fjord", "granite", "harbour", "indigo", "juniper")

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import afterturn.blocking
-from afterturn.base.errors import AfterturnError
-from afterturn.base.types import Kind
+from afterturn.errors import AfterturnError
+from afterturn.types import Kind
 from lab.demo.command import show_command, typeable
 from lab.demo.cost import Cost
 from lab.demo.host import StoryBroken

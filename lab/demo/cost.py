@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from afterturn.base.tokens import estimate_tokens
 from afterturn.testing.model import ModelCall
+from afterturn.text import estimate_tokens
 
 
 @dataclass(slots=True)

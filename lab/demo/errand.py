@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from afterturn.conversation.conversation import Conversation
+from afterturn.conversation.turn import Turn
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
-from afterturn.turn.awaited import Conversation
-from afterturn.turn.turn import Turn
 from lab.demo.host import Call, Host, Play, StoryBroken
 from lab.demo.restaurants import describe_call
 from lab.demo.stage import Said

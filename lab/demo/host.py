@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from afterturn.base.types import Event
-from afterturn.context.compaction import Compacted
+from afterturn.conversation.conversation import Conversation
+from afterturn.conversation.turn import Turn
 from afterturn.memory import Memory, Space
+from afterturn.prompt.compaction import Compacted
 from afterturn.testing.model import ScriptedModel
-from afterturn.turn.awaited import Conversation
-from afterturn.turn.turn import Turn
+from afterturn.types import Event
 from lab.demo.cost import Comparison, Cost
 from lab.demo.restaurants import TOOLS, run_tools
 from lab.demo.stage import Said, Stage

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.embedders.static import StaticEmbedder
+from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.testing.model import Answer, Messages
 from lab.demo.host import Host, Play
 from lab.demo.stage import Said

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from afterturn.base.types import Draft
 from afterturn.testing.model import Answer, Messages, call_tools
+from afterturn.types import Draft
 from lab.demo.host import Host, Play, StoryBroken
 from lab.demo.stage import Said
 from lab.demo.story import USER, Exchange, heard

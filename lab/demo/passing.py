@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from afterturn.base.reviews import ReviewKind
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
+from afterturn.types import ReviewKind
 from lab.demo.command import show_command
 from lab.demo.day import count_bytes
 from lab.demo.host import Host, Play, StoryBroken

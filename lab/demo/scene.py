@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import afterturn
-from afterturn.base.clock import SystemClock
-from afterturn.base.errors import AfterturnError
+from afterturn.errors import AfterturnError
+from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
 from lab.demo import party, passing
 from lab.demo.cost import Cost

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 
-from afterturn.base.types import Event, Scalar
+from afterturn.types import Event, Scalar
 
 _EVENT_WITHIN = 3.0
 _POINTS = {"user_message": "after Ada", "tool_result": "after tool"}

@@ -6,9 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from afterturn.base.types import Entry, Event, Filter, Kind, Origin, Status
-from afterturn.context.block import find_blocks
 from afterturn.memory import Memory
+from afterturn.recall.block import find_blocks
+from afterturn.types import Entry, Event, Filter, Kind, Origin, Status
 from lab.simulation.janitor import Forget
 from lab.simulation.process import Process
 from lab.simulation.transcript import Told, Transcript

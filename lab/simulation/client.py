@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from afterturn.base.errors import AfterturnError
-from afterturn.turn.awaited import Conversation
-from afterturn.turn.turn import Turn
+from afterturn.conversation.conversation import Conversation
+from afterturn.conversation.turn import Turn
+from afterturn.errors import AfterturnError
 from lab.simulation.loop import VirtualLoop
 from lab.simulation.manners import Manners
 from lab.simulation.process import Process

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from afterturn.base.errors import StoreLocked, StoreUnavailable
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Finding
+from afterturn.errors import StoreLocked, StoreUnavailable
+from afterturn.ports import Store, Unit
+from afterturn.types import Finding
 from lab.simulation.world import World
 
 R = TypeVar("R")

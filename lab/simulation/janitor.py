@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from afterturn.base.errors import AfterturnError
-from afterturn.base.types import Entry, Filter, Kind
+from afterturn.errors import AfterturnError
 from afterturn.memory import Space
+from afterturn.types import Entry, Filter, Kind
 from lab.simulation.process import Process
 from lab.simulation.transcript import Transcript
 from lab.simulation.words import MARK

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from afterturn.base.loop import PrivateLoop
+from afterturn.runtime.loop_thread import LoopThread
 from lab.simulation.world import World
 
 R = TypeVar("R")
@@ -164,7 +164,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise RuntimeError("Event loop is closed")
 
 
-class SimLoop(PrivateLoop):
+class SimLoop(LoopThread):
     """Memory's loop, with nothing replaced but its thread."""
 
     def __init__(self, world: World, name: str) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.base.errors import ModelUnavailable
+from afterturn.errors import ModelUnavailable
 from afterturn.testing.model import call_tools
 from lab.simulation.faults import Faults
 from lab.simulation.world import World

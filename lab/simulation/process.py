@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from afterturn.base.config import Config
-from afterturn.base.exits import last_chance
-from afterturn.base.ports import ChatModel, Clock, Embedder, Store, Worker
-from afterturn.base.turns import Phase
-from afterturn.base.types import Event
+from afterturn.config import Config
 from afterturn.memory import Memory
 from afterturn.memory import open as open_memory
-from afterturn.parts import Parts
+from afterturn.ports import ChatModel, Clock, Embedder, Store, Worker
+from afterturn.runtime.exits import last_chance
+from afterturn.services import Components
 from afterturn.stores.sqlite.store import SqliteStore, open_store
+from afterturn.types import Event, Phase
 from lab.simulation.faults import Faults, FaultyStore
 from lab.simulation.loop import SimLoop, VirtualLoop
 from lab.simulation.worker import SimWorker
@@ -93,7 +92,7 @@ class Process:
 
     def open(self) -> None:
         around = self._around
-        parts = Parts(
+        parts = Components(
             embedder=around.embedder,
             model=around.model,
             clock=around.world,

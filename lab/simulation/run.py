@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError
+from afterturn.config import Config
+from afterturn.errors import AfterturnError
 from afterturn.testing.hashing import HashingEmbedder
 from lab.simulation.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
 from lab.simulation.client import Client

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
-from afterturn.turn.turn import Turn
+from afterturn.conversation.turn import Turn
 from lab.simulation.loop import VirtualLoop
 from lab.simulation.manners import Kind, Manners
 from lab.simulation.process import Process

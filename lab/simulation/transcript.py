@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from afterturn.context.block import find_blocks
+from afterturn.recall.block import find_blocks
 from lab.simulation.manners import Kind
 
 Message: TypeAlias = dict[str, Any]

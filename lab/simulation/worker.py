@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from afterturn.base.errors import MemoryClosed
+from afterturn.errors import MemoryClosed
 from lab.simulation.world import World
 
 Pace = Callable[[], float]

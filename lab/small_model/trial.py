@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.base.reviews import ReviewRow, ReviewState
-from afterturn.base.types import Entry, Filter, Kind, Origin, Status
-from afterturn.learn.evidence import weigh
-from afterturn.models.openai_compatible import OpenAICompatible
+from afterturn.learning.evidence import weigh
+from afterturn.models.chat import OpenAICompatible
+from afterturn.types import Entry, Filter, Kind, Origin, ReviewRow, ReviewState, Status
 
 TALKS = (
     (

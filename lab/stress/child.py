@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.base.errors import AfterturnError, Conflict, InvalidInput, ModelError, NotFound, StoreLocked
-from afterturn.base.types import Filter, Kind
+from afterturn.errors import AfterturnError, Conflict, InvalidInput, ModelError, NotFound, StoreLocked
+from afterturn.types import Filter, Kind
 from lab.stress.model import MARK, Fickle
 
 SPACE = "user:ada"

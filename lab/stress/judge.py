@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.base.clock import SystemClock
-from afterturn.base.reviews import ReviewState
-from afterturn.base.types import Entry, Filter, Kind, Origin, Status, Step
+from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
+from afterturn.types import Entry, Filter, Kind, Origin, ReviewState, Status, Step
 from lab.stress.child import CONFIG, SPACES
 from lab.stress.model import MARK
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.base.errors import ModelRefused, ModelUnavailable
+from afterturn.errors import ModelRefused, ModelUnavailable
 from afterturn.testing.model import call_tools
 from lab.bench.host import timer
 

@@ -7,41 +7,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afterturn import blocking as blocking
-    from afterturn.base.config import Config as Config
-    from afterturn.base.errors import AfterturnError as AfterturnError
-    from afterturn.base.recording_ports import Interaction as Interaction
-    from afterturn.base.recording_ports import RecordingProvider as RecordingProvider
-    from afterturn.base.types import Draft as Draft
-    from afterturn.base.types import Entry as Entry
-    from afterturn.base.types import Event as Event
-    from afterturn.base.types import Filter as Filter
-    from afterturn.base.types import Lane as Lane
-    from afterturn.base.types import Scope as Scope
-    from afterturn.base.types import SearchResults as SearchResults
+    from afterturn.config import Config as Config
+    from afterturn.conversation.conversation import Conversation as Conversation
+    from afterturn.conversation.turn import Turn as Turn
+    from afterturn.errors import AfterturnError as AfterturnError
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
-    from afterturn.parts import Parts as Parts
-    from afterturn.turn.awaited import Conversation as Conversation
-    from afterturn.turn.turn import Turn as Turn
+    from afterturn.ports import Interaction as Interaction
+    from afterturn.ports import RecordingProvider as RecordingProvider
+    from afterturn.services import Components as Components
+    from afterturn.types import Draft as Draft
+    from afterturn.types import Entry as Entry
+    from afterturn.types import Event as Event
+    from afterturn.types import Filter as Filter
+    from afterturn.types import Lane as Lane
+    from afterturn.types import Scope as Scope
+    from afterturn.types import SearchResults as SearchResults
 
 _HOMES = {
-    "AfterturnError": "afterturn.base.errors",
-    "Config": "afterturn.base.config",
-    "Conversation": "afterturn.turn.awaited",
-    "Draft": "afterturn.base.types",
-    "Entry": "afterturn.base.types",
-    "Event": "afterturn.base.types",
-    "Filter": "afterturn.base.types",
-    "Interaction": "afterturn.base.recording_ports",
-    "Lane": "afterturn.base.types",
+    "AfterturnError": "afterturn.errors",
+    "Config": "afterturn.config",
+    "Conversation": "afterturn.conversation.conversation",
+    "Draft": "afterturn.types",
+    "Entry": "afterturn.types",
+    "Event": "afterturn.types",
+    "Filter": "afterturn.types",
+    "Interaction": "afterturn.ports",
+    "Lane": "afterturn.types",
     "Memory": "afterturn.memory",
-    "Parts": "afterturn.parts",
-    "SearchResults": "afterturn.base.types",
-    "RecordingProvider": "afterturn.base.recording_ports",
-    "Scope": "afterturn.base.types",
+    "Components": "afterturn.services",
+    "SearchResults": "afterturn.types",
+    "RecordingProvider": "afterturn.ports",
+    "Scope": "afterturn.types",
     "Space": "afterturn.memory",
-    "Turn": "afterturn.turn.turn",
+    "Turn": "afterturn.conversation.turn",
     "open": "afterturn.memory",
 }
 __all__ = sorted([*_HOMES, "blocking"])

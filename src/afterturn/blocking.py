@@ -9,19 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
-from afterturn.base.bridged import blocking
-from afterturn.base.errors import StoreUnavailable
-from afterturn.base.loop import PrivateLoop
-from afterturn.handle import MemoryHandle
-from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen, resolve_target, settings
-from afterturn.parts import rescue as rescue_store
-from afterturn.runtime import MemoryCore
+from afterturn.conversation.blocking_conversation import Conversation as Conversation
+from afterturn.conversation.blocking_conversation import Standing as Standing
+from afterturn.conversation.blocking_conversation import Tools as Tools
+from afterturn.conversation.blocking_conversation import Turn as Turn
+from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.errors import StoreUnavailable
+from afterturn.memory import CONFIGURED, MemoryHandle, Options, Settings, Target, chosen, resolve_target, settings
+from afterturn.runtime.bridge import blocking
+from afterturn.runtime.loop_thread import LoopThread
+from afterturn.services import Runtime
+from afterturn.services import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.place import Whereabouts, make_place
-from afterturn.turn.waited import Conversation as Conversation
-from afterturn.turn.waited import Standing as Standing
-from afterturn.turn.waited import Tools as Tools
-from afterturn.turn.waited import Turn as Turn
 
 WORK_POLL = 0.2
 
@@ -55,9 +54,9 @@ class Memory(MemoryHandle):
     ) -> None:
         self.close()
 
-    def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
+    def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
-        from afterturn.turn.waited import Conversation
+        from afterturn.conversation.blocking_conversation import Conversation
 
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._core.conversation(place.key), place, self._loop)
@@ -71,21 +70,21 @@ class Memory(MemoryHandle):
         while not until():
             pause.wait(WORK_POLL)
 
-    ready = blocking(MemoryCore.ready)
-    drain = blocking(MemoryCore.drain)
-    backup = blocking(MemoryCore.backup)
-    restore = blocking(MemoryCore.restore)
-    stats = blocking(MemoryCore.stats)
-    spaces = blocking(MemoryCore.spaces)
-    usage = blocking(MemoryCore.usage)
-    check = blocking(MemoryCore.check)
-    retry_dead = blocking(MemoryCore.retry_dead)
+    ready = blocking(Runtime.ready)
+    drain = blocking(Runtime.drain)
+    backup = blocking(Runtime.backup)
+    restore = blocking(Runtime.restore)
+    stats = blocking(Runtime.stats)
+    spaces = blocking(Runtime.spaces)
+    usage = blocking(Runtime.usage)
+    check = blocking(Runtime.check)
+    retry_dead = blocking(Runtime.retry_dead)
 
 
 class Space:
     """One space, spoken to directly."""
 
-    def __init__(self, core: SpaceCore, loop: PrivateLoop) -> None:
+    def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core
         self._loop = loop
 

@@ -8,11 +8,11 @@ import logging
 from collections import defaultdict
 from dataclasses import dataclass
 
-from afterturn.base.config import Config
-from afterturn.base.events import Events
-from afterturn.base.ports import Clock, Ids, Store, Unit
-from afterturn.base.types import Event, JobKind, Selector, new_job
-from afterturn.learn.recorder import Recorder
+from afterturn.config import Config
+from afterturn.conversation.recorder import Recorder
+from afterturn.events import Events
+from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.types import Event, JobKind, Selector, new_job
 
 logger = logging.getLogger("afterturn")
 

@@ -1,21 +1,173 @@
-"""The public objects for hosts with an event loop: `open`, and the memory and spaces it gives.
-
-They hold nothing but a core and the loop it lives on; `blocking` is the same for hosts without a loop.
-"""
+"""What `open` takes, checked: where the store is, the settings of one memory, and the parts that a host brings."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Unpack
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
-from afterturn.base.bridged import awaiting
-from afterturn.base.loop import PrivateLoop
-from afterturn.handle import MemoryHandle
-from afterturn.opening import CONFIGURED, Options, Settings, Target, chosen
-from afterturn.runtime import MemoryCore
+from afterturn.config import Config, default_store, load_config
+from afterturn.conversation.conversation import Conversation
+from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.errors import MemoryClosed, StoreUnavailable
+from afterturn.events import Events
+from afterturn.ports import ChatModel, RecordingProvider
+from afterturn.runtime.bridge import awaiting
+from afterturn.runtime.exits import last_chance
+from afterturn.runtime.loop_thread import LoopThread
+from afterturn.services import Components, Runtime
 from afterturn.space.verbs import SpaceCore
-from afterturn.turn.awaited import Conversation
-from afterturn.turn.place import Whereabouts, make_place
+from afterturn.types import Event
+from afterturn.validation import check_name
+
+
+class _Configured:
+    """Stands for: the store that the settings name."""
+
+
+CONFIGURED: Final = _Configured()
+Target: TypeAlias = str | os.PathLike[str] | _Configured | None
+Settings: TypeAlias = Config | Mapping[str, Any] | None
+Handler: TypeAlias = Callable[[Event], None]
+
+
+class Options(TypedDict, total=False):
+    """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
+    `review_model` does; `provider` keeps finished turns in memory's place; `on_event` hears of all that memory does;
+    `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
+
+    tenant: str | None
+    on_event: Handler | None
+    background: bool | None
+    model: ChatModel | None
+    review_model: ChatModel | None
+    provider: RecordingProvider | None
+    parts: Components | None
+
+
+def chosen(config: Settings, options: Options) -> tuple[Config, Components, Handler | None]:
+    """What a memory is made of, from the arguments of `open`."""
+    if unknown := set(options) - set(Options.__annotations__):
+        raise TypeError(f"open() has no {', '.join(sorted(unknown))}. It takes {', '.join(Options.__annotations__)}.")
+    parts = options.get("parts") or Components()
+    if (model := options.get("model")) is not None:
+        parts = replace(parts, model=model)
+    if (reviewer := options.get("review_model")) is not None:
+        parts = replace(parts, review_model=reviewer)
+    if (provider := options.get("provider")) is not None:
+        parts = replace(parts, provider=provider)
+    merged = settings(config, options.get("tenant"), background=options.get("background"))
+    return merged, parts, options.get("on_event")
+
+
+def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:
+    """The settings of one memory: arguments first, then environment, file and defaults."""
+    given: dict[str, Any] = {
+        name: value for name, value in (("tenant", tenant), ("background", background)) if value is not None
+    }
+    if isinstance(config, Config):
+        merged = replace(config, **given) if given else config
+    else:
+        merged = load_config({**(config or {}), **given})
+    check_name(merged.tenant, "tenant")
+    return merged
+
+
+def resolve_target(target: Target, config: Config) -> Path | None:
+    """Where the store is. StoreUnavailable for a URL of a kind that this version does not know."""
+    if isinstance(target, _Configured):
+        target = config.store or default_store()
+    if target is None:
+        return None
+    text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _expand_home(text)
+    if scheme == "sqlite" and rest.startswith("/") and rest != "/":
+        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
+    # Not the URL itself: it may hold a password.
+    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
+
+
+def _expand_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise StoreUnavailable(f"{text!r} names a home folder that is not known. Write the path out.") from error
+
+
+# The part that both public memory objects share: checked settings, and a core once it is started.
+
+logger = logging.getLogger("afterturn")
+
+# What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
+STOP_WITHIN = 2.0
+
+
+class MemoryHandle:
+    def __init__(self, target: Target, config: Config, parts: Components, on_event: Handler | None) -> None:
+        self._target = resolve_target(target, config)
+        self._config = config
+        self._parts = parts
+        self._on_event = on_event
+        self._started: Runtime | None = None
+
+    @property
+    def _core(self) -> Runtime:
+        if self._started is None:
+            raise MemoryClosed(
+                "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
+                "`with afterturn.blocking.open(...)`."
+            )
+        return self._started
+
+    @property
+    def _loop(self) -> LoopThread:
+        return self._core.loop
+
+    def start_closing(self) -> None:
+        """From now on closing goes on by itself, whatever becomes of whoever asked for it."""
+        self._core.loop.end(self._core.close)
+
+    def wait_closed(self) -> None:
+        self._ended(ended=self._core.loop.wait_ended(within=self._patience))
+
+    @property
+    def _patience(self) -> float:
+        return self._config.close_timeout + STOP_WITHIN
+
+    @property
+    def _closable(self) -> bool:
+        return self._started is not None and not self._started.loop.forked
+
+    def _make(self) -> Runtime:
+        """A core that is not started yet, on a loop that is."""
+        if self._started is not None:
+            raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
+        loop = self._parts.loop("afterturn")
+        loop.start()
+        events = Events(self._parts.clock, self._config.tenant, self._on_event)
+        return Runtime(loop, self._target, self._config, self._parts, events)
+
+    def _opened(self, core: Runtime) -> None:
+        self._started = core
+        last_chance.watch(self)
+
+    def _ended(self, *, ended: bool) -> None:
+        last_chance.forget(self)
+        if not ended:
+            logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
+
+
+# The public objects for hosts with an event loop: `open`, and the memory and spaces it gives.
+#
+# They hold nothing but a core and the loop it lives on; `blocking` is the same for hosts without a loop.
 
 
 class Memory(MemoryHandle):
@@ -57,7 +209,7 @@ class Memory(MemoryHandle):
     ) -> None:
         await self.close()
 
-    def conversation(self, id: str, **where: Unpack[Whereabouts]) -> Conversation:
+    def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._core.conversation(place.key), place, self._loop)
@@ -66,21 +218,21 @@ class Memory(MemoryHandle):
         """One space, spoken to directly."""
         return Space(self._core.space(name), self._loop)
 
-    ready = awaiting(MemoryCore.ready)
-    drain = awaiting(MemoryCore.drain)
-    backup = awaiting(MemoryCore.backup)
-    restore = awaiting(MemoryCore.restore)
-    stats = awaiting(MemoryCore.stats)
-    spaces = awaiting(MemoryCore.spaces)
-    usage = awaiting(MemoryCore.usage)
-    check = awaiting(MemoryCore.check)
-    retry_dead = awaiting(MemoryCore.retry_dead)
+    ready = awaiting(Runtime.ready)
+    drain = awaiting(Runtime.drain)
+    backup = awaiting(Runtime.backup)
+    restore = awaiting(Runtime.restore)
+    stats = awaiting(Runtime.stats)
+    spaces = awaiting(Runtime.spaces)
+    usage = awaiting(Runtime.usage)
+    check = awaiting(Runtime.check)
+    retry_dead = awaiting(Runtime.retry_dead)
 
 
 class Space:
     """One space, spoken to directly. There is no verb without a space."""
 
-    def __init__(self, core: SpaceCore, loop: PrivateLoop) -> None:
+    def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core
         self._loop = loop
 

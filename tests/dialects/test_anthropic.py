@@ -3,11 +3,11 @@
 import pytest
 from clients import anthropic_message
 
-from afterturn.base.terms import content_hash
-from afterturn.base.turns import Point
 from afterturn.dialects.anthropic import Anthropic
-from afterturn.dialects.dialect import Said
+from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.history import exchange, find_point, latest_user
+from afterturn.text import content_hash
+from afterturn.types import HandoverPoint
 
 ANTHROPIC = Anthropic()
 
@@ -48,19 +48,22 @@ SEARCHING = {"type": "server_tool_use", "id": "s", "name": "web_search", "input"
 @pytest.mark.parametrize(
     "messages, point",
     [
-        ([user("hi")], Point.USER_MESSAGE),
+        ([user("hi")], HandoverPoint.USER_MESSAGE),
         ([user("hi"), assistant(THINKING, tool_use("a"))], None),
-        ([user("hi"), assistant(tool_use("a")), user(result("a"))], Point.TOOL_RESULT),
+        ([user("hi"), assistant(tool_use("a")), user(result("a"))], HandoverPoint.TOOL_RESULT),
         ([user("hi"), assistant(tool_use("a"), tool_use("b")), user(result("b"))], None),
         (
             [user("hi"), assistant(tool_use("a"), tool_use("b")), user(result("b")), user(result("a"))],
-            Point.TOOL_RESULT,
+            HandoverPoint.TOOL_RESULT,
         ),
-        ([user("hi"), assistant(tool_use("a"), tool_use("b")), user(result("b"), result("a"))], Point.TOOL_RESULT),
-        ([user("hi"), assistant(tool_use("a")), user(result("a"), "and hurry")], Point.USER_MESSAGE),
+        (
+            [user("hi"), assistant(tool_use("a"), tool_use("b")), user(result("b"), result("a"))],
+            HandoverPoint.TOOL_RESULT,
+        ),
+        ([user("hi"), assistant(tool_use("a")), user(result("a"), "and hurry")], HandoverPoint.USER_MESSAGE),
         ([user("hi"), assistant(tool_use("a")), user("wait")], None),
-        ([user("hi"), assistant(SEARCHING, "found"), user("and?")], Point.USER_MESSAGE),
-        ([user("hi"), {"role": "system", "content": "be brief"}], Point.USER_MESSAGE),
+        ([user("hi"), assistant(SEARCHING, "found"), user("and?")], HandoverPoint.USER_MESSAGE),
+        ([user("hi"), {"role": "system", "content": "be brief"}], HandoverPoint.USER_MESSAGE),
     ],
 )
 def test_a_block_goes_after_the_user_or_after_all_results(messages, point):
@@ -71,21 +74,24 @@ def test_a_block_goes_after_the_user_or_after_all_results(messages, point):
 @pytest.mark.parametrize(
     "message, said",
     [
-        ({"role": "user", "content": "hi"}, [Said("user", "hi")]),
-        (user("one", "two"), [Said("user", "one\ntwo")]),
-        (user(IMAGE, "what?"), [Said("user", ""), Said("user", "what?")]),
-        (user(IMAGE), [Said("user", "")]),
-        (user(), [Said("user", "")]),
-        (user(None, 7, {"type": "text"}, "rest"), [Said("user", "rest")]),
-        (user(result("a", "x"), result("b", [text("y"), IMAGE, text("z")])), [Said("tool", "x"), Said("tool", "y\nz")]),
-        (user(result("a"), "and hurry"), [Said("tool", "done"), Said("user", "and hurry")]),
-        (assistant(THINKING, "answer"), [Said("assistant", "answer")]),
-        (assistant("It is ", "raining."), [Said("assistant", "It is raining.")]),
-        (assistant("Let me see.", SEARCHING, "Yes."), [Said("assistant", "Let me see.\nYes.")]),
-        (assistant(THINKING), [Said("assistant", "")]),
+        ({"role": "user", "content": "hi"}, [Utterance("user", "hi")]),
+        (user("one", "two"), [Utterance("user", "one\ntwo")]),
+        (user(IMAGE, "what?"), [Utterance("user", ""), Utterance("user", "what?")]),
+        (user(IMAGE), [Utterance("user", "")]),
+        (user(), [Utterance("user", "")]),
+        (user(None, 7, {"type": "text"}, "rest"), [Utterance("user", "rest")]),
+        (
+            user(result("a", "x"), result("b", [text("y"), IMAGE, text("z")])),
+            [Utterance("tool", "x"), Utterance("tool", "y\nz")],
+        ),
+        (user(result("a"), "and hurry"), [Utterance("tool", "done"), Utterance("user", "and hurry")]),
+        (assistant(THINKING, "answer"), [Utterance("assistant", "answer")]),
+        (assistant("It is ", "raining."), [Utterance("assistant", "It is raining.")]),
+        (assistant("Let me see.", SEARCHING, "Yes."), [Utterance("assistant", "Let me see.\nYes.")]),
+        (assistant(THINKING), [Utterance("assistant", "")]),
         (assistant(tool_use("a")), []),
         (assistant(SEARCHING), []),
-        ({"role": "system", "content": [text("be brief")]}, [Said("system", "be brief")]),
+        ({"role": "system", "content": [text("be brief")]}, [Utterance("system", "be brief")]),
     ],
 )
 def test_a_message_is_read_as_a_person_would_read_it(message, said):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from afterturn.base.turns import Point
 from afterturn.dialects import Dialect, ToolDefinition, find_dialect, get_dialect
 from afterturn.dialects.history import find_point, has_open_call
+from afterturn.types import HandoverPoint
 
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n</afterturn-memory>"
 some = settings(max_examples=60)
@@ -30,7 +30,7 @@ def test_the_checks_refuse_what_a_provider_refuses(name):
         parsed(name, [*messages, {"role": "user", "content": [{"type": "memory", "text": BLOCK}]}])
 
 
-def points(dialect: Dialect, messages: list[Any]) -> list[tuple[int, Point]]:
+def points(dialect: Dialect, messages: list[Any]) -> list[tuple[int, HandoverPoint]]:
     found = [(at, find_point(dialect, messages[:at])) for at in range(len(messages) + 1)]
     return [(at, point) for at, point in found if point is not None]
 

@@ -10,13 +10,11 @@ from histories import turns as scripts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from afterturn.context.compaction import plan, rebuild, write_request
-from afterturn.context.contents import contents, element_tokens
-from afterturn.context.snapshot import Snapshot
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.history import find_point
+from afterturn.prompt.compaction import StateSnapshot, contents, element_tokens, plan, rebuild, write_request
 
-SHORT = Snapshot("x", "y", "None.", "z", "[TODO] w")
+SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"
 TINY = 1
 by_dialect = pytest.mark.parametrize("name", NAMES)

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from afterturn.base.errors import InvalidInput
 from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
+from afterturn.errors import InvalidInput
 
 USER = {"role": "user", "content": "hi"}
 RESPONSES_USER = {"role": "user", "content": [{"type": "input_text", "text": "hi"}]}

@@ -5,10 +5,10 @@ import copy
 import pytest
 from clients import types
 
-from afterturn.base.turns import Point
-from afterturn.dialects.dialect import Said
+from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.gemini import Gemini
 from afterturn.dialects.history import find_point, latest_user
+from afterturn.types import HandoverPoint
 
 GEMINI = Gemini()
 
@@ -37,16 +37,19 @@ THOUGHT = {"text": "hm", "thought": True}
 @pytest.mark.parametrize(
     "contents, point",
     [
-        ([user("hi")], Point.USER_MESSAGE),
+        ([user("hi")], HandoverPoint.USER_MESSAGE),
         ([user("hi"), model(THOUGHT, call("f"))], None),
-        ([user("hi"), model(call("f", "id-1")), user(response("f"))], Point.TOOL_RESULT),
+        ([user("hi"), model(call("f", "id-1")), user(response("f"))], HandoverPoint.TOOL_RESULT),
         ([user("hi"), model(call("f"), call("f")), user(response("f"))], None),
-        ([user("hi"), model(call("f"), call("f")), user(response("f"), response("f"))], Point.TOOL_RESULT),
-        ([user("hi"), model(call("f"), call("g")), user(response("g")), user(response("f"))], Point.TOOL_RESULT),
-        ([user("hi"), model(call("f")), {"role": "tool", "parts": [response("f")]}], Point.TOOL_RESULT),
-        ([user("hi"), model(call("f")), user(response("f"), "and hurry")], Point.USER_MESSAGE),
+        ([user("hi"), model(call("f"), call("f")), user(response("f"), response("f"))], HandoverPoint.TOOL_RESULT),
+        (
+            [user("hi"), model(call("f"), call("g")), user(response("g")), user(response("f"))],
+            HandoverPoint.TOOL_RESULT,
+        ),
+        ([user("hi"), model(call("f")), {"role": "tool", "parts": [response("f")]}], HandoverPoint.TOOL_RESULT),
+        ([user("hi"), model(call("f")), user(response("f"), "and hurry")], HandoverPoint.USER_MESSAGE),
         ([user("hi"), model("hello")], None),
-        ([{"parts": [{"text": "hi"}]}], Point.USER_MESSAGE),
+        ([{"parts": [{"text": "hi"}]}], HandoverPoint.USER_MESSAGE),
     ],
 )
 def test_a_block_goes_after_the_user_or_after_all_responses(contents, point, shape):
@@ -57,21 +60,24 @@ def test_a_block_goes_after_the_user_or_after_all_responses(contents, point, sha
 @pytest.mark.parametrize(
     "content, said",
     [
-        (user("one", "two"), [Said("user", "one\ntwo")]),
-        (user("one", IMAGE), [Said("user", ""), Said("user", "one")]),
-        (user(IMAGE), [Said("user", "")]),
-        (user(), [Said("user", "")]),
-        ({"role": "user", "parts": ["one"]}, [Said("user", "one")]),
-        (user(None, 7, {"hologram": 1}, "rest"), [Said("user", "rest")]),
-        (model(THOUGHT, "It is ", "raining."), [Said("assistant", "It is raining.")]),
-        (model("Look:", IMAGE, "a cat"), [Said("assistant", "Look:\na cat")]),
-        (model(THOUGHT), [Said("assistant", "")]),
+        (user("one", "two"), [Utterance("user", "one\ntwo")]),
+        (user("one", IMAGE), [Utterance("user", ""), Utterance("user", "one")]),
+        (user(IMAGE), [Utterance("user", "")]),
+        (user(), [Utterance("user", "")]),
+        ({"role": "user", "parts": ["one"]}, [Utterance("user", "one")]),
+        (user(None, 7, {"hologram": 1}, "rest"), [Utterance("user", "rest")]),
+        (model(THOUGHT, "It is ", "raining."), [Utterance("assistant", "It is raining.")]),
+        (model("Look:", IMAGE, "a cat"), [Utterance("assistant", "Look:\na cat")]),
+        (model(THOUGHT), [Utterance("assistant", "")]),
         (model(IMAGE), []),
         (model(call("f")), []),
-        (user(response("f"), "go on"), [Said("tool", "done"), Said("user", "go on")]),
-        (user(response("f", {"a": [1, "ü"]})), [Said("tool", '{"a": [1, "ü"]}')]),
-        (user({"functionResponse": {"name": "f", "response": {"a": 1, "b": 2}}}), [Said("tool", '{"a": 1, "b": 2}')]),
-        (user({"functionResponse": {"name": "f"}}), [Said("tool", "")]),
+        (user(response("f"), "go on"), [Utterance("tool", "done"), Utterance("user", "go on")]),
+        (user(response("f", {"a": [1, "ü"]})), [Utterance("tool", '{"a": [1, "ü"]}')]),
+        (
+            user({"functionResponse": {"name": "f", "response": {"a": 1, "b": 2}}}),
+            [Utterance("tool", '{"a": 1, "b": 2}')],
+        ),
+        (user({"functionResponse": {"name": "f"}}), [Utterance("tool", "")]),
     ],
 )
 def test_a_content_is_read_as_a_person_would_read_it(content, said):
@@ -93,7 +99,7 @@ def test_a_response_that_can_not_be_written_down_is_blank(caplog):
     circle["self"] = circle
     read = GEMINI.read(user({"function_response": {"name": "f", "response": circle}}))
     assert read is not None
-    assert (read.said, read.answers) == ((Said("tool", ""),), ("f",))
+    assert (read.said, read.answers) == ((Utterance("tool", ""),), ("f",))
     assert "could not be read" in caplog.text
 
 

@@ -8,10 +8,9 @@ from histories import NAMES, RESULTS, Turn, histories, turns, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterturn.base.terms import content_hash
 from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
-from afterturn.dialects.history import exchange, find_point, latest_user, spoken
-from afterturn.dialects.views import comprehensive, curated, safe_cuts
+from afterturn.dialects.history import comprehensive, curated, exchange, find_point, latest_user, safe_cuts, spoken
+from afterturn.text import content_hash
 
 LONG = 100_000
 formats = pytest.mark.parametrize("name", NAMES)

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from afterturn.base.terms import content_hash
-from afterturn.base.turns import Point
-from afterturn.dialects.dialect import Element, Said
+from afterturn.dialects.dialect import Element, Utterance
 from afterturn.dialects.history import exchange, find_point, has_open_call, latest_user
 from afterturn.dialects.openai_chat import OpenAIChat
+from afterturn.text import content_hash
+from afterturn.types import HandoverPoint
 
 CHAT = OpenAIChat()
 
@@ -47,7 +47,7 @@ def as_object(message: dict) -> SimpleNamespace:
     return SimpleNamespace(**fields)
 
 
-AFTER_USER, AFTER_TOOL = Point.USER_MESSAGE, Point.TOOL_RESULT
+AFTER_USER, AFTER_TOOL = HandoverPoint.USER_MESSAGE, HandoverPoint.TOOL_RESULT
 POINTS = [
     ([user("hi")], AFTER_USER),
     ([SYSTEM, user("hi")], AFTER_USER),
@@ -247,7 +247,7 @@ def on_another_thread(work):
 def test_an_object_can_not_end_memorys_thread(error, caplog):
     """C1: what a property raises is the object's doing, whatever it raises."""
     read = on_another_thread(lambda: CHAT.read(hostile_with(error)))
-    assert read.said == (Said("user", ""),)
+    assert read.said == (Utterance("user", ""),)
     assert "could not be read" in caplog.text
 
 
@@ -327,7 +327,7 @@ def test_what_was_spoken_is_read_and_a_picture_says_nothing():
     assert CHAT.read(spoken) == CHAT.read(assistant("Hello."))
     assert CHAT.read({"role": "assistant", "content": None, "audio": {"id": "x"}}) == Element(())
     assert CHAT.read(assistant([{"type": "image_url"}])) == Element(())
-    assert CHAT.read(assistant(None)) == Element((Said("assistant", ""),))
+    assert CHAT.read(assistant(None)) == Element((Utterance("assistant", ""),))
 
 
 def test_a_picture_with_our_block_in_it_is_still_the_users():

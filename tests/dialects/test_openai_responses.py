@@ -2,10 +2,10 @@
 
 import pytest
 
-from afterturn.base.turns import Point
-from afterturn.dialects.dialect import Said
+from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.history import find_point, has_open_call
 from afterturn.dialects.openai_responses import OpenAIResponses
+from afterturn.types import HandoverPoint
 
 RESPONSES = OpenAIResponses()
 USER = {"role": "user", "content": "hi"}
@@ -27,23 +27,23 @@ def answer(text: str) -> dict:
 @pytest.mark.parametrize(
     "items, point",
     [
-        ([USER], Point.USER_MESSAGE),
+        ([USER], HandoverPoint.USER_MESSAGE),
         ([USER, REASONING], None),
         ([USER, REASONING, call("a")], None),
         ([USER, call("a"), call("b"), output("a")], None),
-        ([USER, REASONING, call("a"), REASONING, call("b"), output("b"), output("a")], Point.TOOL_RESULT),
-        ([USER, call("a"), output("a"), call("b"), output("b")], Point.TOOL_RESULT),
-        ([USER, answer("let me look"), call("a"), output("a")], Point.TOOL_RESULT),
+        ([USER, REASONING, call("a"), REASONING, call("b"), output("b"), output("a")], HandoverPoint.TOOL_RESULT),
+        ([USER, call("a"), output("a"), call("b"), output("b")], HandoverPoint.TOOL_RESULT),
+        ([USER, answer("let me look"), call("a"), output("a")], HandoverPoint.TOOL_RESULT),
         ([USER, call("a"), answer("meanwhile"), USER], None),
-        ([output("a")], Point.TOOL_RESULT),
+        ([output("a")], HandoverPoint.TOOL_RESULT),
         ([USER, {"type": "web_search_call", "id": "w", "status": "completed"}, answer("found")], None),
         (
             [USER, {"type": "web_search_call", "id": "w", "status": "completed"}, answer("found"), USER],
-            Point.USER_MESSAGE,
+            HandoverPoint.USER_MESSAGE,
         ),
         (
             [USER, {"type": "configuration_update"}, {"type": "additional_tools", "role": "developer"}],
-            Point.USER_MESSAGE,
+            HandoverPoint.USER_MESSAGE,
         ),
         ([USER, {"type": "item_reference", "id": "x"}], None),
         ([USER, {"type": "some_new_call", "id": "x"}], None),
@@ -80,7 +80,7 @@ def test_every_kind_of_call_waits_for_its_own_output(asked, responded):
     """H1: whatever the host is asked to do."""
     assert has_open_call(RESPONSES, [USER, asked])
     assert not has_open_call(RESPONSES, [USER, asked, responded])
-    assert find_point(RESPONSES, [USER, asked, responded]) is Point.TOOL_RESULT
+    assert find_point(RESPONSES, [USER, asked, responded]) is HandoverPoint.TOOL_RESULT
 
 
 @pytest.mark.parametrize("kind", ["web_search_call", "mcp_call", "code_interpreter_call", "tool_search_call"])
@@ -92,27 +92,33 @@ def test_what_the_server_does_is_no_open_call(kind):
 @pytest.mark.parametrize(
     "item, said",
     [
-        (USER, [Said("user", "hi")]),
-        ({"role": "developer", "content": "be kind"}, [Said("system", "be kind")]),
-        (answer("one"), [Said("assistant", "one")]),
+        (USER, [Utterance("user", "hi")]),
+        ({"role": "developer", "content": "be kind"}, [Utterance("system", "be kind")]),
+        (answer("one"), [Utterance("assistant", "one")]),
         (
             {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-            [Said("assistant", "No.")],
+            [Utterance("assistant", "No.")],
         ),
         (
             {"role": "user", "content": [{"type": "input_image"}, {"type": "input_text", "text": "what?"}]},
-            [Said("user", ""), Said("user", "what?")],
+            [Utterance("user", ""), Utterance("user", "what?")],
         ),
-        ({"role": "user", "content": [{"type": "input_file"}]}, [Said("user", "")]),
+        ({"role": "user", "content": [{"type": "input_file"}]}, [Utterance("user", "")]),
         (
             {"role": "user", "content": [{"type": "hologram"}, {"type": "input_text", "text": "rest"}]},
-            [Said("user", "rest")],
+            [Utterance("user", "rest")],
         ),
         (REASONING, []),
         (call("a"), []),
-        (output("a"), [Said("tool", "done")]),
-        (output("a") | {"output": [{"type": "input_text", "text": "x"}, {"type": "input_image"}]}, [Said("tool", "x")]),
-        ({"type": "shell_call_output", "output": [{"stdout": "out", "stderr": "err"}]}, [Said("tool", "out\nerr")]),
+        (output("a"), [Utterance("tool", "done")]),
+        (
+            output("a") | {"output": [{"type": "input_text", "text": "x"}, {"type": "input_image"}]},
+            [Utterance("tool", "x")],
+        ),
+        (
+            {"type": "shell_call_output", "output": [{"stdout": "out", "stderr": "err"}]},
+            [Utterance("tool", "out\nerr")],
+        ),
     ],
 )
 def test_an_item_is_read_as_a_person_would_read_it(item, said):

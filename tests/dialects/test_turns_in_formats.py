@@ -10,9 +10,9 @@ from clients import as_objects, parsed
 from histories import NAMES, Call, Step, Turn, unpaired, write
 
 import afterturn
-from afterturn.base.types import Filter, Kind
 from afterturn.dialects import Dialect, get_dialect
 from afterturn.dialects.history import find_point
+from afterturn.types import Filter, Kind
 
 CAT = "Ada's cat is called Turing"
 CALLS = (Call("a", "search", "a cat"), Call("b", "search", "a dog"))

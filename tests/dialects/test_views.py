@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterturn.dialects import get_dialect
-from afterturn.dialects.views import comprehensive, curated, safe_cuts
+from afterturn.dialects.history import comprehensive, curated, safe_cuts
 
 some = settings(max_examples=40)
 formats = pytest.mark.parametrize("name", NAMES)

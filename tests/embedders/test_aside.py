@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from afterturn.base.embedder_ports import Aside, Separable
-from afterturn.base.errors import EmbedderUnavailable
-from afterturn.embedders import aside as module
-from afterturn.embedders.aside import ChildEmbedder, start_child
-from afterturn.embedders.static import StaticEmbedder
-from afterturn.recall.following import embed_aside
+from afterturn.embedders import subprocess as module
+from afterturn.embedders.backlog import embed_aside
+from afterturn.embedders.subprocess import ChildEmbedder, start_child
+from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.errors import EmbedderUnavailable
+from afterturn.ports import Aside, Separable
 from lab.bench.texts import sentences
 
 EMBEDDER = StaticEmbedder()
@@ -143,8 +143,8 @@ def test_the_process_ends_when_its_parent_is_killed():
     """M2: no text lives on in a process that nobody knows of."""
     program = (
         "import asyncio, psutil\n"
-        "from afterturn.embedders.static import StaticEmbedder\n"
-        "from afterturn.recall.following import embed_aside\n"
+        "from afterturn.embedders.word_vectors import StaticEmbedder\n"
+        "from afterturn.embedders.backlog import embed_aside\n"
         "async def main():\n"
         "    aside = StaticEmbedder().start_aside()\n"
         "    await embed_aside(aside, ['tea'])\n"

@@ -12,9 +12,9 @@ from embedding_server import Answer, EmbeddingServer, embeddings
 from tiny_bert import make_wheel, recipe
 
 import afterturn
+from afterturn.embedders import service
 from afterturn.embedders.minilm import MiniLmEmbedder
-from afterturn.embedders.obtaining import get_minilm
-from afterturn.recall import embedding
+from afterturn.embedders.minilm_install import get_minilm
 
 WITHIN = 20.0
 SPACE = "user:ada"
@@ -94,7 +94,7 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(path: Path, gate: G
 
 async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: pytest.MonkeyPatch):
     """L1: until then words find what they find, and `doctor` says where nobody answers."""
-    monkeypatch.setattr(embedding, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(service, "AGAIN_AFTER", 0.05)
     server = EmbeddingServer()
     is_ready = threading.Event()
 
@@ -132,7 +132,7 @@ async def test_files_that_are_brought_later_are_taken_into_use(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """L1: nobody has to open memory again after `afterturn models get minilm`."""
-    monkeypatch.setattr(embedding, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(service, "AGAIN_AFTER", 0.05)
     is_ready = threading.Event()
 
     def hear(event: afterturn.Event) -> None:
@@ -160,9 +160,9 @@ async def test_an_embedder_that_a_host_has_brought_stays_the_hosts(path: Path, t
 
 def test_the_port_is_kept_by_all_of_them():
     """As recall finds them: which take batches, and which hold on to something."""
-    from afterturn.base.embedder_ports import Batching, Closable
     from afterturn.embedders.http import HttpEmbedder
-    from afterturn.embedders.static import StaticEmbedder
+    from afterturn.embedders.word_vectors import StaticEmbedder
+    from afterturn.ports import Batching, Closable
 
     all_of_them = (StaticEmbedder(), MiniLmEmbedder(Path("nowhere")), HttpEmbedder("http://127.0.0.1:9/v1", "small"))
     assert [isinstance(one, Batching) for one in all_of_them] == [False, True, True]

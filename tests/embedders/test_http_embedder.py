@@ -23,10 +23,10 @@ from embedding_server import (
     vector,
 )
 
-from afterturn.base.errors import ConfigError, EmbedderUnavailable
-from afterturn.base.ports import Embedder
-from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.http import HttpEmbedder
+from afterturn.errors import ConfigError, EmbedderUnavailable
+from afterturn.ports import Embedder
+from afterturn.types import EmbedderIdentity
 
 Serve = Callable[..., EmbeddingServer]
 KEY = "sk-very-secret-0123456789"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tiny_bert import HEADS, make_tensors, make_wheel, recipe, tokenizer_document
 
-from afterturn.base.errors import EmbedderUnavailable
 from afterturn.embedders.minilm import GRAPH, NAME, VERSION, MiniLmEmbedder
+from afterturn.embedders.minilm_install import get_minilm
 from afterturn.embedders.model_files import ModelFiles, put_files
-from afterturn.embedders.obtaining import get_minilm
+from afterturn.errors import EmbedderUnavailable
 from bert_reference import reference
 
 

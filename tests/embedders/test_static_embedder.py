@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afterturn.base.errors import EmbedderUnavailable
-from afterturn.embedders.static import StaticEmbedder
+from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.errors import EmbedderUnavailable
 
 EMBEDDER = StaticEmbedder()
 
@@ -132,7 +132,7 @@ def test_constructing_loads_nothing_and_a_child_may_fork_after_use():
     """Neither numpy nor tokenizers before the first use, no thread and no warning after it."""
     program = """
 import os, sys, threading
-from afterturn.embedders.static import StaticEmbedder
+from afterturn.embedders.word_vectors import StaticEmbedder
 embedder = StaticEmbedder(); embedder.identity
 assert not {"numpy", "tokenizers", "wordllama"} & set(sys.modules), "loaded too early"
 embedder.embed(["warm"])

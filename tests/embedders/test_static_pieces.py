@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.embedders import static
+from afterturn.embedders import word_vectors
 
-EMBEDDER = static.StaticEmbedder()
+EMBEDDER = word_vectors.StaticEmbedder()
 PARTS = st.sampled_from(["tea", "Ada", " ", "  ", ".", "\n", "\t", "<s>", "</s>", "<", "▁", "\u3042", "é", "🍵", "0"])
 
 
@@ -15,7 +15,7 @@ def test_pieces_give_the_tokens_of_the_whole_text(texts: list[str]):
     """One embedder, one vector for a text, alone or among others."""
     _, tokenizer = EMBEDDER._parts()
     plain = [text.encode("utf-8", "replace").decode() for text in texts]
-    assert static._tokenised(tokenizer, texts, {}) == [static._tokens(tokenizer, text) for text in plain]
+    assert word_vectors._tokenised(tokenizer, texts, {}) == [word_vectors._tokens(tokenizer, text) for text in plain]
 
 
 @pytest.mark.parametrize("text", ["Ada likes oolong tea, she said.", "tea tea tea", " tea", "tea ", "a  b", ""])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from afterturn.embedders.obtaining import Pinned, Recipe
+from afterturn.embedders.minilm_install import Pinned, Recipe
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat is called miso tea train late ##s what my ?".split()
 HEADS = 12

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.config import Config
-from afterturn.base.errors import InvalidFile
+from afterturn.config import Config
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.cases import read_cases
 from afterturn.evaluation.precision import Precision, comparable
 from afterturn.evaluation.run import Wanted, evaluate

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.errors import InvalidFile
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.conversations import read_dataset
 from afterturn.evaluation.dates import find_time
 from afterturn.evaluation.sources import find_sources

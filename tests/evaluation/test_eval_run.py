@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.types import Event
 from afterturn.evaluation.conversations import Dataset, Item, Question, Talk
 from afterturn.evaluation.examining import Examination, examine, spaces_of
 from afterturn.evaluation.report import as_markdown, as_text
@@ -18,6 +17,7 @@ from afterturn.evaluation.sources import Utterances
 from afterturn.evaluation.subject import DAY, CachedEmbedder, Faults, Subject, block_of, open_subject
 from afterturn.hosts.cli.app import run
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Event
 
 LINES = (
     ("s1", "Ann", "My sister Clara moved to Lisbon in spring and works at an aquarium."),

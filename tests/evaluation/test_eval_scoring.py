@@ -13,7 +13,7 @@ from afterturn.evaluation.conversations import Item, Question, Talk
 from afterturn.evaluation.examining import chosen_of
 from afterturn.evaluation.misses import Miss, Stand, make_miss, worst
 from afterturn.evaluation.precision import judge, summary
-from afterturn.evaluation.scoring import CUTS, Outcome, differences, intervals, means, rank_figures
+from afterturn.evaluation.scoring import CUTS, QuestionOutcome, differences, intervals, means, rank_figures
 from afterturn.evaluation.silence import sampled
 from afterturn.evaluation.small_talk import SMALL_TALK
 from afterturn.testing.hashing import HashingEmbedder
@@ -46,23 +46,23 @@ def test_evidence_first_is_a_perfect_ranking(evidence: list[str]):
 
 
 def test_a_mean_is_over_the_questions_that_have_the_figure():
-    outcomes = [Outcome("t", "c", {"a": 1.0}), Outcome("t", "c", {"a": 0.0, "b": 1.0})]
+    outcomes = [QuestionOutcome("t", "c", {"a": 1.0}), QuestionOutcome("t", "c", {"a": 0.0, "b": 1.0})]
     assert means(outcomes) == {"a": 0.5, "b": 1.0}
 
 
 def test_intervals_draw_conversations_and_are_the_same_each_time():
-    outcomes = [Outcome("good", "c", {"a": 1.0})] * 3 + [Outcome("bad", "c", {"a": 0.0})]
+    outcomes = [QuestionOutcome("good", "c", {"a": 1.0})] * 3 + [QuestionOutcome("bad", "c", {"a": 0.0})]
     assert intervals(outcomes) == intervals(outcomes) == {"a": (0.0, 1.0)}
 
 
 def test_one_conversation_has_no_interval():
     """An interval of no width would say that others go the same."""
-    assert intervals([Outcome("only", "c", {"a": 1.0}), Outcome("only", "c", {"a": 0.5})]) == {}
+    assert intervals([QuestionOutcome("only", "c", {"a": 1.0}), QuestionOutcome("only", "c", {"a": 0.5})]) == {}
 
 
 def test_differences_are_taken_question_by_question():
-    ours = [Outcome("t", "c", {"a": 1.0}), Outcome("t", "c", {"a": 0.25})]
-    theirs = [Outcome("t", "c", {"a": 0.0}), Outcome("t", "c", {"a": 0.75})]
+    ours = [QuestionOutcome("t", "c", {"a": 1.0}), QuestionOutcome("t", "c", {"a": 0.25})]
+    theirs = [QuestionOutcome("t", "c", {"a": 0.0}), QuestionOutcome("t", "c", {"a": 0.75})]
     assert [outcome.figures["a"] for outcome in differences(ours, theirs)] == [1.0, -0.5]
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 import afterturn
-from afterturn.base.errors import OverBudget
-from afterturn.base.types import Draft, Kind, Origin, Status
+from afterturn.errors import OverBudget
 from afterturn.guard.trust import waits
+from afterturn.types import Draft, Kind, Origin, Status
 
 TEN = "tea is nice"[:10]
 TOKEN = "ghp_" + "a1B2" * 9

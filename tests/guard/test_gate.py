@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.config import Config
-from afterturn.base.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
-from afterturn.base.types import Draft, Kind, Origin, Verdict
+from afterturn.config import Config
+from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
 from afterturn.guard.gate import Gate
 from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.types import Draft, Kind, Origin, Verdict
 
 GATE = Gate(Config(), ManualClock(), SequentialIds())
 

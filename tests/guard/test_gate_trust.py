@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.config import Config
-from afterturn.base.errors import InvalidInput, TooLarge
-from afterturn.base.types import Draft, Kind, Origin, Verdict
+from afterturn.config import Config
+from afterturn.errors import InvalidInput, TooLarge
 from afterturn.guard.gate import Gate, lowered
 from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.types import Draft, Kind, Origin, Verdict
 
 TOKEN = "ghp_" + "a1B2" * 9
 ON = Gate(Config(), ManualClock(), SequentialIds())

@@ -3,12 +3,12 @@
 import pytest
 
 import afterturn
-from afterturn.base.config import Config
-from afterturn.base.types import Draft, Hit, Lane, Origin, Target
-from afterturn.guard.screening import Screen
+from afterturn.config import Config
+from afterturn.conversation.read_turn import compose
+from afterturn.guard.output_filter import OutputFilter
 from afterturn.testing import EventLog, ScriptedModel
 from afterturn.testing.entries import entry
-from afterturn.turn.preparing import compose
+from afterturn.types import Draft, Hit, Lane, Origin, Target
 
 TOKEN = "ghp_" + "a1B2" * 9
 QUESTION = "How is the api deployed?"
@@ -154,11 +154,11 @@ def test_a_secret_is_taken_out_before_a_window_is_cut() -> None:
 
 def test_a_screen_looks_once_and_says_why() -> None:
     """G3: untrusted by lineage is untrusted."""
-    screen = Screen(scanning=True)
+    screen = OutputFilter(scanning=True)
     reviewed = entry(f"key {TOKEN}", origin=Origin.BACKGROUND_REVIEW, trust=40, target=Target.USER)
     assert (screen.shown(reviewed), screen.beginning(reviewed, 10)) == (None, None)
     assert screen.withheld == {reviewed.ref: "github token redacted"}
-    assert Screen(scanning=False).shown(reviewed) == reviewed.text
+    assert OutputFilter(scanning=False).shown(reviewed) == reviewed.text
 
 
 async def test_what_an_untrusted_lineage_says_is_quoted(memory: afterturn.Memory) -> None:

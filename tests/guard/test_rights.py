@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 import afterturn
-from afterturn.base.errors import NotAllowed
-from afterturn.base.types import Draft, Kind, Origin, Status, Target
+from afterturn.errors import NotAllowed
+from afterturn.types import Draft, Kind, Origin, Status, Target
 
 TOKEN = "ghp_" + "a1B2" * 9
 UNTRUSTED = ["subagent", "tool", "web", "import"]

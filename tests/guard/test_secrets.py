@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.terms import content_hash
-from afterturn.guard.formats import FORMATS
 from afterturn.guard.secrets import (
+    FORMATS,
     NoScanner,
     RedactedHashes,
     Scanner,
@@ -25,6 +24,7 @@ from afterturn.guard.secrets import (
     scanner,
     unnamed,
 )
+from afterturn.text import content_hash
 
 RANDOM = random.Random(7)
 ALPHANUMERIC = string.ascii_letters + string.digits

@@ -3,8 +3,8 @@
 import pytest
 
 import afterturn
-from afterturn.base.types import Status
 from afterturn.testing import EventLog
+from afterturn.types import Status
 
 TOKEN = "ghp_" + "a1B2" * 9
 STOP = "Stop proposing memories"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import afterturn
-from afterturn.base.types import Entry, Filter, Kind, Status
 from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Entry, Filter, Kind, Status
 
 TOKEN = "ghp_" + "a1B2" * 9
 SAID = f"Deploy the api with {TOKEN} please"

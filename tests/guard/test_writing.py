@@ -6,28 +6,28 @@ from typing import TypeVar
 
 import pytest
 
-from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, NotAllowed, OverBudget
-from afterturn.base.ports import Unit
-from afterturn.base.types import Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Verb
+from afterturn.config import Config
+from afterturn.errors import Conflict, NotAllowed, OverBudget
 from afterturn.guard.gate import Gate
-from afterturn.guard.writing import Writing
+from afterturn.guard.statement_writer import StatementWriter
+from afterturn.ports import Unit
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.types import Draft, Entry, Filter, Kind, Operation, Origin, Scope, Status, Verb
 
 R = TypeVar("R")
 SCOPE = Scope("default", ("user:ada",))
 
 
 class Door:
-    """`Writing` over a store; one unit of work a call."""
+    """`StatementWriter` over a store; one unit of work a call."""
 
     def __init__(self, path: Path, **config: object) -> None:
         self.config = Config(**config)  # type: ignore[arg-type]
         self.clock, self.ids = ManualClock(), SequentialIds()
         self.gate = Gate(self.config, self.clock, self.ids)
         self.store = open_store(path, self.config, self.clock)
-        self.writing = Writing(self.config)
+        self.writing = StatementWriter(self.config)
 
     async def write(self, work: Callable[[Unit], R]) -> R:
         return await self.store.write(work)

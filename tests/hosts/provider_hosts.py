@@ -9,8 +9,8 @@ from provider_loops import TOOL
 from provider_server import ProviderServer
 from provider_wires import Call, Json, Reply
 
-from afterturn.base.types import Entry
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Entry
 
 HELD_MAX = 30.0
 TAG = "<afterturn-memory>"

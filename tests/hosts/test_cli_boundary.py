@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine
 
-from afterturn.base.errors import AfterturnError, DeadlineExceeded
+from afterturn.errors import AfterturnError, DeadlineExceeded
 from afterturn.hosts.cli.app import SECTIONS
 from afterturn.hosts.cli.process import report
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.config import Config
-from afterturn.base.errors import InvalidInput
-from afterturn.base.types import Entry, Event, Hit, Kind, Lane, LoggedOperation, Origin, Status, Target, Verb
+from afterturn.config import Config
+from afterturn.errors import InvalidInput
 from afterturn.hosts.cli.commands.history import _operation_row
 from afterturn.hosts.cli.commands.search import explain
 from afterturn.hosts.cli.commands.transfer import LineReader, Reading
 from afterturn.hosts.cli.options import as_filter, parse_time
 from afterturn.hosts.cli.output import count, iso, jsonable, one_line, safe
+from afterturn.types import Entry, Event, Hit, Kind, Lane, LoggedOperation, Origin, Status, Target, Verb
 
 
 def an_entry(**fields: object) -> Entry:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from afterturn import Draft, blocking
-from afterturn.base.types import Kind
+from afterturn.types import Kind
 
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine

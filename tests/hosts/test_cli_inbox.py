@@ -10,8 +10,8 @@ import pytest
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.types import Draft, Origin
 from afterturn.testing.model import ScriptedModel, call_tools
+from afterturn.types import Draft, Origin
 
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine

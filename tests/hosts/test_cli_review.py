@@ -14,8 +14,8 @@ from provider_wires import Call, ChatWire, Reply
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.reviews import Purpose, Spent
 from afterturn.testing.model import ScriptedModel, call_tools
+from afterturn.types import Purpose, UsageRow
 
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine
@@ -353,12 +353,12 @@ def test_where_nothing_is_to_be_tidied_consolidation_says_so(cli: CommandLine) -
 # usage
 
 
-def spend(cli: CommandLine, *spent: Spent) -> None:
+def spend(cli: CommandLine, *spent: UsageRow) -> None:
     with blocking.open(cli.store, {"embedder": "none", "background": False}) as memory:
         memory._loop.wait(_spend(memory, spent))
 
 
-async def _spend(memory: blocking.Memory, spent: tuple[Spent, ...]) -> None:
+async def _spend(memory: blocking.Memory, spent: tuple[UsageRow, ...]) -> None:
     for one in spent:
         await memory._core._chosen().write(lambda unit, one=one: unit.usage.add("default", one))
 
@@ -371,10 +371,10 @@ def test_usage_is_told_by_day_space_and_purpose(cli: CommandLine) -> None:
     """V12: with the share that we had to estimate, and a line for all of it."""
     spend(
         cli,
-        Spent("user:ada", day(), Purpose.REVIEW, 2, 1500, 100),
-        Spent("user:ada", day(-1), Purpose.RECALL, 1, 300, 100, estimated=100),
-        Spent("user:ada", day(-30), Purpose.RECALL, 1, 1, 1),
-        Spent("user:bob", day(), Purpose.RECALL, 1, 7, 7),
+        UsageRow("user:ada", day(), Purpose.REVIEW, 2, 1500, 100),
+        UsageRow("user:ada", day(-1), Purpose.RECALL, 1, 300, 100, estimated=100),
+        UsageRow("user:ada", day(-30), Purpose.RECALL, 1, 1, 1),
+        UsageRow("user:bob", day(), Purpose.RECALL, 1, 7, 7),
     )
     header, *rows = cli("usage").out.splitlines()
     assert header.split("  ")[0] == "DAY"
@@ -390,7 +390,7 @@ def test_usage_is_told_by_day_space_and_purpose(cli: CommandLine) -> None:
 
 def test_usage_is_held_against_the_limit(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """V12: it says when models pause."""
-    spend(cli, Spent("user:ada", day(), Purpose.REVIEW, 2, 1500, 100))
+    spend(cli, UsageRow("user:ada", day(), Purpose.REVIEW, 2, 1500, 100))
     monkeypatch.setenv("AFTERTURN_TOKENS_PER_DAY_MAX", "1000")
     out = cli("usage").out
     assert out.endswith("\nuser:ada has used 1,600 of today's 1,000 tokens; models are paused until tomorrow.\n")

@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 from afterturn import Parts, blocking
-from afterturn.base.types import Forgotten
 from afterturn.hosts.cli.commands.forget import print_forgotten
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Forgotten
 
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine

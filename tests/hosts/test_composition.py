@@ -17,7 +17,7 @@ from provider_server import ProviderServer
 from provider_wires import Reply
 
 import afterturn
-from afterturn.base.types import Filter, Kind
+from afterturn.types import Filter, Kind
 
 pytestmark = pytest.mark.slow
 TOLD = "Please remember that my spare key is under the blue flower pot."

@@ -26,7 +26,7 @@ from provider_server import ProviderServer
 from provider_wires import GeminiWire, Reply, ResponsesWire, Wire
 
 import afterturn
-from afterturn.base.types import Filter, Kind
+from afterturn.types import Filter, Kind
 
 TRAIN = "The night train to Oslo leaves at nine."
 every_loop = pytest.mark.parametrize("name", NAMES)

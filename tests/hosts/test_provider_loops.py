@@ -27,7 +27,7 @@ from provider_server import ProviderServer
 from provider_wires import Reply, refusal
 
 import afterturn
-from afterturn.base.types import Filter, Kind
+from afterturn.types import Filter, Kind
 
 ASKED_AGAIN = "So is my cat Miso allergic to chicken soup?"
 every_loop = pytest.mark.parametrize("name", NAMES)

@@ -13,9 +13,9 @@ from provider_server import ProviderServer
 from provider_wires import ChatWire, Reply
 
 import afterturn
-from afterturn.base.types import Filter, Kind
 from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Filter, Kind
 
 TRAIN = "The night train to Oslo leaves at nine."
 CAT_ASKED, CAT_ANSWERED = "What food is my cat Miso allergic to?", "It is chicken "

@@ -34,7 +34,7 @@ from provider_server import ProviderServer
 
 import afterturn
 import afterturn.blocking
-from afterturn.base.types import Filter, Kind
+from afterturn.types import Filter, Kind
 
 every_loop = pytest.mark.parametrize("name", NAMES)
 RECORDS = Filter(kind=Kind.RECORD)

@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from afterturn import blocking
-from afterturn.base.errors import AfterturnError
-from afterturn.base.types import Event, Scalar
+from afterturn.errors import AfterturnError
 from afterturn.hosts import telemetry
 from afterturn.testing import EventLog
+from afterturn.types import Event, Scalar
 
 
 class Telescope:
@@ -241,7 +241,7 @@ def test_without_providers_nothing_is_set_up_and_nothing_fails() -> None:
     """§2: nothing leaves the machine by itself."""
     program = textwrap.dedent("""
         import sys
-        from afterturn.base.types import Event
+        from afterturn.types import Event
         from afterturn.hosts import telemetry
         see = telemetry.handler()
         for name in ("turn_started", "recall_started", "recall_ended", "handed_over", "recorded"):

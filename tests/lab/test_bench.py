@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from afterturn.base.errors import InvalidInput
-from afterturn.context.neutral import TAG
+from afterturn.errors import InvalidInput
+from afterturn.guard.sanitize import TAG
 from lab.bench import __main__ as command
 from lab.bench import review, turn
 from lab.bench.host import NoMemory, Paced, run_turn

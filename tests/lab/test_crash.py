@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
+from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from lab.crash.__main__ import run

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.types import Target
+from afterturn.types import Target
 from lab.rules_eval import Case, Expected, as_text, main, measure, score
 
 LABELLED: list[dict[str, Any]] = [

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from afterturn.base.errors import MemoryClosed
-from afterturn.base.reviews import ReviewRow
-from afterturn.learn.recorder import Recorder
-from afterturn.learn.reviewing import Reviewing
-from afterturn.stores.sql.tombstones import Tombstones
-from afterturn.turn.recalls import Recalls
-from afterturn.turn.turn import Turn
+from afterturn.conversation.prefetcher import Prefetcher
+from afterturn.conversation.recorder import Recorder
+from afterturn.conversation.turn import Turn
+from afterturn.errors import MemoryClosed
+from afterturn.learning.review_jobs import ReviewJobs
+from afterturn.stores.sql.forget import Tombstones
+from afterturn.types import ReviewRow
 from lab.simulation.loop import SimLoop, VirtualLoop
 from lab.simulation.manners import Kind
 from lab.simulation.run import Result, make_template, run_seed
@@ -84,7 +84,7 @@ async def _refuse(self: Recorder, held: object) -> None:
     return None
 
 
-def _tell_nothing(self: Recalls, *values: object, **named: object) -> None:
+def _tell_nothing(self: Prefetcher, *values: object, **named: object) -> None:
     """Nothing is told of how it ended."""
 
 
@@ -92,10 +92,10 @@ async def _dawdle(self: Turn, *values: object) -> None:
     await asyncio.sleep(0.3)
 
 
-_tell_once = Reviewing._tell
+_tell_once = ReviewJobs._tell
 
 
-def _tell_twice(self: Reviewing, review: ReviewRow) -> None:
+def _tell_twice(self: ReviewJobs, review: ReviewRow) -> None:
     _tell_once(self, review)
     _tell_once(self, review)
 
@@ -108,9 +108,9 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
     "place, name, fault, rule",
     [
         (Recorder, "_record", _refuse, "C4"),
-        (Recalls, "_finish", _tell_nothing, "R5"),
+        (Prefetcher, "_finish", _tell_nothing, "R5"),
         (Turn, "_wait", _dawdle, "R7"),
-        (Reviewing, "_tell", _tell_twice, "V4"),
+        (ReviewJobs, "_tell", _tell_twice, "V4"),
         (Tombstones, "cover", _forget_nothing, "M2"),
     ],
 )

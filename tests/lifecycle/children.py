@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ears import WAIT
+from event_log import WAIT
 
 PRELUDE = """
 import asyncio, gc, os, signal, sys, threading

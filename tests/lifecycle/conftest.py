@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from children import Child, StartChild
-from ears import Ears
+from event_log import Ears
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from cutting import AWAITS_MAX, DELAYS, cut_at, settled
-from ears import WORDS, exchange
+from event_log import WORDS, exchange
 
 import afterturn
-from afterturn.base.types import Added, Kind
 from afterturn.space.verbs import SpaceCore
+from afterturn.types import Added, Kind
 
 State = list[tuple[str, str, int]]
 Either = SpaceCore | afterturn.Space

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from cutting import AWAITS_MAX, DELAYS, cut_at, settled
-from ears import WORDS, assistant, user
+from event_log import WORDS, assistant, user
 
 import afterturn
-from afterturn.base.types import Kind
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Kind
 
 SAID = "Green tea, please"
 

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 from children import Child, StartChild
-from ears import WORDS
+from event_log import WORDS
 
 from afterturn import blocking
 

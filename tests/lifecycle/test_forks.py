@@ -62,7 +62,7 @@ def test_direct_verbs_in_a_forked_child_raise(start: StartChild) -> None:
     child = start(
         FORK
         + """
-from afterturn.base.errors import ForkedProcess
+from afterturn.errors import ForkedProcess
 def use():
     for call in (lambda: ada.add("text"), lambda: ada.search("tea"), lambda: memory.drain(),
                  lambda: memory.conversation("e", user="ada").start_turn(messages)):
@@ -131,9 +131,9 @@ def test_no_child_is_forked_in_the_middle_of_a_transaction(start: StartChild, ve
     child = start(
         """
         from pathlib import Path
-        from afterturn.base.clock import SystemClock
-        from afterturn.base.config import Config
-        from afterturn.base.types import Scope
+        from afterturn.runtime.clock import SystemClock
+        from afterturn.config import Config
+        from afterturn.types import Scope
         from afterturn.stores.sqlite.engine import open_engine
         begun = threading.Event()
         def work(unit):

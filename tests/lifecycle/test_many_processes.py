@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from children import StartChild
-from ears import WORDS
+from event_log import WORDS
 
 from afterturn import blocking
-from afterturn.base.types import Kind
+from afterturn.types import Kind
 
 pytestmark = pytest.mark.slow
 PROCESSES = 4
@@ -50,7 +50,7 @@ def test_processes_that_update_one_memory_lose_no_update(path: Path, start: Star
     with blocking.open(path, WORDS) as memory:
         entry = memory.space("user:ada").add("The count is 0").entry
     script = """
-        from afterturn.base.errors import Conflict
+        from afterturn.errors import Conflict
         with blocking.open(path, WORDS) as memory:
             ada, done = memory.space("user:ada"), 0
             say("ready")

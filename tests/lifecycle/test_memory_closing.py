@@ -11,12 +11,12 @@ from time import monotonic
 import numpy as np
 import pytest
 from children import HOLD_THE_LOCK, StartChild
-from ears import WAIT, WORDS, Ears, exchange, user
+from event_log import WAIT, WORDS, Ears, exchange, user
 from numpy.typing import NDArray
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.errors import MemoryClosed
+from afterturn.errors import MemoryClosed
 from afterturn.testing.hashing import HashingEmbedder
 
 # What closing may take beyond its timeout on a machine that is busy with other tests.

@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from ears import WORDS, Ears, assistant, exchange, user
+from event_log import WORDS, Ears, assistant, exchange, user
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.errors import StoreUnavailable
+from afterturn.errors import StoreUnavailable
 from afterturn.testing.hashing import HashingEmbedder
 
 

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from ears import WAIT, WORDS, Ears, exchange
+from event_log import WAIT, WORDS, Ears, exchange
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.errors import AfterturnError, ConfigError, MemoryClosed
+from afterturn.errors import AfterturnError, ConfigError, MemoryClosed
 
 ASKED = "Which tea does Ada like?"
 # What is imported after `open`, in a process that records a turn and recalls in it.

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 from children import HOLD_THE_LOCK, StartChild
-from ears import WAIT, WORDS, Ears, exchange
+from event_log import WAIT, WORDS, Ears, exchange
 
 import afterturn
-from afterturn.base.reviews import ReviewKind
-from afterturn.base.turns import ConversationKey
-from afterturn.base.types import Filter, Kind
+from afterturn.types import ConversationKey, Filter, Kind, ReviewKind
 
 PROCESSES = 4
 KEY = ConversationKey("default", "user:ada", "c")

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from children import HOLD_THE_LOCK, Child, StartChild
-from ears import WAIT, WORDS, Ears, exchange
+from event_log import WAIT, WORDS, Ears, exchange
 
 import afterturn
-from afterturn.base.errors import StoreLocked
-from afterturn.base.terms import content_hash
-from afterturn.base.turns import Message
-from afterturn.base.types import Kind
-from afterturn.learn import recorder
-from afterturn.learn.recording import Recording
-from afterturn.learn.spill import Spill
+from afterturn.conversation import recorder
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.spill import Spill
+from afterturn.errors import StoreLocked
+from afterturn.text import content_hash
+from afterturn.types import Kind, Message
 
 TROUBLED = {**WORDS, "busy_timeout": 0.05, "close_timeout": 1.0}
 

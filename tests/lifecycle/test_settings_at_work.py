@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from ears import WORDS, Ears, exchange
+from event_log import WORDS, Ears, exchange
 from numpy.typing import NDArray
 
 import afterturn
-from afterturn.base.errors import EmbedderUnavailable
+from afterturn.errors import EmbedderUnavailable
 from afterturn.testing.hashing import HashingEmbedder
 
 

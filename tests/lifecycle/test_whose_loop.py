@@ -5,12 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from ears import WAIT, WORDS, Ears, assistant, exchange, user
+from event_log import WAIT, WORDS, Ears, assistant, exchange, user
 
 import afterturn
 from afterturn import blocking
-from afterturn.base.errors import CalledFromHandler, MemoryClosed
-from afterturn.base.types import Added, Event
+from afterturn.errors import CalledFromHandler, MemoryClosed
+from afterturn.types import Added, Event
 
 
 async def test_a_recall_settles_though_the_host_never_yields(path: Path, ears: Ears) -> None:

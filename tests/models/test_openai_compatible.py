@@ -12,8 +12,7 @@ from collections.abc import Callable
 import pytest
 from chat_server import ChatServer, Scripted, answer, failing
 
-from afterturn.base.asking import load_transport
-from afterturn.base.errors import (
+from afterturn.errors import (
     AfterturnError,
     ConfigError,
     InvalidInput,
@@ -22,10 +21,10 @@ from afterturn.base.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from afterturn.base.loop import PrivateLoop
-from afterturn.base.ports import ChatModel
-from afterturn.models.openai_compatible import OpenAICompatible
-from afterturn.models.replies import ANSWER_BYTES_MAX, CHAT
+from afterturn.models.chat import ANSWER_BYTES_MAX, CHAT, OpenAICompatible
+from afterturn.models.client import load_transport
+from afterturn.ports import ChatModel
+from afterturn.runtime.loop_thread import LoopThread
 
 Serve = Callable[..., ChatServer]
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -311,7 +310,7 @@ def test_one_model_serves_several_loops_one_after_the_other_and_at_once(serve: S
     server = serve(answer("here"))
     model = OpenAICompatible(server.url, "small")
     first = [asyncio.run(model.complete(HELLO))["content"] for _ in range(2)]
-    private = PrivateLoop("test")
+    private = LoopThread("test")
     private.start()
     future = private.submit(model.complete(HELLO))
     beside = asyncio.run(model.complete(HELLO))["content"]
@@ -325,8 +324,8 @@ def test_without_its_package_it_says_what_to_install() -> None:
     program = """
 import asyncio, sys
 sys.modules["httpx2"] = None
-from afterturn.base.errors import ModelUnavailable
-from afterturn.models.openai_compatible import OpenAICompatible
+from afterturn.errors import ModelUnavailable
+from afterturn.models.chat import OpenAICompatible
 try:
     asyncio.run(OpenAICompatible("http://127.0.0.1:9/v1", "small").complete([]))
 except ModelUnavailable as error:
@@ -344,7 +343,7 @@ def test_importing_memory_loads_neither_models_nor_their_client() -> None:
 def test_a_model_is_made_without_its_client() -> None:
     program = """
 import sys
-from afterturn.models.openai_compatible import OpenAICompatible
+from afterturn.models.chat import OpenAICompatible
 OpenAICompatible("http://127.0.0.1:9/v1", "small")
 print([name for name in sys.modules if "httpx" in name or "anyio" in name])
 """
@@ -356,7 +355,7 @@ def test_the_first_call_imports_its_client_away_from_the_loop(serve: Serve) -> N
     server = serve(answer())
     program = """
 import asyncio, json, sys, threading
-from afterturn.models.openai_compatible import OpenAICompatible
+from afterturn.models.chat import OpenAICompatible
 
 looked_for = []
 

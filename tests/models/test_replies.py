@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.errors import ModelError
-from afterturn.base.replies import Reader, Reply, retry_after
-from afterturn.models.replies import CHAT, read_reply
+from afterturn.errors import ModelError
+from afterturn.models.chat import CHAT, read_reply
+from afterturn.models.client import Reply, ReplyReader, retry_after
 
 SECRET = "sk-0123456789"
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -57,7 +57,7 @@ def test_a_pause_is_read_from_seconds_and_from_dates(headers: dict[str, str], se
 def test_what_a_server_says_is_told_in_one_short_line() -> None:
     body = json.dumps({"error": {"message": "first\n\x1b[31msecond\u202e " + "x" * 1000}}).encode()
     with pytest.raises(ModelError) as caught:
-        read_reply(Reader(CHAT, "http://host/v1", ""), Reply(400, {}, body))
+        read_reply(ReplyReader(CHAT, "http://host/v1", ""), Reply(400, {}, body))
     assert "'first [31msecond xxx" in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
@@ -65,6 +65,6 @@ def test_what_a_server_says_is_told_in_one_short_line() -> None:
 
 def _outcome(reply: Reply) -> dict[str, Any] | ModelError:
     try:
-        return read_reply(Reader(CHAT, "http://host/v1", SECRET), reply)
+        return read_reply(ReplyReader(CHAT, "http://host/v1", SECRET), reply)
     except ModelError as error:
         return error

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from afterturn.base.config import Config
-from afterturn.base.ports import Embedder, Unit
-from afterturn.base.types import Scope, SearchResults
-from afterturn.embedders.static import StaticEmbedder
-from afterturn.recall.asked import SPEAKERS_MAX, named_in, without_names
-from afterturn.recall.lanes import RecallRequest, recall
-from afterturn.recall.shelves import Shelves
+from afterturn.config import Config
+from afterturn.embedders.word_vectors import StaticEmbedder
+from afterturn.ports import Embedder, Unit
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.query import SPEAKERS_MAX, named_in, without_names
+from afterturn.recall.search import RecallRequest, recall
+from afterturn.types import Scope, SearchResults
 
 R = TypeVar("R")
 
@@ -31,7 +31,7 @@ def by_words(library: Any, text: str, **fields: Any) -> SearchResults:
 
 def with_vectors(library: Any, text: str, **fields: Any) -> SearchResults:
     asked = embedded(library, text, **fields)
-    shelves = Shelves(STATIC.identity, BYTES_MAX)
+    shelves = IndexCache(STATIC.identity, BYTES_MAX)
     return library.read(lambda unit: recall(unit, asked, shelves))
 
 
@@ -48,9 +48,9 @@ def query_vector(library: Any, text: str, scope: Scope, embedder: Embedder = STA
     return embedder.embed([without_names(text, named_in(text, speakers))])[0]
 
 
-def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> Shelves:
+def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> IndexCache:
     """With every space of the scope that has something in it."""
-    shelves = Shelves(embedder.identity, BYTES_MAX)
+    shelves = IndexCache(embedder.identity, BYTES_MAX)
     for space in scope.spaces:
         library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
     assert not shelves.is_wanted

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, Lane, Shelved
-from afterturn.recall.asked import Asked
-from afterturn.recall.assembly import Assembly, Place, Plan
-from afterturn.recall.searching import Candidate
-from afterturn.recall.shelf import Reading, Shelf
-from afterturn.recall.stock import Stock
+from afterturn.recall.index.builder import BuildPlan, IndexBuilder, SpaceKey
+from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
+from afterturn.recall.index.space_index import SpaceIndex
+from afterturn.recall.query import Query
+from afterturn.recall.search import ScoredRow
+from afterturn.types import Changes, EmbedderIdentity, IndexedEntry, Lane, SpaceStats
 
 IDENTITY = EmbedderIdentity("plain", "1", 16)
 SPACE = "user:ada"
@@ -26,12 +26,12 @@ SPACE = "user:ada"
 class FakeIndex:
     """Entries and vectors by key, with a log of every change."""
 
-    entries: dict[int, Shelved] = field(default_factory=dict)
+    entries: dict[int, IndexedEntry] = field(default_factory=dict)
     data: dict[int, bytes] = field(default_factory=dict)
     changed: list[int] = field(default_factory=list)
     generation: str = "first"
 
-    def put(self, entry: Shelved) -> None:
+    def put(self, entry: IndexedEntry) -> None:
         self.entries[entry.key] = entry
         self.changed.append(entry.key)
 
@@ -39,18 +39,20 @@ class FakeIndex:
         self.data[key] = vector.astype("<f2").tobytes()
         self.changed.append(key)
 
-    def remove(self, key: int) -> Shelved:
+    def remove(self, key: int) -> IndexedEntry:
         self.changed.append(key)
         return self.entries.pop(key)
 
     def shelved(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
-    ) -> list[Shelved]:
+    ) -> list[IndexedEntry]:
         chosen = (key for key in self.entries if key > after) if keys is None else self.entries.keys() & set(keys)
         return [self.entries[key] for key in sorted(chosen)[:limit]]
 
-    def extent(self) -> Extent:
-        return Extent(len(self.entries), sum(len(entry.terms) for entry in self.entries.values()), len(self.changed))
+    def extent(self) -> SpaceStats:
+        return SpaceStats(
+            len(self.entries), sum(len(entry.terms) for entry in self.entries.values()), len(self.changed)
+        )
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         return Changes(self.generation, len(self.changed), tuple(dict.fromkeys(self.changed[since:])))
@@ -89,11 +91,11 @@ class MemoryIndex:
         self, index: FakeIndex, *, whole: bool = True, exact: bool = False, embedder: EmbedderIdentity | None = IDENTITY
     ) -> None:
         changes = index.changes("default", SPACE, since=0)
-        assembly = Assembly(Place("default", SPACE), Plan(embedder, index.extent(), whole=whole))
+        assembly = IndexBuilder(SpaceKey("default", SPACE), BuildPlan(embedder, index.extent(), whole=whole))
         while not assembly.is_read:
             for page in assembly.read(_Unit(index)):
                 assembly.add(page)
-        self.root = Stock(assembly, changes)
+        self.root = SpaceIndex(assembly, changes)
         self._index = index
         self._exact = exact
 
@@ -109,13 +111,13 @@ class MemoryIndex:
     def follow(self) -> None:
         assert self.root.follow(self._index, changed_max=None)
 
-    def searcher(self, *, exact: bool | None = None) -> Shelf:
-        return Shelf(self.root, self._index, exact=self._exact if exact is None else exact)
+    def searcher(self, *, exact: bool | None = None) -> IndexSearcher:
+        return IndexSearcher(self.root, self._index, exact=self._exact if exact is None else exact)
 
-    def ask(self, asked: Asked, query: np.ndarray | None, *, exact: bool | None = None) -> Reading:
+    def ask(self, asked: Query, query: np.ndarray | None, *, exact: bool | None = None) -> SearchCursor:
         return self.searcher(exact=exact).read(asked, query)
 
-    def search(self, asked: Asked, query: np.ndarray | None, *, lane: Lane | None = None) -> list[Candidate]:
+    def search(self, asked: Query, query: np.ndarray | None, *, lane: Lane | None = None) -> list[ScoredRow]:
         return self.ask(asked, query).best(lane, None, 100_000)
 
 

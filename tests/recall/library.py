@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.ports import Embedder, Unit
-from afterturn.base.types import Entry, Kind, Verb
+from afterturn.config import Config
+from afterturn.ports import Embedder, Unit
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import Entry, Kind, Verb
 
 R = TypeVar("R")
 

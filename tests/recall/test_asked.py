@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.terms import terms, words
-from afterturn.base.types import Extent, Scope
-from afterturn.recall.asked import (
+from afterturn.recall.query import (
     QUERY_TERMS_MAX,
     WEIGHED_TERMS_MAX,
-    Asked,
+    Query,
     is_askable,
     named_in,
     read_question,
@@ -17,12 +15,14 @@ from afterturn.recall.asked import (
     weigh,
     without_names,
 )
-from afterturn.recall.light import LIGHT_TERMS
+from afterturn.recall.scoring import LIGHT_TERMS
+from afterturn.text import terms, words
+from afterturn.types import Scope, SpaceStats
 
 ADA = Scope("default", ("user:ada",))
 
 
-def asked(library, text: str, scope: Scope = ADA) -> Asked:
+def asked(library, text: str, scope: Scope = ADA) -> Query:
     return library.read(lambda unit: read_question(unit.index, scope, text))
 
 
@@ -212,7 +212,7 @@ class Frequencies:
         return []
 
     def extents(self, scope):
-        return {"user:ada": Extent(100_000, 1_000_000, 1)}
+        return {"user:ada": SpaceStats(100_000, 1_000_000, 1)}
 
     def frequencies(self, scope, wanted):
         return {"user:ada": {term: self.counts[term] for term in wanted if term in self.counts}}

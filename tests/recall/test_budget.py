@@ -5,13 +5,12 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.config import Config
-from afterturn.base.tokens import estimate_tokens
-from afterturn.base.types import Excerpt, Hit, Lane
-from afterturn.context.block import FRAME, bullet, render
-from afterturn.guard.screening import Screen
-from afterturn.recall.budget import Budget, choose
+from afterturn.config import Config
+from afterturn.guard.output_filter import OutputFilter
+from afterturn.recall.block import FRAME, Budget, bullet, choose, render
 from afterturn.testing.entries import NOW, hit
+from afterturn.text import estimate_tokens
+from afterturn.types import Excerpt, Hit, Lane
 
 line = partial(bullet, now=NOW)
 texts = (
@@ -37,7 +36,7 @@ budgets = st.builds(
 
 
 def chosen(hits: list[Hit], budget: Budget) -> list[Excerpt]:
-    return choose(hits, budget, frame=FRAME, line=line, screen=Screen(scanning=True))
+    return choose(hits, budget, frame=FRAME, line=line, screen=OutputFilter(scanning=True))
 
 
 @given(hit_lists(), budgets)
@@ -112,7 +111,7 @@ def test_windows_of_long_memories_are_not_searched_for_without_end():
         return line(excerpt)
 
     size = len(FRAME) + 64
-    hits, screen = [*long, hit("short", id="s1")], Screen(scanning=True)
+    hits, screen = [*long, hit("short", id="s1")], OutputFilter(scanning=True)
     excerpts = choose(hits, Budget(8, 512, size, 1000), frame=FRAME, line=noted, screen=screen)
     assert [excerpt.hit.entry.id for excerpt in excerpts] == ["s1"]
     assert len(set(tried)) == 10

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 import afterturn
-from afterturn.base.errors import EmbedderUnavailable, EmptyText
-from afterturn.base.types import Draft
-from afterturn.recall.following import LONG
+from afterturn.embedders.backlog import LONG
+from afterturn.errors import EmbedderUnavailable, EmptyText
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Draft
 
 SPACE = "user:ada"
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_scorer import ReferenceScorer
 
-from afterturn.base.types import EmbedderIdentity, Kind, Lane, Origin, Shelved
-from afterturn.recall.asked import Asked, Weights
-from afterturn.recall.ranking import RECENT
-from afterturn.recall.searching import Candidate
+from afterturn.recall.query import Query, Weights
+from afterturn.recall.scoring import RECENT
+from afterturn.recall.search import ScoredRow
+from afterturn.types import EmbedderIdentity, IndexedEntry, Kind, Lane, Origin
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
 WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75, even=1.5)
-ASKED = Asked(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
+ASKED = Query(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
 WIDE = EmbedderIdentity("wide", "1", 192)
 
 
@@ -31,9 +31,9 @@ QUERY = vector(0)
 
 
 @st.composite
-def entries(draw: st.DrawFn, key: int) -> Shelved:
+def entries(draw: st.DrawFn, key: int) -> IndexedEntry:
     conversation = draw(st.sampled_from(("c1", "c2", None)))
-    return Shelved(
+    return IndexedEntry(
         key,
         SPACE,
         draw(st.sampled_from(Kind)),
@@ -64,7 +64,7 @@ def grow(draw: st.DrawFn, index: FakeIndex, key: int) -> None:
             index.embed(key, vector(key))
 
 
-def change(draw: st.DrawFn, index: FakeIndex, key: int, away: list[Shelved]) -> None:
+def change(draw: st.DrawFn, index: FakeIndex, key: int, away: list[IndexedEntry]) -> None:
     """Adds an entry, removes one, puts one back or gives one its vector."""
     step = draw(st.sampled_from(("add", "remove", "embed", "return")))
     if step == "add":
@@ -79,14 +79,14 @@ def change(draw: st.DrawFn, index: FakeIndex, key: int, away: list[Shelved]) -> 
             index.embed(chosen, vector(chosen))
 
 
-def said(key: int, *terms: str, position: int | None = None, **fields: str) -> Shelved:
+def said(key: int, *terms: str, position: int | None = None, **fields: str) -> IndexedEntry:
     """A statement, or a message if it has a position."""
     kind, conversation = (Kind.STATEMENT, None) if position is None else (Kind.RECORD, "c1")
-    entry = Shelved(key, SPACE, kind, Origin.USER, None, conversation, None, position, terms)
+    entry = IndexedEntry(key, SPACE, kind, Origin.USER, None, conversation, None, position, terms)
     return entry._replace(**fields)
 
 
-def assert_agrees(found: Sequence[Candidate], index: FakeIndex, query: np.ndarray | None) -> None:
+def assert_agrees(found: Sequence[ScoredRow], index: FakeIndex, query: np.ndarray | None) -> None:
     reference = ReferenceScorer(SPACE, list(index.entries.values()), index.cosines(query))
     expected = reference.scores(ASKED)
     by_key = {one.key: one for one in found}
@@ -119,7 +119,7 @@ def test_an_index_that_followed_its_space_agrees_with_the_reference(data, whole)
     """M2, M3: entries are added, removed, put back or get a vector, in any order."""
     index = data.draw(spaces(rows_max=10))
     memory = MemoryIndex(index, whole=whole)
-    away: list[Shelved] = []
+    away: list[IndexedEntry] = []
     for key in range(100, 100 + data.draw(st.integers(1, 12))):
         change(data.draw, index, key, away)
         if data.draw(st.booleans()):
@@ -182,8 +182,8 @@ def test_each_lane_gives_its_own(index, exact, lane, owner):
     assert sorted(one.key for one in found) == sorted(entry.key for entry in chosen)
 
 
-def in_lane(held: Sequence[Shelved], lane: Lane | None, owner: str | None) -> list[Shelved]:
-    def is_here(entry: Shelved) -> bool:
+def in_lane(held: Sequence[IndexedEntry], lane: Lane | None, owner: str | None) -> list[IndexedEntry]:
+    def is_here(entry: IndexedEntry) -> bool:
         return entry.conversation == "c1" and owner in (None, entry.owner or SPACE)
 
     records = [entry for entry in held if entry.kind is Kind.RECORD]
@@ -250,7 +250,9 @@ def large_space(rows: int, *, is_patchy: bool) -> FakeIndex:
         terms = ("sure", "thank") if is_patchy and key % 4 == 1 else tuple(f"w{number}" for number in words)
         kind = Kind.STATEMENT if key % 7 == 0 else Kind.RECORD
         conversation = f"c{talk}" if kind is Kind.RECORD else None
-        index.put(Shelved(key, SPACE, kind, Origin.USER, ("Ada", "Bob")[key % 2], conversation, None, position, terms))
+        index.put(
+            IndexedEntry(key, SPACE, kind, Origin.USER, ("Ada", "Bob")[key % 2], conversation, None, position, terms)
+        )
         if not (is_patchy and key % 3 == 0):
             meaning = common + topic.normal(0, 1, WIDE.dimensions) + random.normal(0, 1, WIDE.dimensions)
             index.embed(key, meaning / np.linalg.norm(meaning))
@@ -268,7 +270,7 @@ def test_estimates_find_nearly_all_of_the_best(is_patchy, whole):
     for key in random.choice([key for key in index.data if "sure" not in index.entries[key].terms], 20):
         words = dict.fromkeys(random.choice(index.entries[key].terms, 4).tolist(), 5.0)
         weights = Weights(words, {}, total=5.0 * len(words), telling=15.0, even=1.5)
-        asked = Asked(tuple(words), frozenset(), {SPACE: weights})
+        asked = Query(tuple(words), frozenset(), {SPACE: weights})
         query = np.frombuffer(index.data[key], "<f2") + random.normal(0, 0.1, WIDE.dimensions)
         meant = (query / np.linalg.norm(query)).astype(np.float32)
         quick, exact = (memory.ask(asked, meant, exact=exact) for exact in (False, True))

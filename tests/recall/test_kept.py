@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
 
-from afterturn.base.types import Entry, Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
-from afterturn.recall.admitting import admits, is_told_by_entries
-from afterturn.recall.kept import KEPT_BYTES_LEAST, Kept
-from afterturn.recall.lanes import recall
-from afterturn.recall.shelves import Shelves
-from afterturn.recall.stock import Stock
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.index.space_index import KEPT_BYTES_LEAST, EntryCache, SpaceIndex
+from afterturn.recall.search import admits, is_told_by_entries, recall
 from afterturn.testing.drafts import admit, operation
 from afterturn.testing.entries import entry
+from afterturn.types import Entry, Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
 
 EVERYTHING = LaneQuery(ADA, 150.0, evidence=True)
 
@@ -113,7 +111,7 @@ class Counting:
         return getattr(self._unit.index if hasattr(self._unit.index, name) else self._unit, name)
 
 
-def ask(library, shelves: Shelves, text: str, **fields) -> tuple[list[str], int]:
+def ask(library, shelves: IndexCache, text: str, **fields) -> tuple[list[str], int]:
     """What is found, and how many entries had to be read for it."""
 
     def work(unit):
@@ -144,11 +142,11 @@ def test_what_ended_meanwhile_is_not_given_from_memory(library):
     assert ask(library, shelves, "red apple", now=500.0) == (["red apple tart"], 0)
 
 
-def stocks_of(shelves: Shelves) -> list[Stock]:
-    return [one for one in reachable(shelves) if isinstance(one, Stock)]
+def stocks_of(shelves: IndexCache) -> list[SpaceIndex]:
+    return [one for one in reachable(shelves) if isinstance(one, SpaceIndex)]
 
 
-def texts_in_memory(shelves: Shelves) -> set[str]:
+def texts_in_memory(shelves: IndexCache) -> set[str]:
     return {one.text for one in reachable(shelves) if isinstance(one, Entry)}
 
 
@@ -250,7 +248,7 @@ def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
     ask(library, shelves, "red apple")
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     library.add_all(["red apple tart", "blue sea"])
-    monkeypatch.setattr(Stock.follow, "__kwdefaults__", {"changed_max": 1})
+    monkeypatch.setattr(SpaceIndex.follow, "__kwdefaults__", {"changed_max": 1})
     before = texts_in_memory(shelves)
     assert "red apple pie" not in ask(library, shelves, "red apple")[0]
     assert (before, texts_in_memory(shelves)) == ({"red apple pie"}, set())
@@ -284,9 +282,9 @@ def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(libra
     assert texts_in_memory(shelves)
 
 
-def filled(library, scope: Scope, bytes_max: int) -> Shelves:
+def filled(library, scope: Scope, bytes_max: int) -> IndexCache:
     """By words alone: with every space of the scope, and no entries yet."""
-    shelves = Shelves(None, bytes_max)
+    shelves = IndexCache(None, bytes_max)
     for space in (*scope.spaces, *scope.spaces):
         library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
     while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
@@ -296,7 +294,7 @@ def filled(library, scope: Scope, bytes_max: int) -> Shelves:
 
 def test_the_entry_unused_for_longest_goes_first_and_a_large_one_is_not_kept():
     """L6: a page must not drive out what is asked for every day."""
-    kept = Kept()
+    kept = EntryCache()
     kept.put({key: entry(f"text {key}") for key in range(20)}, bytes_max=30_000)
     kept.find([0, 1])
     kept.put({20: entry("x" * 10_000), 21: entry("text 21")}, bytes_max=30_000)
@@ -313,7 +311,7 @@ def test_what_entries_take_is_counted(library):
             f"red apple {number} " + "pie " * number, conversation=f"talk {number}", position=number, speaker="Ada"
         )
     keys = library.read(lambda unit: unit.index.newest("default", "user:ada", limit=1000))
-    kept = Kept()
+    kept = EntryCache()
     library.read(lambda unit: unit.index.resolve(EVERYTHING, keys[:3]))
     tracemalloc.start()
     try:

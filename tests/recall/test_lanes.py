@@ -17,13 +17,13 @@ from asking import (
     with_vectors,
 )
 
-from afterturn.base.errors import DeadlineExceeded, StoreError
-from afterturn.base.types import Lane, LaneQuery, Scope
-from afterturn.recall import shelves as shelves_module
-from afterturn.recall.lanes import recall, recall_as_of, worth_telling
-from afterturn.recall.ranking import FOLLOWS
-from afterturn.recall.shelves import Shelves
+from afterturn.errors import DeadlineExceeded, StoreError
+from afterturn.recall.index import cache as shelves_module
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.scoring import FOLLOWS
+from afterturn.recall.search import recall, recall_as_of, worth_telling
 from afterturn.testing.entries import hit
+from afterturn.types import Lane, LaneQuery, Scope
 
 FACTS = ["My cat is called Miso", "I am allergic to peanuts", "The deploy script lives in tools/ship", "I prefer tea"]
 WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
@@ -50,7 +50,7 @@ def test_meaning_finds_what_shares_no_word(library):
     question, like = "Who might be an advocate?", STATIC.embed(["She is a lawyer"])[0]
     assert by_words(library, question).hits == ()
     library.embed(STATIC)
-    index = Shelves(STATIC.identity, BYTES_MAX)
+    index = IndexCache(STATIC.identity, BYTES_MAX)
     found = library.read(lambda unit: recall(unit, request(question, query_vector=like), index))
     assert texts(found) == ["She is a lawyer"]
 
@@ -68,7 +68,7 @@ def test_a_recall_before_most_entries_have_their_vectors_says_so(library):
     library.embed(STATIC)
     library.add_all(["my cat sleeps all day", "my cat is called Miso"])
     asked = request("my cat", query_vector=query_vector(library, "my cat", request("").scope))
-    index = Shelves(STATIC.identity, BYTES_MAX)
+    index = IndexCache(STATIC.identity, BYTES_MAX)
     found = library.read(lambda unit: recall(unit, asked, index))
     assert (len(found.hits), found.missing) == (2, ("vectors",))
 
@@ -79,7 +79,7 @@ def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_shelved)
     library.add_all(FACTS)
     library.embed(STATIC)
     asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
-    index = shelved(library, asked.scope) if is_shelved else Shelves(STATIC.identity, BYTES_MAX)
+    index = shelved(library, asked.scope) if is_shelved else IndexCache(STATIC.identity, BYTES_MAX)
     library.add("my cat sleeps all day")
     found = library.read(lambda unit: recall(unit, asked, index))
     assert sorted(texts(found)) == ["My cat is called Miso", "my cat sleeps all day"]

@@ -2,20 +2,20 @@
 
 from asking import by_words
 
-from afterturn.base.terms import terms
-from afterturn.base.types import Extent, Hit, Lane, LaneQuery, Match, Scope
-from afterturn.recall.asked import QUERY_TERMS_MAX, Asked, read_question, weigh
 from afterturn.recall.lexical import (
     CANDIDATES_MAX,
     TERMS_READ_MAX,
-    Weigher,
+    LexicalScorer,
+    Neighbours,
     find_by_words,
     rarest_terms,
     shelved_of,
     with_terms,
 )
-from afterturn.recall.threads import Threads
+from afterturn.recall.query import QUERY_TERMS_MAX, Query, read_question, weigh
 from afterturn.testing.entries import entry
+from afterturn.text import terms
+from afterturn.types import Hit, Lane, LaneQuery, Match, Scope, SpaceStats
 
 ADA = Scope("default", ("user:ada",))
 
@@ -102,7 +102,7 @@ class Frequencies:
         return []
 
     def extents(self, scope):
-        return {"user:ada": Extent(100_000, 1_000_000, 1)}
+        return {"user:ada": SpaceStats(100_000, 1_000_000, 1)}
 
     def frequencies(self, scope, wanted):
         return {"user:ada": {term: self.counts[term] for term in wanted if term in self.counts}}
@@ -140,7 +140,7 @@ def test_words_that_no_space_knows_are_not_searched_by():
 def test_how_common_a_word_is_counts_over_all_spaces():
     """L6: candidates of all of them have to be read."""
     spaces = {name: weigh(("cat", "dog"), {"cat": 300, "dog": 200}, 1000) for name in ("user:ada", "team:a")}
-    assert rarest_terms(Asked(("cat", "dog"), frozenset(), spaces)) == ("dog",)
+    assert rarest_terms(Query(("cat", "dog"), frozenset(), spaces)) == ("dog",)
 
 
 class Looked(tuple[str, ...]):
@@ -164,7 +164,7 @@ def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatc
     asked = read_question(Frequencies(dict.fromkeys(wanted, 2)), ADA, " ".join(wanted))  # type: ignore[arg-type]
     held = Looked(wanted * 40)
     match = Match(1, entry("x"), held)
-    weighed = Weigher(asked, {}).weigh(shelved_of(match), Threads())
+    weighed = LexicalScorer(asked, {}).weigh(shelved_of(match), Neighbours())
     assert weighed.share > 0
     assert Looked.looks <= 2 * len(held)
     assert len(with_terms(match, weighed, asked).terms) == QUERY_TERMS_MAX
@@ -172,19 +172,19 @@ def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatc
 
 def test_scoring_looks_up_now_and_then():
     """L1: whoever waits no longer is noticed before all candidates are weighed."""
-    asked = Asked(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
+    asked = Query(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
     looked: list[None] = []
     entries = [shelved_of(Match(key, entry("tea", id=f"e{key}"), ("tea",))) for key in range(200)]
-    weighed = list(Weigher(asked, {}).weigh_all(entries, Threads(), lambda: looked.append(None)))
+    weighed = list(LexicalScorer(asked, {}).weigh_all(entries, Neighbours(), lambda: looked.append(None)))
     assert len(weighed) == 200
     assert len(looked) >= 3
 
 
 def test_an_entry_of_a_space_that_was_not_weighed_has_no_share():
     """L2: what is not known of a space is not guessed from another."""
-    asked = Asked(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
+    asked = Query(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
     match = Match(1, entry("tea"), ("tea",))
-    weighed = with_terms(match, Weigher(asked, {}).weigh(shelved_of(match), Threads()), asked)
+    weighed = with_terms(match, LexicalScorer(asked, {}).weigh(shelved_of(match), Neighbours()), asked)
     assert (weighed.share, weighed.terms) == (0.0, ("tea",))
 
 

@@ -7,19 +7,19 @@ from asking import by_words, texts, with_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.types import Hit
-from afterturn.recall.periods import Month, months_in, of_the_time
+from afterturn.recall.dates import MonthRange, months_in, of_the_time
 from afterturn.testing.entries import hit
+from afterturn.types import Hit
 
 NAMED = [
-    ("When did we go camping in June?", {Month(None, 6)}),
-    ("what did we say in may?", {Month(None, 5)}),
-    ("What about the August release?", {Month(None, 8)}),
-    ("What happened on 7 October 2023?", {Month(2023, 10)}),
-    ("the 5th of May, 2023", {Month(2023, 5)}),
-    ("March 3rd or Sept. 5", {Month(None, 3), Month(None, 9)}),
-    ("between Jan 2024 and mid-February", {Month(2024, 1), Month(None, 2)}),
-    ("the notes of 2023-10-07, and those of 2024-01", {Month(2023, 10), Month(2024, 1)}),
+    ("When did we go camping in June?", {MonthRange(None, 6)}),
+    ("what did we say in may?", {MonthRange(None, 5)}),
+    ("What about the August release?", {MonthRange(None, 8)}),
+    ("What happened on 7 October 2023?", {MonthRange(2023, 10)}),
+    ("the 5th of May, 2023", {MonthRange(2023, 5)}),
+    ("March 3rd or Sept. 5", {MonthRange(None, 3), MonthRange(None, 9)}),
+    ("between Jan 2024 and mid-February", {MonthRange(2024, 1), MonthRange(None, 2)}),
+    ("the notes of 2023-10-07, and those of 2024-01", {MonthRange(2023, 10), MonthRange(2024, 1)}),
 ]
 NOT_NAMED = [
     "May I ask you something?",

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.postings import Form, Postings, form_for, hashed
+from afterturn.recall.index.postings import PostingForm, Postings, form_for, hashed
 
 ROWS = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), max_size=30)
 
@@ -77,7 +77,7 @@ def test_rows_beyond_the_form_of_the_first_are_held_too():
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(10, 30), st.data())
 def test_term_and_row_come_back_from_their_number(term, bits, data):
-    form = Form(bits)
+    form = PostingForm(bits)
     row = data.draw(st.integers(0, 2**bits - 1))
     packed = form.packed(np.array([term]), np.array([row], np.int32))
     assert form.rows(packed).tolist() == [row]

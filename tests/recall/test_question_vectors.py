@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.worker import ThreadWorker
-from afterturn.recall.question_vectors import KEPT_MAX, QuestionVectors
+from afterturn.embedders.service import KEPT_MAX, QuestionVectors
+from afterturn.errors import EmbedderUnavailable
+from afterturn.runtime.worker import ThreadWorker
 from afterturn.testing.hashing import HashingEmbedder
 
 WITHIN = 20.0

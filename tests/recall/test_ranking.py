@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.config import Config
-from afterturn.base.types import Hit, Kind, Lane, Origin, Shelved
-from afterturn.recall.asked import Asked, Weights, weigh
-from afterturn.recall.lexical import Ranked, Weigher
-from afterturn.recall.ranking import (
+from afterturn.config import Config
+from afterturn.recall.lexical import LexicalScorer, Neighbours, RankedKey
+from afterturn.recall.query import Query, Weights, weigh
+from afterturn.recall.scoring import (
     RECENT,
     even,
     evidence,
@@ -25,12 +24,12 @@ from afterturn.recall.ranking import (
     without_repeats,
     worth,
 )
-from afterturn.recall.threads import Threads
 from afterturn.testing.entries import hit
+from afterturn.types import Hit, IndexedEntry, Kind, Lane, Origin
 
 SPACE = "user:ada"
 AT_LENGTH, IN_SHORT = "By the way, I really like oolong tea", "Likes oolong tea"
-STATED = Shelved(1, SPACE, Kind.STATEMENT, Origin.USER, None, None, None, None, ())
+STATED = IndexedEntry(1, SPACE, Kind.STATEMENT, Origin.USER, None, None, None, None, ())
 shares = st.floats(0, 1)
 likenesses = st.floats(0, 1)
 weights = st.floats(0, 200)
@@ -44,18 +43,18 @@ def scored(share: float, likeness: float, *, total: float = 12.0, place: float =
     return score(evidence(share, worth(total, total), likeness), place, 1.5)
 
 
-def said(position: int, *terms: str, length: int) -> Shelved:
+def said(position: int, *terms: str, length: int) -> IndexedEntry:
     """A message with these terms, and others up to that length."""
     others = [f"other{number}" for number in range(length - len(terms))]
     record = (position, SPACE, Kind.RECORD, Origin.USER, None, "c1", None, position)
-    return Shelved(*record, (*terms, *others))
+    return IndexedEntry(*record, (*terms, *others))
 
 
-def asked_for_honey(entry: Shelved, *around: Shelved) -> Ranked:
+def asked_for_honey(entry: IndexedEntry, *around: IndexedEntry) -> RankedKey:
     """In a space where nothing has a vector."""
     honey = Weights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
-    weigher = Weigher(Asked(("honey",), frozenset(), {SPACE: honey}), {})
-    return weigher.weigh(entry, Threads([entry, *around]))
+    weigher = LexicalScorer(Query(("honey",), frozenset(), {SPACE: honey}), {})
+    return weigher.weigh(entry, Neighbours([entry, *around]))
 
 
 def light_share() -> float:

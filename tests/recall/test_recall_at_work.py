@@ -12,13 +12,13 @@ from fake_index import reachable
 from numpy.typing import NDArray
 
 import afterturn
-from afterturn.base.errors import StoreError
-from afterturn.base.types import Entry
-from afterturn.recall import shelves as shelves_module
-from afterturn.recall.embedding import Embedding
-from afterturn.recall.kept import Kept
-from afterturn.recall.shelves import Shelves
+from afterturn.embedders.service import EmbeddingService
+from afterturn.errors import StoreError
+from afterturn.recall.index import cache as shelves_module
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.index.space_index import EntryCache
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Entry
 
 WITHIN = 20.0
 HIKE = "I went hiking in the mountains with a tent"
@@ -41,13 +41,13 @@ class Built:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._tried = threading.Semaphore(0)
-        build = Embedding._build_shelf
+        build = EmbeddingService._build_shelf
 
-        async def building(embedding: Embedding, shelves: Shelves) -> None:
+        async def building(embedding: EmbeddingService, shelves: IndexCache) -> None:
             await build(embedding, shelves)
             self._tried.release()
 
-        patch.setattr(Embedding, "_build_shelf", building)
+        patch.setattr(EmbeddingService, "_build_shelf", building)
         patch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
 
     async def wait(self) -> None:
@@ -123,11 +123,11 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
 ) -> None:
     """L1: recall goes on in the store, and what is wrong is logged."""
 
-    async def fails(shelves: Shelves, store: object) -> bool:
+    async def fails(shelves: IndexCache, store: object) -> bool:
         shelves._wanted.clear()
         raise StoreError("the disk is slow today")
 
-    monkeypatch.setattr(Shelves, "build_wanted", fails)
+    monkeypatch.setattr(IndexCache, "build_wanted", fails)
     parts = afterturn.Parts(embedder=HashingEmbedder())
     async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
         assert await memory.ready()
@@ -176,5 +176,5 @@ async def test_a_forget_takes_answers_out_of_this_process_at_once(tmp_path: Path
 def _kept_texts() -> set[str]:
     """What stays in memory of answers, wherever it is."""
     gc.collect()
-    found = [one for one in gc.get_objects() if type(one) is Kept]
+    found = [one for one in gc.get_objects() if type(one) is EntryCache]
     return {one.text for kept in found for one in reachable(kept) if isinstance(one, Entry)}

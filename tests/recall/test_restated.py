@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.types import Hit, Lane, Origin
-from afterturn.recall.restated import collapse, contradicting
+from afterturn.recall.duplicates import collapse, contradicting
 from afterturn.testing.entries import DAY, NOW, hit
+from afterturn.types import Hit, Lane, Origin
 
 SAME = [
     ("My cat is called Miso.", "my cat is named Miso"),

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from asking import ADA, STATIC, by_words, embedded, request, texts, with_vectors
 
-from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Shelved
-from afterturn.recall import searching
-from afterturn.recall.admitting import lane_of
-from afterturn.recall.lanes import recall
-from afterturn.recall.searching import Candidate, MemorySearch, StoreSearch
-from afterturn.recall.shelves import Shelves
+from afterturn.recall import search
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.search import MemorySearch, ScoredRow, StoreSearch, lane_of, recall
 from afterturn.testing.entries import entry
+from afterturn.types import Filter, IndexedEntry, Lane, LaneQuery, Origin
 
 FOODS = ("peanuts", "shellfish", "wheat", "milk")
 LANES = tuple(Lane)
@@ -170,7 +168,7 @@ def test_by_meaning_alone_everything_is_shown_once(library):
     """L3: A B C, then D E F, then G H, though no word is shared."""
     library.add_all([f"red apple {letter * 3}" for letter in "abcdefgh"])
     library.embed(STATIC)
-    shelves = Shelves(STATIC.identity, 1 << 22)
+    shelves = IndexCache(STATIC.identity, 1 << 22)
     vector = STATIC.embed(["red apple"])[0]
     shown: list[str] = []
     sizes = []
@@ -187,7 +185,7 @@ def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library):
     library.add_all(["red apple"] * 150, conversation="c1")
     library.add("red apple tree by the river")
     library.embed(STATIC)
-    shelves = Shelves(STATIC.identity, 1 << 24)
+    shelves = IndexCache(STATIC.identity, 1 << 24)
     for lanes in ((Lane.LONG_TERM,), LANES):
         vector = STATIC.embed(["red apple"])[0]
         asked = request("pomme", query_vector=vector, lanes=lanes, score_min=0.01, limit=1000)
@@ -200,7 +198,7 @@ class Row:
 
     def __init__(self, count: int, refused: set[int]) -> None:
         rows = [
-            Candidate(key, LANES[key % 3], 1.0 - key / 1000, 0.5, None, ("tea",) * (key % 2)) for key in range(count)
+            ScoredRow(key, LANES[key % 3], 1.0 - key / 1000, 0.5, None, ("tea",) * (key % 2)) for key in range(count)
         ]
         self.rows = {lane: rows[place::3] for place, lane in enumerate(LANES)}
         self.refused = refused
@@ -257,7 +255,7 @@ def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
         library.add(f"tea {number} elsewhere", conversation="c2", owner=said_in, position=number)
     query = LaneQuery(ADA, 1000.0, conversation=conversation, owner=owner)
 
-    def found(lane: Lane | None) -> list[Shelved]:
+    def found(lane: Lane | None) -> list[IndexedEntry]:
         asked = query._replace(lane=lane)
         return library.read(lambda unit: unit.index.matches(asked, ["tea"], limit=100))
 
@@ -299,7 +297,7 @@ def test_what_the_model_has_seen_is_no_reason_to_give_up(excluded):
 @WAYS
 def test_what_hardly_anything_passes_finds_the_one_that_does(library, ask, monkeypatch):
     """L3: where memory gives up, the store is asked, so that it is found whichever way."""
-    monkeypatch.setattr(searching, "_RESOLVED_MAX", 4)
+    monkeypatch.setattr(search, "_RESOLVED_MAX", 4)
     library.add("red apple in the cellar of the old house by the river", project="orchard")
     library.add_all([f"red apple {number}" for number in range(40)])
     found = ask(library, "red apple", limit=2, filter=Filter(project="orchard"))

@@ -10,23 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from afterturn.base.errors import ModelUnavailable, SelectionVoid
-from afterturn.base.types import Hit, Lane, Origin
-from afterturn.context.age import describe_age
-from afterturn.context.author import describe_author
-from afterturn.context.neutral import neutralise
-from afterturn.recall.budget import CHOICES_MAX
-from afterturn.recall.selector import (
-    MANIFEST_BYTES_MAX,
-    Manifest,
-    make_manifest,
-    parse,
-    prompt,
-    schema,
-    select,
-)
+from afterturn.errors import ModelUnavailable, SelectionVoid
+from afterturn.guard.sanitize import neutralise
+from afterturn.recall.block import CHOICES_MAX, describe_age, describe_author
+from afterturn.recall.rerank import MANIFEST_BYTES_MAX, Manifest, make_manifest, parse, prompt, schema, select
 from afterturn.testing import Held, ScriptedModel
 from afterturn.testing.entries import NOW, hit
+from afterturn.types import Hit, Lane, Origin
 
 QUESTION = "What is my cat called?"
 

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from afterturn.base.errors import DeadlineExceeded
-from afterturn.base.types import Lane, Scope, Selector
-from afterturn.recall import assembly as assembly_module
-from afterturn.recall import shelves as shelves_module
-from afterturn.recall import stock as stock_module
-from afterturn.recall.asked import read_question
-from afterturn.recall.assembly import Place, Plan, extent_of
-from afterturn.recall.edition import Edition, is_nearly_all
-from afterturn.recall.postings import Form
-from afterturn.recall.shelves import Shelves, build_at_once
+from afterturn.errors import DeadlineExceeded
+from afterturn.recall.index import builder as assembly_module
+from afterturn.recall.index import cache as shelves_module
+from afterturn.recall.index import space_index as stock_module
+from afterturn.recall.index.builder import BuildPlan, SpaceKey, extent_of
+from afterturn.recall.index.cache import IndexCache, build_at_once
+from afterturn.recall.index.postings import PostingForm
+from afterturn.recall.index.snapshot import IndexSnapshot, is_nearly_all
+from afterturn.recall.query import read_question
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Lane, Scope, Selector
 
 ADA = "user:ada"
 EMBEDDER = HashingEmbedder()
@@ -34,30 +34,30 @@ class Reading:
         return self._library.read(work)
 
 
-def build(library, shelves: Shelves) -> bool:
+def build(library, shelves: IndexCache) -> bool:
     return build_from(Reading(library), shelves)
 
 
-def build_from(store: "Reading", shelves: Shelves) -> bool:
+def build_from(store: "Reading", shelves: IndexCache) -> bool:
     return asyncio.run(shelves.build_wanted(store)) is not None
 
 
-def find(library, shelves: Shelves, space: str = ADA) -> bool:
+def find(library, shelves: IndexCache, space: str = ADA) -> bool:
     return library.read(lambda unit: shelves.find(unit, "default", space)) is not None
 
 
-def shelve(library, shelves: Shelves, space: str = ADA) -> None:
+def shelve(library, shelves: IndexCache, space: str = ADA) -> None:
     """As a question, and the builder behind it, bring a space to memory."""
     while not find(library, shelves, space):
         build(library, shelves)
 
 
-def occurrences(edition: Edition) -> int:
+def occurrences(edition: IndexSnapshot) -> int:
     """Of all terms that are kept of a space."""
     return sum(int(part.counts.sum()) for part in edition.postings._parts)
 
 
-def ask(library, shelves: Shelves, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
+def ask(library, shelves: IndexCache, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
     def work(unit):
         shelf = shelves.find(unit, "default", space)
         assert shelf is not None
@@ -70,8 +70,8 @@ def ask(library, shelves: Shelves, text: str, *, space: str = ADA, lane: Lane | 
 
 
 @pytest.fixture
-def shelves() -> Shelves:
-    return Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+def shelves() -> IndexCache:
+    return IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
 
 
 def test_the_first_question_builds_a_small_space(library, shelves):
@@ -170,7 +170,7 @@ def test_what_was_forgotten_leaves_memory(library, shelves):
 def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(library, shelves, monkeypatch):
     """L1: after an import, recall goes on without the shelf until that has caught up."""
     monkeypatch.setattr(stock_module, "FOLLOWED_MAX", 3)
-    monkeypatch.setattr(stock_module.Stock.follow, "__kwdefaults__", {"changed_max": 3})
+    monkeypatch.setattr(stock_module.SpaceIndex.follow, "__kwdefaults__", {"changed_max": 3})
     library.add("blue sea")
     shelve(library, shelves)
     library.add_all([f"red apple {number}" for number in range(8)])
@@ -195,10 +195,10 @@ def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
     library.add("red apple pie")
     library.embed(EMBEDDER)
 
-    place = Place("default", ADA)
+    place = SpaceKey("default", ADA)
 
     def slow(unit):
-        older = build_at_once(unit, place, Plan(EMBEDDER.identity, extent_of(unit, place)))
+        older = build_at_once(unit, place, BuildPlan(EMBEDDER.identity, extent_of(unit, place)))
         library.add("blue sea")
         assert find(library, shelves)
         newer = shelves._held[place]
@@ -215,9 +215,9 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
     monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
     entries = library.add_all([f"red apple {number}" for number in range(60)])
     library.embed(EMBEDDER)
-    shelves = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    shelves = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
     shelve(library, shelves)
-    bound = Shelves(EMBEDDER.identity, shelves.size_bytes * 3 // 2)
+    bound = IndexCache(EMBEDDER.identity, shelves.size_bytes * 3 // 2)
     shelve(library, bound)
     for entry in entries[:20]:
         library.delete(entry)
@@ -236,7 +236,7 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
 
 def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
     """L6: as new as the store: an import may be faster than the builder, which begins anew with what is there then."""
-    monkeypatch.setattr(assembly_module, "form_for", lambda rows: Form(4 if rows < 20 else 12))
+    monkeypatch.setattr(assembly_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
     monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
     monkeypatch.setattr(assembly_module, "PAGE_ROWS", 4)
     monkeypatch.setattr(assembly_module, "_PAGES_AT_ONCE", 1)
@@ -273,7 +273,7 @@ def test_memory_is_bounded_over_all_spaces(library):
     for space in spaces:
         library.add_all([f"red apple {word}" for word in ("one", "two", "three")], space=space)
         library.embed(EMBEDDER, space=space)
-    shelves = Shelves(EMBEDDER.identity, 60_000)
+    shelves = IndexCache(EMBEDDER.identity, 60_000)
     for space in [*spaces, spaces[0]]:
         shelve(library, shelves, space)
         assert len(ask(library, shelves, "red apple", space=space)) == 3
@@ -286,9 +286,9 @@ def test_the_space_unused_for_longest_goes_first(library):
     for space in "abcd":
         library.add_all(["red apple pie", "blue sea"], space=f"user:{space}")
         library.embed(EMBEDDER, space=f"user:{space}")
-    alone = Shelves(EMBEDDER.identity, MEGABYTE)
+    alone = IndexCache(EMBEDDER.identity, MEGABYTE)
     shelve(library, alone, "user:a")
-    shelves = Shelves(EMBEDDER.identity, alone.size_bytes * 7 // 2)
+    shelves = IndexCache(EMBEDDER.identity, alone.size_bytes * 7 // 2)
     for space in "abc":
         shelve(library, shelves, f"user:{space}")
     before = [place.space for place in shelves._held]
@@ -302,9 +302,9 @@ def test_a_space_that_does_not_fit_keeps_sketches_alone(library):
     """L6: vectors of the few that are worth it are read from the store."""
     library.add_all([f"red apple {number} of {number * 7}" for number in range(600)])
     library.embed(EMBEDDER)
-    whole = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    whole = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
     shelve(library, whole)
-    small = Shelves(EMBEDDER.identity, whole.size_bytes // 2)
+    small = IndexCache(EMBEDDER.identity, whole.size_bytes // 2)
     shelve(library, small)
     assert small.size_bytes <= whole.size_bytes // 2
     assert ask(library, small, "red apple 39")[:10] == ask(library, whole, "red apple 39")[:10]
@@ -314,10 +314,10 @@ def test_a_shelf_that_has_outgrown_its_room_is_built_anew(library):
     """L6: at once and in less room, not after it was asked for twice more."""
     library.add_all([f"red apple {number}" for number in range(60)])
     library.embed(EMBEDDER)
-    whole = Shelves(EMBEDDER.identity, 16 * MEGABYTE)
+    whole = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
     shelve(library, whole)
     bytes_max = whole.size_bytes + 2_000
-    shelves = Shelves(EMBEDDER.identity, bytes_max)
+    shelves = IndexCache(EMBEDDER.identity, bytes_max)
     shelve(library, shelves)
     before = shelves.is_wanted
     library.add_all([f"red apple {number}" for number in range(60, 120)])
@@ -333,7 +333,7 @@ def test_a_shelf_that_has_outgrown_its_room_is_built_anew(library):
 def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(library):
     """L6: no time is spent on what can not be."""
     entries = library.add_all([f"red apple {number}" for number in range(40)])
-    shelves = Shelves(EMBEDDER.identity, 4_000)
+    shelves = IndexCache(EMBEDDER.identity, 4_000)
     for _ in range(2):
         find(library, shelves)
     tried = [build(library, shelves)]
@@ -423,7 +423,7 @@ def test_a_worn_shelf_is_built_anew(library, shelves, monkeypatch):
 
 def test_without_an_embedder_words_decide(library):
     """L6: a shelf needs no vectors."""
-    shelves = Shelves(None, MEGABYTE)
+    shelves = IndexCache(None, MEGABYTE)
     library.add_all(["red apple pie", "blue sea"])
     shelve(library, shelves)
     assert ask(library, shelves, "blue sea")[0] == "blue sea"

@@ -3,7 +3,7 @@
 import pytest
 from asking import by_words, texts, with_vectors
 
-from afterturn.recall.asked import is_askable
+from afterturn.recall.query import is_askable
 
 WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
 FACTS = {

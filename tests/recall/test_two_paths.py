@@ -9,12 +9,12 @@ from asking import request, shelved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterturn.base.ports import Unit
-from afterturn.base.types import Kind, Lane, Origin, Scope, SearchResults, Verb
-from afterturn.recall.lanes import recall
-from afterturn.recall.shelves import Shelves
+from afterturn.ports import Unit
+from afterturn.recall.index.cache import IndexCache
+from afterturn.recall.search import recall
 from afterturn.testing.drafts import admit, operation
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Kind, Lane, Origin, Scope, SearchResults, Verb
 
 WORDS = ("apple", "bee", "cider", "dew", "really", "the", "Bob", "猫")
 EMBEDDER = HashingEmbedder(32)
@@ -70,7 +70,7 @@ def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
     return Scope("default", (space,)), excluded
 
 
-def ask(library: Any, shelves: Shelves | None, scope: Scope, text: str, **fields) -> SearchResults:
+def ask(library: Any, shelves: IndexCache | None, scope: Scope, text: str, **fields) -> SearchResults:
     asked = request(text, scope=scope, limit=100, score_min=-100.0, conversation="now", **fields)
     return library.read(lambda unit: recall(unit, asked, shelves))
 

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.types import Hit, Lane
-from afterturn.recall.variety import varied
+from afterturn.recall.block import varied
 from afterturn.testing.entries import hit
+from afterturn.types import Hit, Lane
 
 SHARE = 512
 LONG = "word " * 200

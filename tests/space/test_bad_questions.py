@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import afterturn
-from afterturn.base.errors import InvalidInput
-from afterturn.base.types import Draft, Filter, Kind
+from afterturn.errors import InvalidInput
+from afterturn.types import Draft, Filter, Kind
 
 HALF = "\ud800"
 KNOWN = "0k3v8r2c4d5e6f7g"

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 import afterturn
-from afterturn.base.errors import NotFound
-from afterturn.base.reviews import Review, ReviewState
-from afterturn.base.types import Draft, Entry, Filter, Kind, Origin, Status
-from afterturn.learn.consolidate import Tidying, Why
-from afterturn.space.consolidating import Consolidation, ConsolidationParts
-from afterturn.space.parts import SpaceParts
+from afterturn.errors import NotFound
+from afterturn.learning.consolidation import Consolidation, ConsolidationParts, ConsolidationReason, ConsolidationStep
+from afterturn.space.verbs import SpaceParts
 from afterturn.testing.clock import ManualClock
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, Review, ReviewState, Status
 
 TEA = "Ada prefers oolong tea"
 LONG = "Ada prefers oolong tea from the shop at the corner of the long street by the old harbour"
@@ -236,7 +234,7 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
     parts: SpaceParts = plain._core._space_parts
     needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
     prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
-    planned = replace(prepared, steps=[Tidying(Why.UNUSED, pinned)])
+    planned = replace(prepared, steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
     row = await parts.store.write(planned.commit)
 
     assert await _said(ada) == {TEA: pinned}

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import afterturn
-from afterturn.base.errors import InvalidInput
-from afterturn.base.names import check_name
-from afterturn.base.types import Draft, Entry, Filter, Kind, Origin, Status, Target, Verb
-from afterturn.space.editing import compare, render_left
-from afterturn.space.markdown import Sheet, parse, render
+from afterturn.errors import InvalidInput
+from afterturn.space.markdown import Sheet, compare, parse, render, render_left
+from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status, Target, Verb
+from afterturn.validation import check_name
 
 SPACE = "user:ada"
 

@@ -10,28 +10,35 @@ from typing import Any
 import pytest
 
 import afterturn
-from afterturn.base.config import Config
-from afterturn.base.ports import Unit
-from afterturn.base.review_ports import REVIEWS_MAX
-from afterturn.base.reviews import Purpose, ReviewKind, ReviewRow, ReviewState, Snapped, Spent
-from afterturn.base.turns import (
-    BlockRow,
-    Candidate,
-    CarriedRow,
-    Cause,
-    ConversationKey,
-    Outcome,
-    Phase,
-    RecallRow,
-    StandingRow,
-    TurnRow,
-    TurnStatus,
-)
-from afterturn.base.types import Event, Lane, Scope, Selector
-from afterturn.space.export import PAGE, export_lines
+from afterturn.config import Config
+from afterturn.ports import REVIEWS_MAX, Unit
+from afterturn.space.transfer import PAGE, export_lines
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    ConversationKey,
+    Event,
+    Lane,
+    Outcome,
+    Phase,
+    Purpose,
+    RecallCause,
+    RecallRow,
+    ReviewKind,
+    ReviewMessage,
+    ReviewRow,
+    ReviewState,
+    Scope,
+    Selector,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+    UsageRow,
+)
 
 TENANT, SPACE = "default", "user:ada"
 ADA = Scope(TENANT, (SPACE,))
@@ -109,7 +116,7 @@ def test_what_a_conversation_takes_along_is_in_the_export(engine: Engine):
     talk = ConversationKey(TENANT, SPACE, "talk")
     entry = engine.write_now(lambda unit: unit.memories.add(operation(), admit("Ada keeps bees"))).entry
     seen = (Candidate(entry.ref, SPACE, Lane.LONG_TERM, 0.5, 0.5, None),)
-    row = RecallRow("c1", "turn-1", 1, Cause.MESSAGE, Phase.FAST, "bees?", 1.0, 2.0, Outcome.DELIVERED, "")
+    row = RecallRow("c1", "turn-1", 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 1.0, 2.0, Outcome.DELIVERED, "")
 
     def work(unit: Unit) -> None:
         unit.conversations.clear(talk, at=1.0, compacted=True)
@@ -132,12 +139,14 @@ def test_reviews_are_in_the_export_with_what_they_are_to_read(engine: Engine):
 
     def work(unit: Unit) -> None:
         for number in range(MANY):
-            unit.reviews.add(replace(row, id=f"r{number:06d}"), [Snapped("user", "ada", "I keep bees", None, 100, 1.0)])
+            unit.reviews.add(
+                replace(row, id=f"r{number:06d}"), [ReviewMessage("user", "ada", "I keep bees", None, 100, 1.0)]
+            )
             if number >= MANY - REVIEWS_MAX:
                 assert unit.reviews.end(replace(ended, id=f"r{number:06d}"))
         unit.reviews.add(replace(row, space="user:bob"), ())
         for space in (SPACE, "user:bob"):
-            unit.usage.add(TENANT, Spent(space, "2026-01-02", Purpose.REVIEW, 1, 30, 5))
+            unit.usage.add(TENANT, UsageRow(space, "2026-01-02", Purpose.REVIEW, 1, 30, 5))
 
     engine.write_now(work)
     lines = json.loads(json.dumps(exported(engine)))

@@ -3,8 +3,8 @@
 import pytest
 
 import afterturn
-from afterturn.base.errors import Conflict, InvalidName, NotFound
-from afterturn.base.types import Draft, Entry, Origin, Status, Target
+from afterturn.errors import Conflict, InvalidName, NotFound
+from afterturn.types import Draft, Entry, Origin, Status, Target
 
 
 async def propose(space: afterturn.Space, *texts: str) -> list[Entry]:

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import afterturn
-from afterturn.base.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
-from afterturn.base.types import Draft, Filter, Kind, Lane, SpaceSummary, Status, Target, Verb
+from afterturn.errors import Conflict, EmptyText, InvalidInput, InvalidName, NotFound, TooLarge
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.types import Draft, Filter, Kind, Lane, SpaceSummary, Status, Target, Verb
 
 
 async def texts(space: afterturn.Space, query: str, **options: object) -> list[str]:

@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from afterturn.base.config import Config
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.ports import Unit
-from afterturn.base.types import Entry, Filter, Operation, Scope, Selector, Status, Verb
+from afterturn.config import Config
+from afterturn.errors import Conflict, NotFound
+from afterturn.ports import Unit
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import Entry, Filter, Operation, Scope, Selector, Status, Verb
 
 R = TypeVar("R")
 ADA = Scope("default", ("user:ada",))

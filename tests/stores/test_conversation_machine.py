@@ -18,26 +18,28 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from afterturn.base.config import Config
-from afterturn.base.ports import Unit
-from afterturn.base.turns import (
+from afterturn.config import Config
+from afterturn.ports import Unit
+from afterturn.stores.sqlite.engine import open_engine
+from afterturn.testing.clock import ManualClock
+from afterturn.testing.drafts import admit, operation
+from afterturn.types import (
     BlockRow,
     Candidate,
     CarriedRow,
-    Cause,
     ConversationKey,
     ConversationState,
+    Entry,
+    Lane,
     Outcome,
     Phase,
+    RecallCause,
     RecallRow,
+    Selector,
     StandingRow,
     TurnRow,
     TurnStatus,
 )
-from afterturn.base.types import Entry, Lane, Selector
-from afterturn.stores.sqlite.engine import open_engine
-from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
 
 TENANT = "default"
 SPACES = ("user:ada", "team:bees")
@@ -179,7 +181,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(talk=TALK, entry=entries)
     def trace(self, talk: int, entry: Entry) -> None:
         at = self.tick()
-        row = RecallRow(f"c{at}", f"turn {at}", 1, Cause.MESSAGE, Phase.FAST, "?", at, at, Outcome.EMPTY, "")
+        row = RecallRow(f"c{at}", f"turn {at}", 1, RecallCause.MESSAGE, Phase.FAST, "?", at, at, Outcome.EMPTY, "")
         row = replace(row, candidates=(_seen(entry),), excluded=(entry.ref,))
         self.engine.write_now(lambda unit: unit.recalls.add(TALKS[talk], row, entries_max=RECALLS_MAX))
         kept = {**self.recalls[talk], row.correlation: row}

@@ -9,26 +9,37 @@ from pathlib import Path
 import apsw
 import pytest
 
-from afterturn.base.config import Config
-from afterturn.base.ports import Unit
-from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
-from afterturn.base.turns import (
-    BlockRow,
-    Candidate,
-    CarriedRow,
-    Cause,
-    ConversationKey,
-    Outcome,
-    Phase,
-    RecallRow,
-    StandingRow,
-    TurnRow,
-    TurnStatus,
-)
-from afterturn.base.types import EmbedderIdentity, Event, Job, Kind, Lane, LaneQuery, Scope, Selector, Verb
+from afterturn.config import Config
+from afterturn.ports import Unit
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    ConversationKey,
+    EmbedderIdentity,
+    Event,
+    Job,
+    Kind,
+    Lane,
+    LaneQuery,
+    Outcome,
+    Phase,
+    RecallCause,
+    RecallRow,
+    ReviewKind,
+    ReviewMessage,
+    ReviewRow,
+    ReviewState,
+    Scope,
+    Selector,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+    Verb,
+)
 
 SPACE = "user:ada"
 SCOPE = Scope("default", (SPACE,))
@@ -89,14 +100,14 @@ def keep_traces(unit: Unit, key: ConversationKey, refs: Sequence[str]) -> None:
     unit.conversations.put_standing(key, StandingRow(f"always {shown}", tuple(refs), 1.0))
     candidates = tuple(Candidate(ref, SPACE, Lane.LONG_TERM, 0.5, 0.5, None) for ref in refs)
     unit.conversations.carry(key, CarriedRow("c1", TURN, 1, f"what of {TEXT}?", 1.0, 2.0, (Phase.FAST,), candidates))
-    asked = RecallRow("c1", TURN, 1, Cause.MESSAGE, Phase.FAST, f"and {TEXT}?", 1.0, 2.0, Outcome.EMPTY, "")
+    asked = RecallRow("c1", TURN, 1, RecallCause.MESSAGE, Phase.FAST, f"and {TEXT}?", 1.0, 2.0, Outcome.EMPTY, "")
     unit.recalls.add(key, replace(asked, candidates=candidates), entries_max=100)
 
 
 def keep_review(unit: Unit, name: str, source: str | None, conversation: str = CONVERSATION) -> ReviewRow:
     """One that waits, and is to read what was said."""
     row = ReviewRow(name, ReviewKind.RULES, "default", SPACE, SPACE, 1.0, conversation=conversation, turn=TURN)
-    said = Snapped("user", SPEAKER, f"so I said: {TEXT}. " * 60, source, 100, 1.0)
+    said = ReviewMessage("user", SPEAKER, f"so I said: {TEXT}. " * 60, source, 100, 1.0)
     unit.reviews.add(row, [said, replace(said, text=TEXT)])
     return row
 
@@ -170,7 +181,7 @@ def test_what_an_ended_review_has_read_leaves_no_word(store: Engine, tmp_path: P
     assert traces(tmp_path) == {}
 
 
-def _longer(unit: Unit, row: ReviewRow) -> list[Snapped]:
+def _longer(unit: Unit, row: ReviewRow) -> list[ReviewMessage]:
     return [replace(said, text=f"{said.text} and more") for said in unit.reviews.messages(row.tenant, row.id)]
 
 
@@ -230,7 +241,7 @@ def test_a_question_goes_with_the_message_that_it_was(store: Engine, tmp_path: P
 def test_a_recall_that_was_replaced_or_pushed_out_leaves_no_word(store: Engine, tmp_path: Path):
     """M2: rows that were rewritten or trimmed are erased wherever they had been."""
     key = ConversationKey("default", SPACE, CONVERSATION)
-    row = RecallRow("c", TURN, 1, Cause.MESSAGE, Phase.FAST, TEXT, 1.0, 2.0, Outcome.EMPTY, "")
+    row = RecallRow("c", TURN, 1, RecallCause.MESSAGE, Phase.FAST, TEXT, 1.0, 2.0, Outcome.EMPTY, "")
     for at in range(60):
         asked = replace(row, correlation=f"c{at % 30}", question=f"{TEXT} {'hm ' * (at * 7 % 50)}")
         store.write_now(lambda unit, asked=asked: unit.recalls.add(key, asked, entries_max=20))

@@ -5,21 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 import pytest
 
-from afterturn.base.turns import Cause, ConversationKey, Outcome, Phase, RecallRow
-from afterturn.base.types import Event, Job, Kind, Selector, Verb
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.forget import GONE_SOURCES, Eraser
+from afterturn.stores.sql.forget import BY_SOURCE, CALLED, GONE_SOURCES, RESTING, Eraser
 from afterturn.stores.sql.jobs import SqlJobs
-from afterturn.stores.sql.lineage import CALLED, RESTING
 from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
-from afterturn.stores.sql.review_traces import BY_SOURCE
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline
 from afterturn.stores.sqlite.schema import MIGRATIONS
-from afterturn.stores.sqlite.session import ApswSession
-from afterturn.stores.sqlite.text import FtsText
+from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import ConversationKey, Event, Job, Kind, Outcome, Phase, RecallCause, RecallRow, Selector, Verb
 
 TENANT, SPACE = "default", "user:ada"
 EVENTS, JOBS, RECORDS, RECALLS = 300, 20, 60, 40
@@ -58,7 +54,7 @@ def forget(session: CountingSession) -> Callable[[Selector], int]:
     for at in range(JOBS):
         SqlJobs(entries).add(Job(f"j{at}", "embed", TENANT, SPACE, "{}", 1.0))
     for at in range(RECALLS):
-        row = RecallRow(f"c{at}", "turn", 1, Cause.MESSAGE, Phase.FAST, "hm?", 1.0, 2.0, Outcome.EMPTY, "")
+        row = RecallRow(f"c{at}", "turn", 1, RecallCause.MESSAGE, Phase.FAST, "hm?", 1.0, 2.0, Outcome.EMPTY, "")
         SqlRecalls(entries).add(ConversationKey(TENANT, SPACE, "talk"), row, entries_max=RECALLS)
     entries.settle()
     session.parsed = 0

@@ -8,13 +8,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from afterturn.base.config import Config
-from afterturn.base.ports import Unit
-from afterturn.base.types import Filter, Scope, Selector, Verb
-from afterturn.stores.sqlite.engine import Engine, open_engine
-from afterturn.stores.sqlite.pages import clear_gaps
+from afterturn.config import Config
+from afterturn.ports import Unit
+from afterturn.stores.sqlite.engine import Engine, clear_gaps, open_engine
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import Filter, Scope, Selector, Verb
 
 SEED = 32  # with this one, several forgotten words stay in gaps until they are cleared
 SCOPE = Scope("default", ("user:ada",))

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.base.config import Config
-from afterturn.base.types import LaneQuery, Scope
-from afterturn.stores.sql.tally import CHANGES_MAX, Tally
+from afterturn.config import Config
+from afterturn.stores.sql.entries import CHANGES_MAX, StatsDelta
 from afterturn.stores.sqlite.connection import APPLICATION_ID
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
-from afterturn.stores.sqlite.session import ApswSession
-from afterturn.stores.sqlite.text import FtsText
+from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import LaneQuery, Scope
 
 ADA = Scope("default", ("user:ada",))
 _ROW = (
@@ -62,7 +61,7 @@ def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int
 
 def test_the_trail_of_changes_is_bounded(session: ApswSession):
     """The oldest changes go, and the newest of a space stay."""
-    tally = Tally(session)
+    tally = StatsDelta(session)
     for _ in range(5):
         for key in range(CHANGES_MAX // 4):
             tally.changed(key, 1)

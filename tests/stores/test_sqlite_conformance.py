@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterturn.base.config import Config
+from afterturn.config import Config
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock
 

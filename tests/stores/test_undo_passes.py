@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from afterturn.base.types import Status
 from afterturn.stores.sql.operations import _RIVAL, _RIVALRY
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession
+from afterturn.types import Status
 
 
 @pytest.fixture

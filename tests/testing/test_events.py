@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from afterturn.base.types import Event
 from afterturn.testing import EventLog
+from afterturn.types import Event
 
 
 def test_an_event_that_comes_from_another_thread_is_waited_for() -> None:

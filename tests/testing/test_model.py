@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.ports import ChatModel
+from afterturn.ports import ChatModel
 from afterturn.testing import Held, ScriptedModel, call_tools
 
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -3,10 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.dialects.dialect import Element, Said, ToolDefinition
-from afterturn.dialects.fields import text_field
+from afterturn.dialects.dialect import (
+    Element,
+    ToolDefinition,
+    Utterance,
+    extended,
+    has_source,
+    is_content,
+    kinds_of,
+    lines,
+    parts_of,
+    runs,
+    said_by_user,
+    text_field,
+)
 from afterturn.dialects.openai_chat import has_chat_calls
-from afterturn.dialects.parts import extended, has_source, is_content, kinds_of, lines, parts_of, runs, said_by_user
 
 _ROLES = frozenset(["system", "user", "assistant"])
 _OWN_BLOCKS = frozenset(
@@ -42,7 +53,7 @@ class Anthropic:
         blocks = parts_of(message, "content")
         text = text_field(message, "content")
         if text is not None or role == "system":
-            return Element((Said(role or "", text if text is not None else lines(map(_text, blocks))),))
+            return Element((Utterance(role or "", text if text is not None else lines(map(_text, blocks))),))
         return _user(blocks) if role == "user" else _assistant(blocks)
 
     def said(self, role: str, text: str) -> Mapping[str, Any]:
@@ -68,7 +79,7 @@ def _user(blocks: Sequence[object]) -> Element:
     others = {text_field(block, "type") or "" for block in blocks} - {"tool_result", "text", ""}
     said = said_by_user(text, shows_more=bool(others)) if text or others or not results else ()
     return Element(
-        (*(Said("tool", _result(block)) for block in results), *said),
+        (*(Utterance("tool", _result(block)) for block in results), *said),
         answers=tuple(text_field(block, "tool_use_id") or "" for block in results),
     )
 
@@ -80,7 +91,7 @@ def _assistant(blocks: Sequence[object]) -> Element:
     kinds = {text_field(block, "type") or "" for block in blocks}
     # Thinking alone is an answer that was cut off, and is refused when it is sent back.
     holds_more = kinds - {"text", "thinking", "redacted_thinking", ""}
-    return Element(() if not text and holds_more else (Said("assistant", text),), calls=calls)
+    return Element(() if not text and holds_more else (Utterance("assistant", text),), calls=calls)
 
 
 def _text(block: object) -> str | None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from afterturn.base.errors import InvalidInput
 from afterturn.dialects.anthropic import Anthropic
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.gemini import Gemini
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.dialects.openai_responses import OpenAIResponses
+from afterturn.errors import InvalidInput
 
 _ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}

@@ -3,9 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.dialects.dialect import Element, Said, ToolDefinition
-from afterturn.dialects.fields import field, json_field, text_field
-from afterturn.dialects.parts import extended, is_content, lines, parts_of, runs, said_by_user
+from afterturn.dialects.dialect import (
+    Element,
+    ToolDefinition,
+    Utterance,
+    extended,
+    field,
+    is_content,
+    json_field,
+    lines,
+    parts_of,
+    runs,
+    said_by_user,
+    text_field,
+)
 
 # "function" and "tool" are what older clients call the content of responses.
 _ROLES = frozenset(["user", "model", "function", "tool"])
@@ -64,7 +75,7 @@ def _user(parts: Sequence[object]) -> Element:
     text = lines(texts)
     said = said_by_user(text, shows_more=shows_more) if text or shows_more or not responses else ()
     return Element(
-        (*(Said("tool", json_field(response, "response")) for response in responses), *said),
+        (*(Utterance("tool", json_field(response, "response")) for response in responses), *said),
         answers=tuple(text_field(response, "name") or "" for response in responses),
     )
 
@@ -75,7 +86,7 @@ def _model(parts: Sequence[object]) -> Element:
     text = runs(map(_text, parts))
     is_silent = not text and (calls or any(_one_of(part, _SHOWN) is not None for part in parts))
     return Element(
-        () if is_silent else (Said("assistant", text),),
+        () if is_silent else (Utterance("assistant", text),),
         calls=tuple(text_field(call, "name") or "" for call in calls),
     )
 

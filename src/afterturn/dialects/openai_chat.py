@@ -3,9 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from afterturn.dialects.dialect import Element, Said, ToolDefinition
-from afterturn.dialects.fields import field, list_field, text_field
-from afterturn.dialects.parts import extended, has_source, is_content, kinds_of, lines, parts_of, said_by_user
+from afterturn.dialects.dialect import (
+    Element,
+    ToolDefinition,
+    Utterance,
+    extended,
+    field,
+    has_source,
+    is_content,
+    kinds_of,
+    lines,
+    list_field,
+    parts_of,
+    said_by_user,
+    text_field,
+)
 
 _ROLES = {
     "system": "system",
@@ -43,11 +55,11 @@ class OpenAIChat:
         text, parts = _text(message), parts_of(message, "content")
         if role == "tool":
             answered = text_field(message, "tool_call_id") or text_field(message, "name") or ""
-            return Element((Said(role, text),), answers=(answered,))
+            return Element((Utterance(role, text),), answers=(answered,))
         if role == "assistant":
             return _assistant(message, text, parts)
         if role == "system":
-            return Element((Said(role, text),))
+            return Element((Utterance(role, text),))
         shows_more = any(text_field(part, "type") not in ("text", None) for part in parts)
         return Element(said_by_user(text, text_field(message, "name") or "", shows_more=shows_more))
 
@@ -78,7 +90,7 @@ def _assistant(message: object, text: str, parts: Sequence[object]) -> Element:
     calls = _calls(message)
     holds_more = bool(calls) or any(text_field(part, "type") not in ("text", "refusal", None) for part in parts)
     is_silent = not text and (holds_more or field(message, "audio") is not None)
-    return Element(() if is_silent else (Said("assistant", text),), calls=calls)
+    return Element(() if is_silent else (Utterance("assistant", text),), calls=calls)
 
 
 def _calls(message: object) -> tuple[str, ...]:

@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from afterturn.dialects.dialect import Element, Said, ToolDefinition
-from afterturn.dialects.fields import list_field, text_field
+from afterturn.dialects.dialect import (
+    Element,
+    ToolDefinition,
+    Utterance,
+    extended,
+    is_content,
+    kinds_of,
+    lines,
+    list_field,
+    parts_of,
+    said_by_user,
+    text_field,
+)
 from afterturn.dialects.openai_chat import has_chat_calls
-from afterturn.dialects.parts import extended, is_content, kinds_of, lines, parts_of, said_by_user
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _PARTS = frozenset("input_text input_image input_file input_audio output_text".split())
@@ -65,11 +75,11 @@ class OpenAIResponses:
         if kind in _CALLS:
             return Element((), calls=(text_field(message, _CALLS[kind]) or "",))
         if kind in _OUTPUTS:
-            return Element((Said("tool", _output(message)),), answers=(text_field(message, _OUTPUTS[kind]) or "",))
+            return Element((Utterance("tool", _output(message)),), answers=(text_field(message, _OUTPUTS[kind]) or "",))
         if kind in _TOOL_SEARCH:
             return _tool_search(message, kind)
         if kind in _SETTINGS:
-            return Element((Said("system", ""),))
+            return Element((Utterance("system", ""),))
         return Element((), leads=kind == "reasoning") if kind in _HOSTED or kind == "reasoning" else None
 
     def said(self, role: str, text: str) -> Mapping[str, Any]:
@@ -100,7 +110,7 @@ def _message(message: object) -> Element | None:
     written = lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
     text = text_field(message, "content") or written
     if role != "user":
-        return Element((Said(role, text),))
+        return Element((Utterance(role, text),))
     shows_more = any(text_field(part, "type") in _PARTS - {"input_text", "output_text"} for part in parts)
     return Element(said_by_user(text, shows_more=shows_more))
 
@@ -118,4 +128,4 @@ def _tool_search(message: object, kind: str) -> Element:
     if text_field(message, "execution") != "client":
         return Element(())
     named = (text_field(message, "call_id") or "",)
-    return Element((), calls=named) if kind == "tool_search_call" else Element((Said("tool", ""),), answers=named)
+    return Element((), calls=named) if kind == "tool_search_call" else Element((Utterance("tool", ""),), answers=named)

@@ -1,27 +1,93 @@
-"""An embedder behind any server that speaks OpenAI's embeddings: theirs, a gateway, or one on this machine."""
+"""What an embedder's server is to us. Apart from how it is asked, so that its settings are checked in no time."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import json
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from afterturn.base.asking import Asker
-from afterturn.base.errors import EmbedderUnavailable, ForkedProcess, MemoryClosed, ModelError, ModelRefused
-from afterturn.base.loop import PrivateLoop
-from afterturn.base.types import EmbedderIdentity
-from afterturn.embedders.vector_replies import EMBEDDINGS, read_vectors
+from afterturn.errors import EmbedderUnavailable, ForkedProcess, MemoryClosed, ModelError, ModelRefused
+from afterturn.models.client import HttpClient, Reply, ReplyReader, ServerKind
+from afterturn.runtime.loop_thread import LoopThread
+from afterturn.types import EmbedderIdentity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Rows: TypeAlias = NDArray[np.float32]
+
+
+EMBEDDINGS = ServerKind(
+    name="embedding server",
+    path="/embeddings",
+    url="embedder_url",
+    key="embedder_key",
+    model="embedder_model",
+    timeout="embedder_timeout",
+    # 32 vectors of 4,096 numbers, each written with twenty digits.
+    answer_bytes_max=1 << 22,
+)
+
+
+# What a reply with embeddings means: unit vectors in the texts' order, or an error that says what to do. Pure.
+
+
+def read_vectors(reader: ReplyReader, reply: Reply, *, count: int) -> NDArray[np.float32]:
+    """One row a text, of unit length, or zero where the server gave zeros. ModelError when it is anything else."""
+    import numpy as np
+
+    items = _items(reader.document(reply))
+    if items is None:
+        raise reader.invalid(f"sent no embeddings: {reader.quoted(reply)}", "no_embeddings")
+    if len(items) != count:
+        raise reader.invalid(f"sent {len(items)} embeddings for {count} texts", "wrong_count")
+    rows = [_row(item.get("embedding")) for item in _ordered(items)]
+    sizes = {0 if row is None else row.size for row in rows}
+    if 0 in sizes:
+        raise reader.invalid("sent an embedding that is no list of numbers", "no_numbers")
+    if len(sizes) > 1:
+        raise reader.invalid(f"sent embeddings of different sizes: {sorted(sizes)}", "wrong_dimensions")
+    vectors = np.array(rows, dtype=np.float32)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(norms).all():
+        raise reader.invalid("sent numbers that are not finite", "not_finite")
+    np.divide(vectors, norms, out=vectors, where=norms > 0)
+    return vectors
+
+
+def _items(document: Any) -> list[dict[str, Any]] | None:
+    data = document.get("data") if isinstance(document, dict) else None
+    return data if isinstance(data, list) and all(isinstance(item, dict) for item in data) else None
+
+
+def _ordered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By `index` where every item has its own; else the order is the answer."""
+    placed = {item["index"]: item for item in items if type(item.get("index")) is int}
+    return [placed[at] for at in range(len(items))] if placed.keys() == set(range(len(items))) else items
+
+
+def _row(embedding: Any) -> NDArray[np.float32] | None:
+    import numpy as np
+
+    try:
+        if isinstance(embedding, str):
+            return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
+        if isinstance(embedding, list):
+            row = np.array(embedding, dtype=np.float32)
+            return row if row.ndim == 1 else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None
+
+
+# An embedder behind any server that speaks OpenAI's embeddings: theirs, a gateway, or one on this machine.
 
 logger = logging.getLogger("afterturn")
 
@@ -61,13 +127,13 @@ class HttpEmbedder:
         timeout: float = 30.0,
         retries: int = 2,
     ) -> None:
-        self._asker = Asker(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries, keeps=True)
+        self._asker = HttpClient(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries, keeps=True)
         self._model = model
         self._wanted = dimensions
         self._dimensions: int | None = None
         self._takes_base64 = True
         self._lock = threading.Lock()
-        self._loop: PrivateLoop | None = None
+        self._loop: LoopThread | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -101,12 +167,12 @@ class HttpEmbedder:
             loop.end(self._end)
             loop.wait_ended(within=_END_WITHIN)
 
-    def _running(self) -> PrivateLoop:
+    def _running(self) -> LoopThread:
         with self._lock:
             if self._closed:
                 raise MemoryClosed("It is closed.")
             if self._loop is None:
-                self._loop = PrivateLoop("afterturn-http")
+                self._loop = LoopThread("afterturn-http")
                 self._loop.start()
             return self._loop
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterturn.base.errors import EmbedderUnavailable
-from afterturn.base.types import EmbedderIdentity
 from afterturn.embedders.model_files import ModelFiles, verified
+from afterturn.errors import EmbedderUnavailable
+from afterturn.types import EmbedderIdentity
 
 if TYPE_CHECKING:
     import numpy as np

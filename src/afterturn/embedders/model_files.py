@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.errors import EmbedderUnavailable
+from afterturn.errors import EmbedderUnavailable
 
 MANIFEST = "manifest.json"
 _FOLDER_MODE = 0o755

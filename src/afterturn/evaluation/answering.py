@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from afterturn.base.errors import ModelError
-from afterturn.base.ports import ChatModel
-from afterturn.base.tokens import estimate_tokens
+from afterturn.errors import ModelError
 from afterturn.evaluation.conversations import Dataset, Item, Question, Talk
 from afterturn.evaluation.examining import OURS, Answer, Examination, chosen_of, spaces_of
 from afterturn.evaluation.replies import contains, says_yes, token_f1
-from afterturn.evaluation.scoring import Outcome, intervals, means
+from afterturn.evaluation.scoring import QuestionOutcome, intervals, means
 from afterturn.evaluation.subject import DAY, Subject
+from afterturn.ports import ChatModel
+from afterturn.text import estimate_tokens
 
 logger = logging.getLogger("afterturn")
 
@@ -160,7 +160,7 @@ def _day(at: float) -> str:
 def _summary(system: str, told: Sequence[Told], cut: int) -> dict[str, Any]:
     """Means, what became of each question, and how often this system did better or worse than ours."""
     answered = [each for each in told if system in each.figures]
-    outcomes = [Outcome(each.talk, each.question.category, each.figures[system]) for each in answered]
+    outcomes = [QuestionOutcome(each.talk, each.question.category, each.figures[system]) for each in answered]
     both = [each for each in answered if OURS in each.figures]
     found: dict[str, Any] = {
         "n": len(answered),

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.base.ports import Embedder
-from afterturn.base.terms import terms
+from afterturn.ports import Embedder
+from afterturn.text import terms
 
 if TYPE_CHECKING:
     import numpy as np

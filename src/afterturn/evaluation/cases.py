@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.errors import InvalidFile
+from afterturn.errors import InvalidFile
 
 # The scope of what holds wherever a user is.
 UNIVERSAL = "user:universal"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.errors import InvalidFile
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.dates import find_time
 
 # People answer each other within a minute; a file that tells the day alone still has an order.

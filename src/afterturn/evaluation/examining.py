@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from afterturn.base.types import Draft, Entry, Hit
+from afterturn.conversation.read_turn import weighed_max
 from afterturn.evaluation.baselines import Bm25, Dense
 from afterturn.evaluation.conversations import Dataset, Question, Talk
 from afterturn.evaluation.misses import Miss, Stand, make_miss
-from afterturn.evaluation.scoring import Outcome, rank_figures
-from afterturn.evaluation.subject import DAY, Block, Subject, drafts_of, plain
-from afterturn.recall.lanes import worth_telling
-from afterturn.turn.preparing import weighed_max
+from afterturn.evaluation.scoring import QuestionOutcome, rank_figures
+from afterturn.evaluation.subject import DAY, EvaluatedBlock, Subject, drafts_of, plain
+from afterturn.recall.search import worth_telling
+from afterturn.types import Draft, Entry, Hit
 
 OURS = "afterturn"
 # Twenty sessions are found among so many messages, unless they all say the same.
@@ -28,7 +28,7 @@ class Answer:
     """What one system found for a question: items' names, best first, and the block that they make. `hits` are ours."""
 
     ranked: tuple[str, ...]
-    block: Block
+    block: EvaluatedBlock
     hits: tuple[Hit, ...] = ()
 
 
@@ -94,7 +94,7 @@ class Examination:
         items = (self.talk.items[place] for place in places)
         return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
 
-    def delivered(self, question: Question, block: Block) -> dict[str, float]:
+    def delivered(self, question: Question, block: EvaluatedBlock) -> dict[str, float]:
         """Which share of the evidence is in the block, as a memory or within another one; and with every word of it."""
         shown = plain(block.text)
         present: set[str] = set()
@@ -129,19 +129,19 @@ class Examined:
     """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence; `missed`
     are those of ours of which not all evidence was delivered."""
 
-    outcomes: dict[str, list[Outcome]]
-    unanswerable: dict[str, list[Outcome]]
+    outcomes: dict[str, list[QuestionOutcome]]
+    unanswerable: dict[str, list[QuestionOutcome]]
     missed: list[Miss]
 
     def take(self, system: str, question: Question, answer: Answer, examination: Examination) -> None:
         talk = examination.talk
         if not question.evidence:
-            silent = Outcome(talk.id, question.category, {"silence": float(not answer.block.text)})
+            silent = QuestionOutcome(talk.id, question.category, {"silence": float(not answer.block.text)})
             self.unanswerable.setdefault(system, []).append(silent)
             return
         delivered = examination.delivered(question, answer.block)
         figures = {"block_tokens": float(answer.block.tokens), **rank_figures(answer.ranked, question.evidence)}
-        outcome = Outcome(talk.id, question.category, {**figures, **delivered})
+        outcome = QuestionOutcome(talk.id, question.category, {**figures, **delivered})
         self.outcomes.setdefault(system, []).append(outcome)
         if system == OURS and delivered["delivered"] < 1:
             self.missed.append(examination.miss(question, delivered["delivered"], answer))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from afterturn.base.config import Config
-from afterturn.base.types import Entry
+from afterturn.config import Config
+from afterturn.conversation.read_turn import weighed_max
 from afterturn.evaluation.baselines import Bm25, Dense
 from afterturn.evaluation.cases import UNIVERSAL, Belief, Case, Collection
 from afterturn.evaluation.examining import OURS
 from afterturn.evaluation.subject import DAY, Subject
-from afterturn.turn.preparing import weighed_max
+from afterturn.types import Entry
 
 
 class Precision:
@@ -31,7 +31,7 @@ class Precision:
         for belief in self._collection.beliefs:
             self._learn(belief)
         self._subject.settle()
-        verdicts: dict[str, list[Verdict]] = {}
+        verdicts: dict[str, list[PrecisionVerdict]] = {}
         for case in self._cases:
             for system, found in self._found(case).items():
                 verdicts.setdefault(system, []).append(judge(case, found, self._beliefs))
@@ -102,7 +102,7 @@ def _space(user: str, scope: str, collection: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PrecisionVerdict:
     """`wanted` of them belong there, `found` of these do stand there; of `counted` that do, `allowed` may."""
 
     wanted: int
@@ -115,16 +115,16 @@ class Verdict:
         return self.found == self.wanted and self.allowed == self.counted
 
 
-def judge(case: Case, found: Sequence[str], beliefs: Mapping[str, Belief]) -> Verdict:
+def judge(case: Case, found: Sequence[str], beliefs: Mapping[str, Belief]) -> PrecisionVerdict:
     """What stands in the standing context anyway counts only where a case names it."""
     named = (case.allowed or frozenset()) | case.excluded
     counted = {name for name in found if name in named or not beliefs[name].standing}
     wanted = case.allowed or frozenset()
     wrong = counted & case.excluded if case.allowed is None else counted - wanted
-    return Verdict(len(wanted), len(wanted & counted), len(counted), len(counted - wrong))
+    return PrecisionVerdict(len(wanted), len(wanted & counted), len(counted), len(counted - wrong))
 
 
-def summary(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def summary(verdicts: Sequence[PrecisionVerdict]) -> dict[str, Any]:
     """Shares: of what belongs there, of what stands there, of cases with nothing wrong, with nothing to say."""
     quiet = [verdict for verdict in verdicts if not verdict.wanted]
     return {

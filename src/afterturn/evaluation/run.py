@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from afterturn.base.config import Config
-from afterturn.base.errors import InvalidFile
+from afterturn.config import Config
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.answering import Answering, Asking, count_questions
 from afterturn.evaluation.conversations import Dataset
 from afterturn.evaluation.examining import OURS, chosen_of, examine, spaces_of
 from afterturn.evaluation.misses import worst
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.scoring import Outcome, differences, intervals, means
+from afterturn.evaluation.scoring import QuestionOutcome, differences, intervals, means
 from afterturn.evaluation.silence import OWN, Spoken, sampled, spoken_to
 from afterturn.evaluation.sources import Sources, Utterances, find_sources
 from afterturn.evaluation.subject import Subject, open_subject
@@ -120,7 +120,7 @@ def _of_dataset(
     return systems
 
 
-def _margins(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
+def _margins(outcomes: Mapping[str, Sequence[QuestionOutcome]]) -> dict[str, Any]:
     """By how much ours is above each of the others, with intervals: the same questions were asked of both."""
     found: dict[str, Any] = {}
     for name, theirs in outcomes.items():
@@ -130,7 +130,7 @@ def _margins(outcomes: Mapping[str, Sequence[Outcome]]) -> dict[str, Any]:
     return found
 
 
-def _bounds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+def _bounds(outcomes: Sequence[QuestionOutcome]) -> dict[str, list[float]]:
     return {name: list(bounds) for name, bounds in intervals(outcomes).items()}
 
 
@@ -145,9 +145,9 @@ def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances
     return {**total.shares(), "silence_by_set": by_set}
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
     """Means over all questions with evidence, then the same by category, and how sure they are."""
-    by_category: Mapping[str, list[Outcome]] = {
+    by_category: Mapping[str, list[QuestionOutcome]] = {
         category: [outcome for outcome in outcomes if outcome.category == category]
         for category in sorted({outcome.category for outcome in outcomes})
     }

@@ -16,7 +16,7 @@ Figures: TypeAlias = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QuestionOutcome:
     """One question's figures. Intervals are by `talk`: questions about one conversation are no independent samples."""
 
     talk: str
@@ -42,7 +42,7 @@ def _gain(place: int) -> float:
     return 1 / math.log2(place + 2)
 
 
-def means(outcomes: Iterable[Outcome]) -> dict[str, float]:
+def means(outcomes: Iterable[QuestionOutcome]) -> dict[str, float]:
     """Of each figure over the questions that have it."""
     values: dict[str, list[float]] = {}
     for outcome in outcomes:
@@ -51,7 +51,7 @@ def means(outcomes: Iterable[Outcome]) -> dict[str, float]:
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def intervals(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+def intervals(outcomes: Sequence[QuestionOutcome]) -> dict[str, tuple[float, float]]:
     """Of 95 %, by drawing whole conversations with replacement; none of a single one, which tells nothing of others.
 
     The same outcomes give the same intervals.
@@ -76,9 +76,11 @@ def intervals(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
     return {name: (float(low[at]), float(high[at])) for at, name in enumerate(names)}
 
 
-def differences(ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list[Outcome]:
+def differences(ours: Sequence[QuestionOutcome], theirs: Sequence[QuestionOutcome]) -> list[QuestionOutcome]:
     """What ours has more, question by question; both in the same order."""
     return [
-        Outcome(mine.talk, mine.category, {name: value - other.figures[name] for name, value in mine.figures.items()})
+        QuestionOutcome(
+            mine.talk, mine.category, {name: value - other.figures[name] for name, value in mine.figures.items()}
+        )
         for mine, other in zip(ours, theirs, strict=True)
     ]

@@ -9,7 +9,7 @@ from afterturn.evaluation.conversations import Talk
 from afterturn.evaluation.small_talk import SMALL_TALK
 from afterturn.evaluation.sources import Utterances
 from afterturn.evaluation.subject import DAY, Subject
-from afterturn.recall.asked import is_askable
+from afterturn.recall.query import is_askable
 
 OWN = Utterances("small_talk", SMALL_TALK)
 # An utterance takes about as long as a question.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 
-from afterturn.base.errors import InvalidFile
+from afterturn.errors import InvalidFile
 from afterturn.evaluation.cases import Collection, holds_cases, read_cases
 from afterturn.evaluation.conversations import Dataset, read_dataset, stem
 

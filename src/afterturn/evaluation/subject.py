@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afterturn import blocking
-from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config, load_config
-from afterturn.base.embedder_ports import Batching, Closable
-from afterturn.base.errors import ConfigError, DeadlineExceeded
-from afterturn.base.ports import Embedder
-from afterturn.base.terms import terms
-from afterturn.base.tokens import estimate_tokens
-from afterturn.base.turns import Outcome
-from afterturn.base.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Target
+from afterturn.config import Config, load_config
+from afterturn.conversation.read_turn import compose, weighed_max
+from afterturn.embedders.service import SLICE
+from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.conversations import Item
-from afterturn.parts import Parts, default_embedder
-from afterturn.recall.embedding import SLICE
-from afterturn.turn.preparing import compose, weighed_max
+from afterturn.ports import Batching, Closable, Embedder
+from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.services import Components, default_embedder
+from afterturn.text import estimate_tokens, terms
+from afterturn.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Outcome, Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +107,7 @@ class CachedEmbedder:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class EvaluatedBlock:
     """What a model would see: `ids` of the memories in it. Blank when there is nothing to say."""
 
     text: str = ""
@@ -121,8 +118,8 @@ class Block:
         return estimate_tokens(self.text)
 
 
-def block_of(text: str) -> Block:
-    return Block(text, tuple(_REF.findall(text)))
+def block_of(text: str) -> EvaluatedBlock:
+    return EvaluatedBlock(text, tuple(_REF.findall(text)))
 
 
 def plain(text: str) -> str:
@@ -174,7 +171,7 @@ class Subject:
         self.faults.note(",".join(found.missing))
         return found.hits
 
-    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
+    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> EvaluatedBlock:
         """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
         self._asked += 1
         conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
@@ -183,12 +180,12 @@ class Subject:
             turn.abort("evaluated")
         return block_of(text)
 
-    def rendered(self, entries: Sequence[Entry], question: str) -> Block:
+    def rendered(self, entries: Sequence[Entry], question: str) -> EvaluatedBlock:
         """What a block would be if this were the ranking."""
         wanted = frozenset(terms(question))
         hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
         block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
-        return Block() if block is None else block_of(block.text)
+        return EvaluatedBlock() if block is None else block_of(block.text)
 
     def _as_hit(self, entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
         if entry.ref not in self._terms:
@@ -213,7 +210,7 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     )
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
-    parts, faults = Parts(embedder=cached, clock=clock), Faults()
+    parts, faults = Components(embedder=cached, clock=clock), Faults()
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, parts=parts, on_event=faults.hear))

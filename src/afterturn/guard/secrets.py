@@ -1,11 +1,463 @@
-"""Finds secrets in a text and takes them out. A first scanner: it knows what is unmistakable, and nothing else."""
+"""Secrets that only their label gives away: "password: …", "api_key=…". What stands there must look like one, too.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+Every expression takes a bounded number of characters a start, and no text is looked at twice for one label (G5).
+"""
 
-from afterturn.base.terms import content_hash
-from afterturn.guard.formats import FINDERS, FORMATS, Span
-from afterturn.guard.named import find_named
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple, Protocol, TypeAlias
+
+from afterturn.text import content_hash
+
+_HEXADECIMAL_CHARS_MIN = 32
+_DIGIT = r"[0-9]"
+_DIGITS_ENOUGH = 4
+_ANY_DIGIT = r"\d"
+_HEXADECIMAL = r"[0-9a-f]++"
+_SIGN = r"[^\w./\\-]"
+_PLACEHOLDER = r"^[$<%({\[]|[$%{][{(]|\*\*\*|\.\.\.|x{4}|X{4}|example|EXAMPLE|changeme|placeholder|your|redacted"
+_NO_VALUES = frozenset(["password", "passwd", "pass", "pwd", "secret", "token", "key", "none", "null", "true", "false"])
+_CALL = r"[A-Za-z_][A-Za-z0-9_.]*+[(\[]"
+_REFERENCE = r"[A-Za-z_][A-Za-z0-9_]*+\.|[.~]?/"
+_NAMED_SO = r"(?i:pass|secret|token|key|pwd)"
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """When it is first needed: a hook that answers in milliseconds has no time for what nothing hints at."""
+    return re.compile(pattern)
+
+
+def is_no_placeholder(text: str) -> bool:
+    """A value, and not the place of one, or what gives it."""
+    return not (compiled(_PLACEHOLDER).search(text) or compiled(_CALL).match(text)) and text.lower() not in _NO_VALUES
+
+
+def is_password(text: str) -> bool:
+    """What nobody writes behind "password:" for another reason: letters, digits, and capitals or signs among them."""
+    if compiled(_ANY_DIGIT).search(text) is None:
+        return False
+    signs = compiled(_SIGN).search(text) is not None
+    if (text.upper() != text) + (text.lower() != text) + signs < 2 or not is_no_placeholder(text):
+        return False
+    return signs or not (compiled(_REFERENCE).match(text) or compiled(_NAMED_SO).search(text))
+
+
+def is_random(text: str) -> bool:
+    """Long, with small letters, capitals and digits all through; or a long hexadecimal number."""
+    digits = len(compiled(_DIGIT).findall(text))
+    if (
+        digits < 2
+        or not is_no_placeholder(text)
+        or compiled(_REFERENCE).match(text)
+        or compiled(_NAMED_SO).search(text)
+    ):
+        return False
+    if len(text) >= _HEXADECIMAL_CHARS_MIN and compiled(_HEXADECIMAL).fullmatch(text):
+        return _DIGITS_ENOUGH <= digits < len(text)
+    return text.upper() != text and text.lower() != text
+
+
+class _Label(NamedTuple):
+    """`between` is what stands behind a name, `value` what stands behind that. Every value has a digit."""
+
+    kind: str
+    names: tuple[str, ...]
+    between: str
+    value: str
+    chars_min: int
+    chars_max: int
+    is_one: Callable[[str], bool]
+
+    @property
+    def reach(self) -> int:
+        """How far from a name its value ends at the latest."""
+        return self.chars_max + 40
+
+
+_QUOTES = r"[\\\"'`*]{0,4}"
+_IS = r"\s{0,3}(?:[:=]|%3[AaDd])\s{0,3}"
+_LABELS = (
+    _Label(
+        "password",
+        ("password", "passwd", "passphrase"),
+        rf"{_QUOTES}(?:{_IS}|\s{{1,3}}is\s{{1,3}}){_QUOTES}",
+        r"[^\s\"'`,;]{7,127}[^\s\"'`,;.!?)\]}*\\]",
+        8,
+        128,
+        is_password,
+    ),
+    _Label(
+        "secret",
+        ("secret", "token", "apikey", "api_key", "api-key", "api key", "bearer"),
+        rf"(?:[_\s-]?access)?(?:[_\s-]?key)?{_QUOTES}(?:{_IS}|\s{{1,3}}(?:is\s{{1,3}})?){_QUOTES}",
+        # The beginning of one, with dots for the rest, is shown and not told.
+        r"(?>[A-Za-z0-9+/_.~-]{19,511}[A-Za-z0-9+/_~-]={0,2})(?!\.\.)",
+        20,
+        514,
+        is_random,
+    ),
+)
+
+
+def find_named(text: str) -> Iterator[tuple[str, int, int]]:
+    """(kind, start, end) of values that are written behind what they are."""
+    # The one letter that takes more room when it is small.
+    lowered = text.replace("\u0130", "i").lower()
+    for label in _LABELS:
+        for name in label.names:
+            for start, end in _values(text, lowered, label, name):
+                if label.is_one(text[start:end]):
+                    yield label.kind, start, end
+
+
+def _values(text: str, lowered: str, label: _Label, name: str) -> Iterator[tuple[int, int]]:
+    """What stands behind each of a name. Where the name comes again in a value, that ends there."""
+    at = lowered.find(name)
+    digit = -1
+    while at >= 0:
+        behind = at + len(name)
+        if digit < behind:
+            digit = _next_digit(text, behind)
+        if digit < 0:
+            return
+        if digit > behind + label.reach:
+            # No value up to there: names without one are passed over, however many they are.
+            at = lowered.find(name, digit - label.reach)
+            continue
+        following = lowered.find(name, behind)
+        if (found := _value_at(text, behind, following, label, name)) is not None:
+            yield found
+        at = following
+
+
+def _value_at(text: str, behind: int, following: int, label: _Label, name: str) -> tuple[int, int] | None:
+    between = compiled(label.between)
+    begins = between.match(text, behind)
+    if begins is None:
+        return None
+    start, end = begins.end(), len(text)
+    if 0 <= following < start + label.chars_max and between.match(text, following + len(name)):
+        end = following
+    value = compiled(label.value).match(text, start, end) if end - start >= label.chars_min else None
+    return None if value is None else value.span()
+
+
+def _next_digit(text: str, start: int) -> int:
+    found = compiled(_ANY_DIGIT).search(text, start)
+    return -1 if found is None else found.start()
+
+
+# How the secrets look that can not be taken for anything else: what hints at each, and what it then must match.
+#
+# Every expression takes a bounded number of characters a start and repeats nothing that repeats, so that no text makes
+# one slow (G5).
+
+Span: TypeAlias = tuple[int, int]
+
+# How far from the name of a key its secret half is looked for.
+_NEAR_CHARS = 200
+# How long that is at most, so that none is missed between two looks.
+_SECRET_CHARS = 40
+_PEM_CHARS_MAX = 32_768
+_LONG_CHARS_MIN = 20
+_LONG_CHARACTERS_MIN = 8
+_PEM_LINE_CHARS_MIN = 24
+_JWT_PARTS = 3
+_JWT_HEADER_CHARS_MAX = 4_096
+_JWT_BODY_CHARS_MIN = 16
+
+# How a line break, a colour or a sign is written where it can not stand itself: in JSON, terminals, addresses, mails.
+_CODE = (
+    r"(?:\\[bfnrtv0e]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[0-3][0-7]{2}|\[[0-9;:?]{0,16}[A-Za-z]"
+    r"|%[0-9A-Fa-f]{2}|=[0-9A-F]{2})\Z"
+)
+_CODE_CHARS_MAX = 20
+
+
+class Format(NamedTuple):
+    """`hints`: one of them is in every text that holds such a secret.
+
+    Where a match has a group, that is the secret; `is_one` looks at the secret's text. Amid a word it must match
+    `exact` besides: where its issuer's own lengths are met it is no word that merely ends like that.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    pattern: str
+    is_one: Callable[[str], bool] | None = None
+    exact: str = ""
+
+    def find(self, text: str) -> Iterator[Span]:
+        for match in compiled(self.pattern).finditer(text):
+            group = 1 if match.re.groups else 0
+            if (group or self._stands_apart(text, match)) and self._is_secret(match.group(group)):
+                yield match.span(group)
+
+    def _stands_apart(self, text: str, match: re.Match[str]) -> bool:
+        if _begins(text, match.start()):
+            return True
+        return bool(self.exact) and compiled(self.exact).fullmatch(match.group()) is not None
+
+    def _is_secret(self, found: str) -> bool:
+        return _is_varied(found) and (self.is_one is None or self.is_one(found))
+
+
+def _is_varied(found: str) -> bool:
+    """In a manual a key is a row of the same letter."""
+    return len(found) < _LONG_CHARS_MIN or len(set(found)) >= _LONG_CHARACTERS_MIN
+
+
+def _begins(text: str, at: int) -> bool:
+    """Whether no word goes on there. An expression that looks behind itself would be slow where nothing matches.
+
+    Scripts that part no words end one anywhere; and the last letter of a code for a line break, a colour or a sign is
+    none of a word.
+    """
+    before = text[at - 1] if at else ""
+    if not (before.isascii() and before.isalnum()):
+        return True
+    return compiled(_CODE).search(text[max(0, at - _CODE_CHARS_MAX) : at]) is not None
+
+
+def _is_jwt(text: str) -> bool:
+    """Parts, of which the first says how the last was signed. A limit or a terminal may have cut off the end."""
+    parts = text.strip(".").split(".")
+    if len(parts) < _JWT_PARTS and len(parts[-1] if len(parts) > 1 else "") < _JWT_BODY_CHARS_MIN:
+        return False
+    if len(parts[0]) > _JWT_HEADER_CHARS_MAX:
+        return False
+    try:
+        fields = json.loads(urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and "alg" in fields
+
+
+def _has_digit(text: str) -> bool:
+    return any(character.isdigit() for character in text)
+
+
+def find_pem(text: str) -> Iterator[Span]:
+    """From the first line of a private key to its last; where that is cut off, as far as it looks like one."""
+    ends = list(compiled(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text))
+    done = at = 0
+    for begin in compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+        if begin.start() < done:
+            continue
+        while at < len(ends) and ends[at].start() < begin.end():
+            at += 1
+        if at < len(ends) and ends[at].end() - begin.start() <= _PEM_CHARS_MAX:
+            done = ends[at].end()
+        else:
+            done = _end_of_key(text, begin.end())
+        if done > begin.end():
+            yield begin.start(), done
+
+
+def _end_of_key(text: str, start: int) -> int:
+    """Where the lines of a key that is cut off end; `start` when there are none. Line breaks may be written as \\n."""
+    line = compiled(r"(?:\\[nr]|[\s>|+#*\"']){0,16}+([A-Za-z0-9+/=]{1,4096}+)")
+    end = start
+    while end - start < _PEM_CHARS_MAX and (match := line.match(text, end)) is not None:
+        if len(match.group(1)) < _PEM_LINE_CHARS_MIN:
+            break
+        end = match.end()
+    return end
+
+
+def find_aws(text: str) -> Iterator[Span]:
+    """The key's name, and the secret that stands next to it."""
+    # Not a commit's name, which has no capitals.
+    secret = compiled(
+        r"(?:(?<![A-Za-z0-9/+=])|(?<=\\[nrt])|(?<=%3D)|(?<=[0-9]m))(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
+    )
+    yield from _pairs(text, r"A[KS]IA[A-Z2-7]{16}(?![A-Za-z0-9])", secret)
+
+
+def find_twilio(text: str) -> Iterator[Span]:
+    """A key, and the token that stands next to an account's name."""
+    for match in compiled(r"SK[0-9a-f]{32}(?![A-Za-z0-9])").finditer(text):
+        if _begins(text, match.start()):
+            yield match.span()
+    token = compiled(r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%3D)|(?<=[0-9]m))[0-9a-f]{32}(?![A-Za-z0-9])")
+    account = r"AC[0-9a-f]{32}(?![A-Za-z0-9])"
+    for start, end in _pairs(text, account, token):
+        if not text.startswith("AC", start):
+            yield start, end
+
+
+def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
+    """Where names stand close together, what is between them is looked at once."""
+    done = 0
+    for match in compiled(name).finditer(text):
+        apart = _begins(text, match.start()) or text[match.start() - 1].islower()
+        if not apart or not _is_varied(match.group()):
+            continue
+        yield match.span()
+        first, last = max(done, match.start() - _NEAR_CHARS), min(match.end() + _NEAR_CHARS, len(text))
+        for other in secret.finditer(text, first, last):
+            if _has_digit(other.group()) and any(map(str.isalpha, other.group())):
+                yield other.span()
+        done = max(done, last - _SECRET_CHARS)
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "github token",
+        ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
+        r"gh[opsur]_[A-Za-z0-9]{36,}+",
+        exact=r"gh[opsur]_[A-Za-z0-9]{36}",
+    ),
+    Format(
+        "github token",
+        ("github_pat_",),
+        r"github_pat_[A-Za-z0-9_]{22,}+",
+        exact=r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}",
+    ),
+    Format(
+        "gitlab token",
+        ("glpat-",),
+        r"glpat-[A-Za-z0-9_-]{20,}+(?:\.[A-Za-z0-9]{2}\.[A-Za-z0-9]{7,12})?",
+        exact=r"glpat-[A-Za-z0-9_.-]{20,80}",
+    ),
+    Format(
+        "slack token",
+        ("xox",),
+        r"xox[abeoprs]-[A-Za-z0-9-]{10,}+",
+        _has_digit,
+        exact=r"xox[abeoprs]-(?:[0-9]{1,14}-){1,4}[A-Za-z0-9]{20,}+",
+    ),
+    Format(
+        "slack token",
+        ("xapp-",),
+        r"xapp-[A-Za-z0-9-]{20,}+",
+        _has_digit,
+        exact=r"xapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,14}-[0-9a-f]{32,}+",
+    ),
+    Format(
+        "slack webhook",
+        ("hooks.slack.com/",),
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,}+)",
+    ),
+    Format(
+        "anthropic key",
+        ("sk-",),
+        r"sk-ant-[A-Za-z0-9_-]{20,}+",
+        exact=r"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{80,120}",
+    ),
+    Format("openrouter key", ("sk-",), r"sk-or-v1-[0-9a-f]{32,}+", exact=r"sk-or-v1-[0-9a-f]{64}"),
+    # Amid those of OpenAI its name stands in base64.
+    Format(
+        "openai key",
+        ("sk-",),
+        r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}+",
+        exact=r"sk-[a-z]{4,8}-[A-Za-z0-9_-]{20,80}?T3BlbkFJ[A-Za-z0-9_-]{20,80}",
+    ),
+    Format(
+        "openai key",
+        ("sk-",),
+        r"sk-[A-Za-z0-9]{32,}+",
+        _has_digit,
+        exact=r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}",
+    ),
+    Format("google key", ("AIza",), r"AIza[A-Za-z0-9_-]{35,}+", exact=r"AIza[A-Za-z0-9_-]{35}"),
+    Format("google key", ("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{20,}+", exact=r"GOCSPX-[A-Za-z0-9_-]{28}"),
+    Format(
+        "stripe key",
+        ("k_live_", "k_test_"),
+        r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+",
+        exact=r"[rs]k_(?:live|test)_(?:[A-Za-z0-9]{24}|[A-Za-z0-9]{98,104})",
+    ),
+    Format("hugging face token", ("hf_",), r"hf_[A-Za-z0-9]{30,}+", exact=r"hf_[A-Za-z0-9]{34}"),
+    Format("npm token", ("npm_",), r"npm_[A-Za-z0-9]{36,}+", exact=r"npm_[A-Za-z0-9]{36}"),
+    Format("pypi token", ("pypi-AgE",), r"pypi-AgE[A-Za-z0-9_-]{50,}+", exact=r"pypi-AgE[A-Za-z0-9_-]{50,}+"),
+    Format(
+        "sendgrid key",
+        ("SG.",),
+        r"SG\.[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32,}+",
+        exact=r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
+    ),
+    Format("digitalocean token", ("_v1_",), r"do[opr]_v1_[0-9a-f]{64,}+", exact=r"do[opr]_v1_[0-9a-f]{64}"),
+    Format(
+        "telegram token",
+        (":AA",),
+        r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])",
+        exact=r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}",
+    ),
+    Format("web token", ("eyJ",), r"eyJ[A-Za-z0-9_.-]{30,}+", _is_jwt, exact=r"eyJ[A-Za-z0-9_.-]{30,}+"),
+    Format(
+        "age key",
+        ("AGE-SECRET-KEY-",),
+        r"AGE-SECRET-KEY-1[0-9A-Z]{50,}+",
+        exact=r"AGE-SECRET-KEY-1[0-9A-Z]{58}",
+    ),
+    Format("azure key", ("AccountKey=",), r"AccountKey=([A-Za-z0-9+/]{40,}+={0,2})"),
+    Format("azure key", ("SharedAccessKey=",), r"SharedAccessKey=([A-Za-z0-9+/]{40,}+={0,2})"),
+    Format("azure signature", ("sig=",), r"[?&;]sig=([A-Za-z0-9%+/]{40,}+={0,2})"),
+    Format("password", ("://",), r"://[^\s/:@\"'<>]{0,255}+:([^\s/\"'<>]{1,255})@", is_no_placeholder),
+)
+
+FINDERS: tuple[tuple[str, tuple[str, ...], Callable[[str], Iterator[Span]]], ...] = (
+    ("private key", ("PRIVATE KEY",), find_pem),
+    ("aws key", ("AKIA", "ASIA"), find_aws),
+    ("twilio key", ("SK", "AC"), find_twilio),
+)
+
+
+# Passwords, PINs and keys that are told in a sentence: no scanner knows hunter2, but how it is told gives it away.
+
+_TOLD = re.compile(
+    r"\b(?:password|passphrase|passcode|pin|api key|(?:secret|access|private) key|(?:access|auth) token|passwort|"
+    r"kennwort|mot de passe|contraseña)(?: (?:of|for|to|von|für|de|du)\b[^.!?\n]{0,30}?)?"
+    r"(?: (?:is|are|ist|lautet|est|es)\b|\s?[:=])",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.,;!?]+(?:\s|$)|\n")
+# More than any value that has to be told from a sentence, so that a long text costs no more than a short one.
+_LOOKED_AT_CHARS = 200
+_PASSWORD_QUOTES = "\"'`“‘«"
+_REDACTED = "[redacted"
+# Shorter ones with a digit count something: 3 months, 12 characters.
+_CODE_CHARS_MIN = 4
+# What a password is without being one.
+_STATES = frozenset(
+    """
+    changed compromised correct encrypted expired gone hashed invalid leaked long missing needed new old optional
+    outdated public required reset revoked rotated safe secret set shared short stored strong temporary unknown unset
+    valid weak wrong
+    """.split()
+)
+
+
+def tells_secret(text: str) -> bool:
+    """Whether a statement gives away what lets somebody in: a value that ends the sentence, is quoted, or has digits.
+
+    Where a key is kept, or how often it changes, gives nothing away.
+    """
+    return any(_begins_with_value(text[told.end() :][:_LOOKED_AT_CHARS]) for told in _TOLD.finditer(text))
+
+
+def _begins_with_value(rest: str) -> bool:
+    rest = rest.lstrip()
+    if not rest or rest.startswith(_REDACTED):
+        return False
+    if rest[0] in _PASSWORD_QUOTES:
+        return True
+    said = _SENTENCE_END.split(rest, maxsplit=1)[0].split()
+    if not said:
+        return False
+    if len(said[0]) >= _CODE_CHARS_MIN and any(character.isdigit() for character in said[0]):
+        return True
+    return len(said) == 1 and said[0].casefold() not in _STATES
+
+
+# Finds secrets in a text and takes them out. A first scanner: it knows what is unmistakable, and nothing else.
 
 # What a scan may look past an end that a text is cut at, so that no half of a secret stays.
 MARGIN_CHARS = 8_192

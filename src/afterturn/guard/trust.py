@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from afterturn.base.config import Config
-from afterturn.base.errors import NotAllowed, NotFound
-from afterturn.base.ports import Unit
-from afterturn.base.types import Draft, Entry, Kind, Origin, Scope, Status, Target
+from afterturn.config import Config
+from afterturn.errors import NotAllowed, NotFound
+from afterturn.ports import Unit
+from afterturn.types import Draft, Entry, Kind, Origin, Scope, Status, Target
 
 # Whoever is trusted less is quoted, never stands in a system prompt, and writes nothing of weight.
 TRUST_MIN = Origin.BACKGROUND_REVIEW.trust

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from afterturn.base.errors import ExtraMissing
-from afterturn.base.types import Event, Scalar
+from afterturn.errors import ExtraMissing
+from afterturn.types import Event, Scalar
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

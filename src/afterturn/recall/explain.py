@@ -1,7 +1,4 @@
-"""Why each memory came to a recall, or did not: told from what the recall left behind, and from the store as it is now.
-
-By words alone: what only its meaning would find is not looked for again. It reads, and changes nothing.
-"""
+"""The words for what becomes of memories and of recalls: one name each for programs, one sentence each for people."""
 
 from __future__ import annotations
 
@@ -10,31 +7,136 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from afterturn.base.errors import NotFound
-from afterturn.base.ports import Unit
-from afterturn.base.terms import is_acknowledgement, terms
-from afterturn.base.turns import Candidate, ConversationKey, Outcome, RecallRow, Why
-from afterturn.base.types import (
+from afterturn.errors import NotFound
+from afterturn.ports import Unit
+from afterturn.recall.duplicates import collapse
+from afterturn.recall.lexical import (
+    CANDIDATES_MAX,
+    TERMS_READ_MAX,
+    LexicalScorer,
+    Neighbours,
+    ScoredMatch,
+    shelved_of,
+    with_terms,
+)
+from afterturn.recall.query import Query, read_question, weigh
+from afterturn.recall.scoring import FOLLOWS, RECENT, stands_for
+from afterturn.recall.search import is_learned_from_seen
+from afterturn.recall.snippet import best_window
+from afterturn.text import is_acknowledgement, terms
+from afterturn.types import (
+    Candidate,
+    ConversationKey,
+    Decision,
     Entry,
     Filter,
+    HandoverPoint,
     Hit,
     Kind,
     Lane,
     LaneQuery,
     Match,
     Origin,
+    Outcome,
+    RecallCause,
+    RecallRow,
     Scope,
     Status,
     reference,
 )
-from afterturn.recall.asked import Asked, read_question, weigh
-from afterturn.recall.learned import is_learned_from_seen
-from afterturn.recall.lexical import CANDIDATES_MAX, TERMS_READ_MAX, Weighed, Weigher, shelved_of, with_terms
-from afterturn.recall.ranking import FOLLOWS, RECENT, stands_for
-from afterturn.recall.reasons import say
-from afterturn.recall.restated import collapse
-from afterturn.recall.threads import Threads
-from afterturn.recall.window import best_window
+
+_SENTENCES = {
+    Decision.SHOWN: "it was handed over",
+    Decision.FLOOR: "it matches less than the {floor:.2f} that recall_score_min asks for, or much less than the best",
+    Decision.BUDGET: "the block had no room left for it ({entries} entries, {size} bytes, {tokens} tokens at most)",
+    Decision.VISIBLE: "the model sees it, or all that it was learned from, in the conversation already",
+    Decision.STALE: "it changed or came into sight before what was carried could be handed over",
+    Decision.EXCLUDED: "an earlier block shows it already, or was about to",
+    Decision.DELETED: "it was deleted",
+    Decision.EXPIRED: "it was not valid then: expired, or not yet in force",
+    Decision.PROPOSED: "it waited for approval",
+    Decision.QUARANTINED: "the guard held it back",
+    Decision.UNDONE: "it was taken back",
+    Decision.RANK: "others match better, and only the best {weighed} are weighed",
+    Decision.LATER: "it was not remembered yet",
+    Decision.MISSING: "its lane could not be searched",
+    Decision.UNRELATED: "it shares no word with the question",
+    Decision.UNFOUND: "it matches now, but was not among what was found then",
+}
+_FATES = {
+    (Outcome.EMPTY, "no_relevant_results"): "nothing relevant was found",
+    (Outcome.EMPTY, "already_visible"): "all of it was in sight already",
+    (Outcome.EMPTY, "budget"): "no room was left for it",
+    (Outcome.SUPERSEDED, "new_query"): "something newer was said before it could be handed over",
+    (Outcome.SUPERSEDED, "compaction"): "the context was compacted, and it was asked anew",
+    (Outcome.CANCELLED, "abort"): "the turn was given up",
+    (Outcome.CANCELLED, "reset"): "the conversation was reset",
+    (Outcome.CANCELLED, "shutdown"): "memory was closed",
+    (Outcome.CANCELLED, "forgotten"): "something was forgotten meanwhile",
+    (Outcome.UNDELIVERED, "no_safe_point"): "there was no place for it before the turn and the next one ended",
+    (Outcome.UNDELIVERED, "compaction"): "the context was compacted before it could be handed over",
+    (Outcome.UNDELIVERED, "reset"): "the conversation was reset before it could be handed over",
+    (Outcome.UNDELIVERED, "abort"): "the turn was given up",
+    (Outcome.UNDELIVERED, "forgotten"): "something was forgotten before it could be handed over",
+    (Outcome.UNDELIVERED, "already_visible"): "all of it had come into sight meanwhile",
+    (Outcome.UNDELIVERED, "budget"): "no room was left for it",
+    (Outcome.UNDELIVERED, "stale"): "all of it had changed meanwhile",
+    (Outcome.UNDELIVERED, "shutdown"): "memory was closed",
+    (Outcome.DEGRADED, "no_relevant_results"): "nothing was found, and a part could not be searched",
+    (Outcome.DEGRADED, "timeout"): "it took too long",
+}
+_POINTS = {
+    HandoverPoint.USER_MESSAGE: "after the user's message",
+    HandoverPoint.TOOL_RESULT: "after a tool's result",
+    HandoverPoint.PROMPT: "as text for the host's prompt",
+}
+_CAUSES = {
+    RecallCause.MESSAGE: "the user's message",
+    RecallCause.INTERJECTION: "said midway by the user",
+    RecallCause.CUE: "a new focus that the host named",
+    RecallCause.COMPACTION: "asked anew after a compaction",
+}
+
+
+def say(why: Decision, row: RecallRow, *, by: str = "") -> str:
+    """The sentence, without its full stop. `by` is the reference or the space that it speaks of."""
+    if why is Decision.SUPERSEDED:
+        return f"a newer version took its place: {by}" if by else "another version took its place"
+    if why is Decision.RESTATED:
+        return f"another says the same: {by}" if by else "another says the same"
+    if why is Decision.SCOPE and not by:
+        return "it is a tool's output, which is kept as evidence and not recalled"
+    if why is Decision.SCOPE:
+        return f"it is in {by}, which this conversation could not read (only {', '.join(row.reads)})"
+    if why is Decision.NOT_HANDED_OVER:
+        return f"nothing was handed over: {fate(row)}"
+    return _SENTENCES[why].format(
+        floor=float(row.settings.get("recall_score_min") or 0.0),
+        entries=row.settings.get("recall_entries_max"),
+        size=row.settings.get("block_bytes_max"),
+        tokens=row.settings.get("block_tokens_max"),
+        weighed=len(row.candidates),
+    )
+
+
+def fate(row: RecallRow) -> str:
+    """How a recall ended, as the second half of a sentence."""
+    if row.outcome is Outcome.DELIVERED:
+        return place(row.point)
+    return _FATES.get((row.outcome, row.reason), f"{row.outcome} ({row.reason})" if row.reason else str(row.outcome))
+
+
+def place(point: str) -> str:
+    return _POINTS[HandoverPoint(point)] if point in list(HandoverPoint) else point
+
+
+def occasion(cause: RecallCause) -> str:
+    return _CAUSES[cause]
+
+
+# Why each memory came to a recall, or did not: told from what the recall left behind, and from the store as it is now.
+#
+# By words alone: what only its meaning would find is not looked for again. It reads, and changes nothing.
 
 # How many of the newest entries that are not recalled any more are looked through, and how many are told of.
 SCANNED_MAX = 1000
@@ -45,13 +147,13 @@ _READ_CHARS = 16_384
 # A withdrawal says what the version beside it says, which is told of.
 _INACTIVE = tuple(status for status in Status if status not in (Status.ACTIVE, Status.WITHDRAWAL))
 _BY_STATUS = {
-    Status.SUPERSEDED: Why.SUPERSEDED,
-    Status.DELETED: Why.DELETED,
-    Status.PROPOSED: Why.PROPOSED,
-    Status.WITHDRAWAL: Why.PROPOSED,
-    Status.EXPIRED: Why.EXPIRED,
-    Status.UNDONE: Why.UNDONE,
-    Status.QUARANTINED: Why.QUARANTINED,
+    Status.SUPERSEDED: Decision.SUPERSEDED,
+    Status.DELETED: Decision.DELETED,
+    Status.PROPOSED: Decision.PROPOSED,
+    Status.WITHDRAWAL: Decision.PROPOSED,
+    Status.EXPIRED: Decision.EXPIRED,
+    Status.UNDONE: Decision.UNDONE,
+    Status.QUARANTINED: Decision.QUARANTINED,
 }
 
 
@@ -66,7 +168,7 @@ class Explained:
     ref: str
     space: str
     lane: Lane
-    why: Why
+    why: Decision
     reason: str
     score: float | None = None
     lexical: float | None = None
@@ -109,14 +211,14 @@ class Explainer:
         entry_id = memory.partition(".")[0]
         weighed = [one for one in self.weighed() if one.ref.partition(".")[0] == entry_id]
         if weighed:
-            return next((one for one in weighed if one.why is Why.SHOWN), weighed[-1])
+            return next((one for one in weighed if one.why is Decision.SHOWN), weighed[-1])
         try:
             versions = self._unit.memories.history(self._scope, entry_id)
         except NotFound:
             return self._elsewhere(entry_id, look_in)
         then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
         told = self._placed(then[-1], self._why(then[-1]))
-        if told.why not in (Why.UNRELATED, Why.FLOOR):
+        if told.why not in (Decision.UNRELATED, Decision.FLOOR):
             return told
         # Whoever asks has other words in mind: those of an older version, if it has them.
         older = [self._judged(entry) for entry in reversed(versions) if entry is not then[-1]]
@@ -135,9 +237,9 @@ class Explainer:
         return found
 
     def _decided(self, candidate: Candidate, entry: Entry) -> Explained:
-        why = candidate.decision or Why.NOT_HANDED_OVER
-        by = self._said_by.get(candidate.ref, "") if why is Why.RESTATED else ""
-        if why is Why.STALE and entry.status is not Status.ACTIVE:
+        why = candidate.decision or Decision.NOT_HANDED_OVER
+        by = self._said_by.get(candidate.ref, "") if why is Decision.RESTATED else ""
+        if why is Decision.STALE and entry.status is not Status.ACTIVE:
             why = _BY_STATUS[entry.status]
         told = Explained(
             ref=candidate.ref,
@@ -187,39 +289,39 @@ class Explainer:
         if self._weighed(entry).score < self._floor:
             return None
         why = self._why(entry)
-        return None if why in (Why.UNRELATED, Why.FLOOR, Why.UNFOUND) else self._placed(entry, why)
+        return None if why in (Decision.UNRELATED, Decision.FLOOR, Decision.UNFOUND) else self._placed(entry, why)
 
-    def _why(self, entry: Entry) -> Why:
+    def _why(self, entry: Entry) -> Decision:
         status = self._status_then(entry)
         if status is None:
-            return Why.LATER
+            return Decision.LATER
         if status is not Status.ACTIVE:
             return _BY_STATUS[status]
         held = self._held(entry)
         if held is not None:
             return held
         if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
-            return Why.NOT_HANDED_OVER
+            return Decision.NOT_HANDED_OVER
         if self._lane(entry) in self._row.missing:
-            return Why.MISSING
+            return Decision.MISSING
         weighed = self._weighed(entry)
         if not weighed.terms:
-            return Why.UNRELATED
+            return Decision.UNRELATED
         if weighed.score < self._floor:
-            return Why.FLOOR
-        return Why.RANK if self._is_crowded else Why.UNFOUND
+            return Decision.FLOOR
+        return Decision.RANK if self._is_crowded else Decision.UNFOUND
 
-    def _held(self, entry: Entry) -> Why | None:
+    def _held(self, entry: Entry) -> Decision | None:
         """What kept it out of the query itself."""
         if not entry.is_valid(self._row.asked_at):
-            return Why.EXPIRED
+            return Decision.EXPIRED
         if entry.kind is Kind.RECORD and entry.origin is Origin.TOOL:
-            return Why.SCOPE
+            return Decision.SCOPE
         if entry.ref in self._excluded:
-            return Why.EXCLUDED
+            return Decision.EXCLUDED
         if self._is_seen(entry) or is_learned_from_seen(self._unit, self._key.tenant, entry, self._is_seen):
-            return Why.VISIBLE
-        return Why.RESTATED if self._rests_on(entry) else None
+            return Decision.VISIBLE
+        return Decision.RESTATED if self._rests_on(entry) else None
 
     def _is_seen(self, entry: Entry) -> bool:
         return entry.content_hash in self._visible or self._is_in_sight(entry)
@@ -252,9 +354,15 @@ class Explainer:
         weighed = self._row.settings.get("candidates_max")
         return weighed is not None and len(self._row.candidates) >= int(weighed)
 
-    def _placed(self, entry: Entry, why: Why) -> Explained:
+    def _placed(self, entry: Entry, why: Decision) -> Explained:
         weighed = self._weighed(entry)
-        by = self._rests_on(entry) if why is Why.RESTATED else self._newer(entry) if why is Why.SUPERSEDED else ""
+        by = (
+            self._rests_on(entry)
+            if why is Decision.RESTATED
+            else self._newer(entry)
+            if why is Decision.SUPERSEDED
+            else ""
+        )
         return Explained(
             ref=entry.ref,
             space=entry.space,
@@ -279,23 +387,23 @@ class Explainer:
             raise NotFound(
                 f"There is no memory {entry_id} in {searched}. If it is in another space, name that in `look_in=`."
             )
-        reason = say(Why.SCOPE, self._row, by=entry.space)
-        return Explained(entry.ref, entry.space, self._lane(entry), Why.SCOPE, reason)
+        reason = say(Decision.SCOPE, self._row, by=entry.space)
+        return Explained(entry.ref, entry.space, self._lane(entry), Decision.SCOPE, reason)
 
     # Reading.
 
     @cached_property
-    def _asked(self) -> Asked:
+    def _asked(self) -> Query:
         question = "" if is_acknowledgement(self._row.question) else self._row.question
         return read_question(self._unit.index, self._scope, question)
 
-    def _weighed(self, entry: Entry) -> Weighed:
+    def _weighed(self, entry: Entry) -> ScoredMatch:
         match, asked = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._asked
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
-            asked = Asked(asked.terms, asked.names, {entry.space: weigh(asked.terms, {}, 1)})
-        weigher = Weigher(asked, {match.key: self._newer_then(entry)})
-        return with_terms(match, weigher.weigh(shelved_of(match), Threads()), asked)
+            asked = Query(asked.terms, asked.names, {entry.space: weigh(asked.terms, {}, 1)})
+        weigher = LexicalScorer(asked, {match.key: self._newer_then(entry)})
+        return with_terms(match, weigher.weigh(shelved_of(match), Neighbours()), asked)
 
     def _newer_then(self, entry: Entry) -> int:
         """How many entries of the space were newer when it was asked."""
@@ -348,4 +456,4 @@ class Explainer:
 def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[Explained]]:
     """What was shown, and what was not."""
     told = list(explained)
-    return [one for one in told if one.why is Why.SHOWN], [one for one in told if one.why is not Why.SHOWN]
+    return [one for one in told if one.why is Decision.SHOWN], [one for one in told if one.why is not Decision.SHOWN]

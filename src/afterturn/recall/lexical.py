@@ -1,20 +1,17 @@
-"""Search by words, entry by entry: candidates from the store, weighed with what is said around them (L6).
-
-The frequencies are each space's own, so that no space can reorder another's results. It serves until a space is in
-memory, and hooks, which have no time for that.
-"""
+"""Which of the messages at hand stand next to each other: what is said around an entry is part of what it says."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
-from afterturn.base.ports import Index
-from afterturn.base.types import Kind, LaneQuery, Match, Shelved
-from afterturn.recall.asked import NO_WEIGHTS, Asked, Weights
-from afterturn.recall.light import says_something
-from afterturn.recall.ranking import (
+from afterturn.ports import Index
+from afterturn.recall.query import NO_WEIGHTS, Query, Weights
+from afterturn.recall.scoring import (
     CONTEXT,
     EVEN_STATED,
     RECENT,
@@ -23,10 +20,82 @@ from afterturn.recall.ranking import (
     is_own,
     said_shortly,
     saturated,
+    says_something,
     score,
     standing,
 )
-from afterturn.recall.threads import Around, Threads
+from afterturn.types import IndexedEntry, Kind, LaneQuery, Match, Origin
+
+Place: TypeAlias = tuple[str, str, str]
+# A message that was deleted, or that nobody recalls, leaves a gap; over a wider one nobody goes on talking.
+GAP_MAX = 2
+
+
+class NeighbourText(NamedTuple):
+    """Messages next to one, and those behind them."""
+
+    near: tuple[IndexedEntry, ...]
+    far: tuple[IndexedEntry, ...]
+
+
+class Neighbours:
+    """Of the records in `entries`, each of its own conversation. Others have no neighbours, and what a tool answered is
+    nobody's (C6)."""
+
+    def __init__(self, entries: Iterable[IndexedEntry] = ()) -> None:
+        self._at: dict[Place, dict[int, IndexedEntry]] = {}
+        # Of two in one position the newer stands for both.
+        for entry in sorted(entries, key=itemgetter(0)):
+            place = _place(entry)
+            if place is not None and entry.position is not None:
+                self._at.setdefault(place, {})[entry.position] = entry
+        self._positions = {place: sorted(records) for place, records in self._at.items()}
+        self._beside: dict[int, tuple[IndexedEntry | None, IndexedEntry | None]] = {}
+
+    def __iter__(self) -> Iterator[IndexedEntry]:
+        return chain.from_iterable(records.values() for records in self._at.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def around(self, entry: IndexedEntry) -> NeighbourText:
+        before, after = beside = self.beside(entry)
+        beyond = (before and self.beside(before)[0], after and self.beside(after)[1])
+        return NeighbourText(tuple(filter(None, beside)), tuple(filter(None, beyond)))
+
+    def beside(self, entry: IndexedEntry) -> tuple[IndexedEntry | None, IndexedEntry | None]:
+        """The one before it, and the one after."""
+        beside = self._beside.get(entry.key)
+        if beside is None:
+            beside = self._beside[entry.key] = self._find(entry)
+        return beside
+
+    def _find(self, entry: IndexedEntry) -> tuple[IndexedEntry | None, IndexedEntry | None]:
+        place, position = _place(entry), entry.position
+        if place is None or position is None or place not in self._at:
+            return None, None
+        positions = self._positions[place]
+        at = bisect_left(positions, position)
+        here = at < len(positions) and positions[at] == position
+        return self._near(place, position, at - 1), self._near(place, position, at + here)
+
+    def _near(self, place: Place, position: int, at: int) -> IndexedEntry | None:
+        positions = self._positions[place]
+        if not 0 <= at < len(positions) or abs(positions[at] - position) > GAP_MAX:
+            return None
+        return self._at[place][positions[at]]
+
+
+def _place(entry: IndexedEntry) -> Place | None:
+    if entry.kind is not Kind.RECORD or entry.origin is Origin.TOOL or entry.conversation is None:
+        return None
+    return entry.space, entry.owner or entry.space, entry.conversation
+
+
+# Search by words, entry by entry: candidates from the store, weighed with what is said around them (L6).
+#
+# The frequencies are each space's own, so that no space can reorder another's results. It serves until a space is in
+# memory, and hooks, which have no time for that.
 
 CANDIDATES_MAX = 256
 # So many records of an ordinary length, or 32 of the longest: some 30 ms of Python.
@@ -40,7 +109,7 @@ def _never_given_up() -> None:
     """For callers whose matches are few."""
 
 
-class Ranked(NamedTuple):
+class RankedKey(NamedTuple):
     """An entry by key, as it was weighed. `share` is of the question's weight."""
 
     key: int
@@ -48,7 +117,7 @@ class Ranked(NamedTuple):
     share: float
 
 
-class Weighed(NamedTuple):
+class ScoredMatch(NamedTuple):
     """`score` and `share` are 0 to 1, the share that of the query's weight; `terms` are those of the query in it."""
 
     match: Match
@@ -57,7 +126,7 @@ class Weighed(NamedTuple):
     terms: tuple[str, ...]
 
 
-class _Said(NamedTuple):
+class _TermCounts(NamedTuple):
     """How often an entry holds each of the question's terms, in the question's order, so that sums are the same in
     every process; of how many terms; and how much it says of what is around it."""
 
@@ -66,26 +135,26 @@ class _Said(NamedTuple):
     shortly: float
 
 
-class Weigher:
+class LexicalScorer:
     """Of one question. `newer` has by key how many entries of the space are newer, where that is fewer than 1,000."""
 
-    def __init__(self, asked: Asked, newer: Mapping[int, int]) -> None:
+    def __init__(self, asked: Query, newer: Mapping[int, int]) -> None:
         self.asked = asked
         self.newer = newer
         # Of each entry that was looked at, since most are looked at again as somebody's context; and of each speaker.
-        self._read: dict[int, _Said] = {}
+        self._read: dict[int, _TermCounts] = {}
         self._named: dict[str | None, float] = {}
 
     def weigh_all(
-        self, entries: Iterable[Shelved], threads: Threads, check: Callable[[], None] = _never_given_up
-    ) -> Iterator[Ranked]:
+        self, entries: Iterable[IndexedEntry], threads: Neighbours, check: Callable[[], None] = _never_given_up
+    ) -> Iterator[RankedKey]:
         """In the order given. `check` is called now and then, to raise when nobody waits for the rest."""
         for number, entry in enumerate(entries):
             if number % _CHECK_EVERY == 0:
                 check()
             yield self.weigh(entry, threads)
 
-    def weigh(self, entry: Shelved, threads: Threads) -> Ranked:
+    def weigh(self, entry: IndexedEntry, threads: Neighbours) -> RankedKey:
         """With what is said around it, as far as `threads` knows."""
         key, weights = entry.key, self.asked.spaces.get(entry.space, NO_WEIGHTS)
         said = self._said(entry)
@@ -96,13 +165,13 @@ class Weigher:
         even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         own = float(is_own(entry.kind, entry.origin))
         rank = standing(self._names(entry.speaker), own, float(self.newer.get(key, RECENT)))
-        return Ranked(key, score(evidence(share, weights.worth, SIMILARITY_ASSUMED), rank, even), share)
+        return RankedKey(key, score(evidence(share, weights.worth, SIMILARITY_ASSUMED), rank, even), share)
 
-    def _said(self, entry: Shelved) -> _Said:
+    def _said(self, entry: IndexedEntry) -> _TermCounts:
         said = self._read.get(entry.key)
         if said is None:
             length = float(len(entry.terms))
-            said = self._read[entry.key] = _Said(self._count(entry.terms), length, said_shortly(length))
+            said = self._read[entry.key] = _TermCounts(self._count(entry.terms), length, said_shortly(length))
         return said
 
     def _count(self, terms: tuple[str, ...]) -> Sequence[tuple[str, float]]:
@@ -112,7 +181,7 @@ class Weigher:
             return [(term, counted[term]) for term in self.asked.terms if term in held]
         return [(term, terms.count(term)) for term in self.asked.terms if term in held] if held else ()
 
-    def _in_context(self, said: _Said, around: Around) -> tuple[Collection[tuple[str, float]], float]:
+    def _in_context(self, said: _TermCounts, around: NeighbourText) -> tuple[Collection[tuple[str, float]], float]:
         """Its counts, and the length that they are of, both with what is said around it."""
         counts, length = dict(said.counts), said.length
         for factor, others in zip(CONTEXT, (around.near, around.far), strict=True):
@@ -136,20 +205,20 @@ class Weigher:
         return named
 
 
-def shelved_of(match: Match) -> Shelved:
+def shelved_of(match: Match) -> IndexedEntry:
     entry = match.entry
     place = (entry.conversation, entry.owner, entry.position)
-    return Shelved(match.key, entry.space, entry.kind, entry.origin, entry.speaker, *place, match.terms)
+    return IndexedEntry(match.key, entry.space, entry.kind, entry.origin, entry.speaker, *place, match.terms)
 
 
-def with_terms(match: Match, row: Ranked, asked: Asked) -> Weighed:
+def with_terms(match: Match, row: RankedKey, asked: Query) -> ScoredMatch:
     """With the terms that it was found by."""
     held = asked.wanted.intersection(match.terms)
     found = tuple(term for term in asked.terms if term in held)
-    return Weighed(match, row.score, row.share, found)
+    return ScoredMatch(match, row.score, row.share, found)
 
 
-def find_by_words(index: Index, query: LaneQuery, asked: Asked) -> list[Shelved]:
+def find_by_words(index: Index, query: LaneQuery, asked: Query) -> list[IndexedEntry]:
     """Common terms only weigh what rarer ones found, so that a long query costs no more than a short one."""
     searched = rarest_terms(asked)
     if not searched:
@@ -157,7 +226,7 @@ def find_by_words(index: Index, query: LaneQuery, asked: Asked) -> list[Shelved]
     return index.matches(query, searched, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX)
 
 
-def rarest_terms(asked: Asked) -> tuple[str, ...]:
+def rarest_terms(asked: Query) -> tuple[str, ...]:
     """The terms to search by: from the rarest on, while the entries that hold them are few enough to weigh."""
     totals: Counter[str] = Counter()
     for weights in asked.spaces.values():

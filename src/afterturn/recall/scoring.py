@@ -1,228 +1,274 @@
-"""The formula of `ranking` over arrays: all rows of an edition estimated, or some of them weighed exactly."""
+"""Light words: said in conversations about anything, so that sharing one says less than its rarity makes believe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from itertools import compress
-from typing import Any, NamedTuple, TypeAlias
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+from afterturn.text import terms, words
+from afterturn.types import Hit, Kind, Origin
 
-from afterturn.recall.asked import Weights
-from afterturn.recall.edition import Edition, among
-from afterturn.recall.postings import Places
-from afterturn.recall.ranking import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
-from afterturn.recall.sketches import Floats
-
-Rows: TypeAlias = NDArray[np.intp]
-ReadCosines: TypeAlias = Callable[[NDArray[np.int64]], Floats]
-"""Of entries by key, from the store: where a shelf has sketches alone."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-class Question(NamedTuple):
-    """`named` are the codes of speakers."""
-
-    weights: Weights
-    vector: Floats | None
-    named: frozenset[int]
-
-
-class Weighed(NamedTuple):
-    """Of some rows, in their order; `held` has a row for each of the terms that are held, above 0 where one is."""
-
-    scores: Floats
-    shares: Floats
-    cosines: Floats
-    held: Floats
-
-    def take(self, at: NDArray[Any]) -> Weighed:
-        values = (self.scores.take(at), self.shares.take(at), self.cosines.take(at))
-        return Weighed(*values, self.held.take(at, axis=1))
-
-
-class Occurrences(NamedTuple):
-    """Of all terms, one after the other: the row, which of the terms it is, and how often it is there."""
-
-    rows: NDArray[np.intp]
-    terms: NDArray[np.intp]
-    counts: Floats
-
-
-class Found(NamedTuple):
-    """Where a term is, and in how many living rows."""
-
-    places: Sequence[Places]
-    documents: int
-
-
-class Held:
-    """Where those of the question's terms are that any row holds. `weights` are shares of the question's."""
-
-    def __init__(self, weights: Weights, found: Mapping[str, Found]) -> None:
-        self.names = [term for term in weights.by_term if found[term].places]
-        total = weights.total or 1.0
-        self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
-        self._places = [found[term].places for term in self.names]
-
-    @cached_property
-    def occurrences(self) -> Occurrences:
-        places = [place for parts in self._places for place in parts]
-        if not places:
-            nothing = np.zeros(0, np.intp)
-            return Occurrences(nothing, nothing, np.zeros(0, np.float32))
-        return Occurrences(
-            np.concatenate([rows for rows, _ in places], dtype=np.intp),
-            np.repeat(np.arange(len(self.names)), [sum(rows.size for rows, _ in parts) for parts in self._places]),
-            np.concatenate([counts for _, counts in places], dtype=np.float32),
-        )
-
-    def table(self, count: int) -> Floats:
-        """(terms, rows): how often each of the first `count` rows holds each term."""
-        counted = np.zeros((len(self.names), count), np.float32)
-        for of_term, parts in zip(counted, self._places, strict=True):
-            for rows, counts in parts:
-                of_term.put(rows, counts)
-        return counted
+_LIGHT_WORDS = """
+able absolutely actually afraid agree ahead almost already alright always amaze amazing another anybody anymore anyone
+anything anytime anyway apologise apologize apology apparently appreciate around ask asked asking asks away awesome
+awful back bad basically become begin believe best bet better big bit bless brilliant bring brought bye call came
+carry certainly chance check cheer cheers clear come comes coming completely confirm congrats congratulations continue
+cool correct correctly course crazy curious currently cute damn day dear definitely delighted different done double
+easy either else enjoy enough especially even ever every everybody everyone everything exactly excellent excited
+exciting excuse fabulous fact fair fantastic far feel feeling feels felt finally find fine first found fun funny gave
+get gets getting give given gives giving glad go goes going gone gonna good goodness gorgeous gosh got gotcha gotta
+grateful great guess guy guys haha happen happened happening happens happy hard hear heard hello help helped helpful
+helping helps hey hi hmm hold honestly hope hoping idea imagine important incredible indeed instead interested
+interesting keep keeping kept kind kinda kindly kinds knew know knowing known knows kudos last late later least leave
+left less letting like liked likely little lol long longer look looked looking looks lot lots lovely luck lucky made
+main make makes making many matter matters may maybe mean means meant might mind minute minutes moment much must near
+need needed needs never nevermind new next nice nope noted nothing obvious obviously oh ok okay old one ones ooh oops
+pardon particular particularly perfect perfectly perhaps pleasure possible possibly pretty probably proceed put
+question questions quick quickly quite rather ready real really recently repeat right said saw say saying says second
+see seeing seem seemed seems seen sense serious seriously set several short shortly show showed shows silly simple
+simply since small someone something sometimes somewhere soon sorry sort sound sounds specific specifically start
+started starting stay still stop stuff suggest super suppose supposed sure surely surprised take taken takes taking
+talk talked talking tell telling tells terrible thank thankful thanks thing things think thinking thinks though
+thought thoughts time times today together told tomorrow tonight took totally toward towards tried true truly try
+trying ugh unbelievable understand understood unfortunately upon use used uses using usual usually verify via wait
+waiting want wanted wanting wants way ways welcome well went whatever whether whoa whole wish wishes without wonder
+wonderful wondering word words worries worry worth wow wrong yay yeah yep yes yesterday yet yikes yup
+"""
+# Greetings, thanks and assent elsewhere, with the small words around them. Some mean something else in English, so
+# they count only where nothing else is said.
+_COURTESIES = """
+guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
+sehr schön freut mich mir dir dich ihnen ich wir sie es das ist geht gehts wie von noch auch machen nett okay
+bonjour bonsoir salut merci beaucoup oui non ça va très bien parfait plaît je tu vous nous est le la les c j l n qu
+hola buenos buenas días tardes noches gracias muchas por qué tal cómo estás está usted sí claro vale eso es el la
+olá obrigado obrigada bom tudo bem não dia tarde noite você está
+ciao buongiorno buonasera grazie prego stai sta sì perfetto va bene
+hallo goedemorgen bedankt dank je wel graag gedaan ja nee gaat het jou prima
+dzień dobry cześć dziękuję bardzo proszę tak nie jak się masz dobrze
+merhaba teşekkürler teşekkür ederim evet tamam lütfen iyi
+"""
+# The same where letters stay beyond ASCII when accents are folded.
+_COURTESIES_BEYOND = """
+günaydın nasılsın nasılsınız hayır
+привет здравствуйте доброе утро добрый день вечер спасибо большое пожалуйста как дела да нет конечно хорошо отлично
+понятно ладно это очень
+привіт дякую дуже будь ласка добрий ранок так ні справи
+مرحبا السلام عليكم صباح الخير مساء النور كيف حالك شكرا جزيلا نعم لا من فضلك تمام حسنا جيد
+नमस्ते नमस्कार आप कैसे हैं कैसी बहुत धन्यवाद शुक्रिया हाँ नहीं ठीक है अच्छा
+你好 您好 早上好 晚上好 谢谢 谢谢你 非常感谢 不客气 好的 没问题 是的 对 明白了 知道了 太好了 再见 今天怎么样 你好吗
+おはようございます こんにちは こんばんは ありがとうございます ありがとう どうも はい いいえ わかりました
+了解しました お願いします すみません そうですね 大丈夫です 元気ですか
+안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
+"""
+LIGHT_TERMS = frozenset(terms(_LIGHT_WORDS))
+_PLAIN_EMPTY_TERMS = LIGHT_TERMS | frozenset(terms(_COURTESIES))
+_QUESTION = frozenset(
+    "am are can could did do does had has have how is was were what when where which who whom whose why".split()
+)
+_ASKER = frozenset("i me mine my myself our ours us we".split())
 
 
-class Scoring:
-    """One question's. Terms that no row holds are left out from the beginning; they count in the total."""
-
-    def __init__(self, edition: Edition, question: Question, held: Held, read_cosines: ReadCosines) -> None:
-        self._edition = edition
-        self._question = question
-        self._held = held
-        self._read_cosines = read_cosines
-
-    @property
-    def is_compared(self) -> bool:
-        """By meaning too."""
-        return self._question.vector is not None
-
-    def found_terms(self, weighed: Weighed) -> list[tuple[str, ...]]:
-        """The question's terms that each of these rows holds."""
-        return [tuple(compress(self._held.names, is_held)) for is_held in (weighed.held.T > 0).tolist()]
-
-    def estimated(self) -> Floats:
-        """About the scores of all rows, from their sketches, and as if no two messages beside each other held the same
-        term. The dead are weighed too."""
-        edition, question, held = self._edition, self._question, self._held
-        shares = np.zeros(edition.count, np.float32)
-        if held.names:
-            rows, terms, counts = held.occurrences
-            reached = saturated(counts, edition.spans.take(rows, mode="clip"))
-            reached *= held.weights.take(terms)
-            np.add.at(shares, rows, reached)
-            alone = shares.take(edition.deaf)
-            edition.add_context(shares)
-            shares[edition.deaf] = alone
-        known = evidence(shares, question.weights.worth, self._likeness())
-        return score(known, self._standing(None), self._even(None))
-
-    def weigh(self, rows: Rows | None) -> Weighed:
-        """Exactly; None is all of them."""
-        if rows is None:
-            return self._weigh_all()
-        edition = self._edition
-        around, said, near = edition.context(rows)
-        speaking = _Gathered(edition.count, rows, around)
-        counts = self._counts(speaking)
-        own = counts.take(speaking.at(rows), axis=1)
-        shares = self._shares(counts, own, speaking.at(around), said, edition.spans.take(rows))
-        # Likeness reaches less far than words do.
-        alike = _Gathered(edition.count, rows, near)
-        cosines = self._cosines(alike.rows)
-        compared = cosines.take(alike.at(rows))
-        likeness = in_context(compared, *cosines.take(alike.at(near)))
-        known = evidence(shares, self._question.weights.worth, likeness)
-        return Weighed(score(known, self._standing(rows), self._even(rows)), shares, compared, own)
-
-    def _weigh_all(self) -> Weighed:
-        edition = self._edition
-        around, said, near = edition.whole_context
-        held = self._held.table(edition.count)
-        shares = self._shares(held, held, around, said, edition.spans)
-        cosines = self._cosines(None)
-        likeness = in_context(cosines, *cosines.take(near, mode="wrap"))
-        known = evidence(shares, self._question.weights.worth, likeness)
-        return Weighed(score(known, self._standing(None), self._even(None)), shares, cosines, held)
-
-    def _shares(self, counts: Floats, own: Floats, around: Rows, said: Floats, spans: Floats) -> Floats:
-        """`counts` has those that are `around`, `own` those that are asked for."""
-        # Rows are never out of bounds, and not looking whether they are takes two thirds of the time.
-        counted = np.einsum("ijk,jk->ik", counts.take(around, axis=1, mode="wrap"), said)
-        counted += own
-        shares: Floats = self._held.weights @ saturated(counted, spans)
-        return shares
-
-    def _counts(self, gathered: _Gathered) -> Floats:
-        """(terms, rows): how often each of the rows holds each term."""
-        rows, terms, counts = self._held.occurrences
-        counted = np.zeros((len(self._held.names), gathered.rows.size), np.float32)
-        found = np.flatnonzero(gathered.is_among.take(rows))
-        counted[terms.take(found), gathered.at(rows.take(found))] = counts.take(found)
-        return counted
-
-    def _standing(self, rows: Rows | None) -> Floats:
-        edition, named = self._edition, self._question.named
-        if not named:
-            return edition.plain if rows is None else edition.plain.take(rows)
-        chosen = slice(0, edition.count) if rows is None else rows
-        is_named = among(edition.facts.speakers[chosen], named).astype(np.float32)
-        return standing(is_named, edition.facts.is_own[chosen], edition.newer[chosen])
-
-    def _even(self, rows: Rows | None) -> Floats:
-        even = self._edition.even(self._question.weights.even)
-        return even if rows is None else even.take(rows)
-
-    def _likeness(self) -> Floats:
-        """Estimated, where there are sketches."""
-        edition, vector = self._edition, self._question.vector
-        if vector is not None and edition.vectors is not None and edition.vectors.is_sketched:
-            cosines = edition.vectors.estimated(vector, edition.count)
-            cosines[edition.without_vector] = SIMILARITY_ASSUMED
-        else:
-            cosines = self._cosines(None)
-        before, after = (cosines.take(towards, mode="wrap") for towards in (edition.before, edition.after))
-        return in_context(cosines, before, after)
-
-    def _cosines(self, rows: NDArray[np.intp] | None) -> Floats:
-        """Exactly; None is all rows."""
-        edition, vector = self._edition, self._question.vector
-        if vector is None or edition.vectors is None or not edition.vectors_count:
-            return np.full(edition.count if rows is None else rows.size, SIMILARITY_ASSUMED, np.float32)
-        is_whole = not edition.without_vector.size
-        if edition.vectors.matrix is not None and rows is None:
-            found = edition.vectors.cosines(vector, slice(0, edition.count))
-            if not is_whole:
-                found[edition.without_vector] = SIMILARITY_ASSUMED
-            return found
-        has = edition.has_vector if rows is None else edition.has_vector.take(rows)
-        chosen = np.flatnonzero(has) if rows is None else rows if is_whole else rows[has]
-        if edition.vectors.matrix is None:
-            found = self._read_cosines(edition.facts.keys[chosen])
-        else:
-            found = edition.vectors.cosines(vector, chosen)
-        if found.size == has.size:
-            return found
-        cosines = np.full(has.size, SIMILARITY_ASSUMED, np.float32)
-        cosines[has] = found
-        return cosines
+def says_something(terms: Collection[str]) -> bool:
+    """ "Noted.", "Sure, happy to!" do not: what is said around them would make them answers."""
+    if "".join(terms).isascii():
+        return not _PLAIN_EMPTY_TERMS.issuperset(terms)
+    return not _empty_terms().issuperset(terms)
 
 
-class _Gathered:
-    """All these rows once, in ascending order, and where in that each of them is."""
+def is_remark(text: str, asked: Collection[str]) -> bool:
+    """Of empty words alone, and no question but to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
+    # "LA" and "EST" are no courtesies.
+    if says_something(asked) or (text.isascii() and text.strip().isupper()):
+        return False
+    said = words(text)
+    is_question = said[0] in _QUESTION and not ("you" in said and _ASKER.isdisjoint(said))
+    return _courtesy_terms().issuperset(asked) or not is_question
 
-    def __init__(self, count: int, *wanted: NDArray[Any]) -> None:
-        # Marks are set and found in a fraction of the time that sorting takes.
-        self.is_among = np.zeros(count, np.bool_)
-        for rows in wanted:
-            self.is_among[rows] = True
-        self.rows = np.flatnonzero(self.is_among)
-        self._places = np.empty(count, np.intp)
-        self._places[self.rows] = np.arange(self.rows.size)
 
-    def at(self, rows: NDArray[Any]) -> NDArray[np.intp]:
-        return self._places.take(rows)
+@cache
+def _courtesy_terms() -> frozenset[str]:
+    # When first needed: reading them takes 8 ms, and a program's first question is seldom a courtesy.
+    return frozenset(terms(_COURTESIES + _COURTESIES_BEYOND))
+
+
+@cache
+def _empty_terms() -> frozenset[str]:
+    return LIGHT_TERMS | _courtesy_terms()
+
+
+# How words, meaning and what is known of an entry make one score, and the order of hits.
+#
+# The formulas take numbers or arrays of them: the pure path weighs entry by entry, a shelf all of a space at once.
+# Their constants were chosen on conversations of three kinds (short turns, long answers, months of sessions); around
+# each there is a wide plateau, and `afterturn eval` shows what changing one does.
+
+N = TypeVar("N", float, "NDArray[Any]")
+
+CONTEXT = (0.8, 0.4)
+"""What a term in the next message counts, and in the one behind it, before `said_shortly`."""
+REACH = len(CONTEXT)
+"""So many messages before and after one belong to its context."""
+LIGHT = 0.6
+"""What a light word weighs of its rarity."""
+FOLLOWS = 0.9
+"""What comes beside a good answer may be weaker: of the floor, so much."""
+NEAR_BEST = 0.72
+"""And of the best, so much: beside a perfect answer, a fair one is noise."""
+RECENT = 1000
+"""Only so many of a space's newest entries are told apart by their recency."""
+SIMILARITY_ASSUMED = 0.3
+"""Of an entry, or of all, without a vector: what an ordinary match has."""
+# A message of so many terms says half as much of its neighbours as a very short one.
+_SHORT_TERMS = 30
+# A term in an entry of no length is half saturated at a seventh of an occurrence, at a hundred terms at nearly one.
+_LENGTH_FREE = 20
+_LENGTH_PIVOT = 140
+_SHARE_WORTH = 1.3
+_TELLING_HALF = 8
+_WEIGHT_WORTH = 0.05
+_NEIGHBOUR_LIKENESS = 0.3
+_GROUND = 0.3
+_NAMED, _OWN, _RECENT = 0.24, 0.28, 0.4
+_RECENT_HALF = 200
+# Among more messages more is alike by chance, up to about five hundred.
+_EVEN_ALONE = 0.8
+_EVEN_TENFOLD = 0.278
+_CROWD = 500
+# No entry holds all of a long question, and small talk is short: each word beyond seven asks for less, up to twelve.
+_WORDS_PLAIN, _WORDS_MANY = 7, 12
+_EVEN_WORD = 0.04
+# To stand for a record, a statement reaches so much of its words and meaning; small cosines differ by chance.
+_AS_WELL, _AS_CLOSE = 0.8, 0.1
+# What is so much longer says more, and nobody has to read it for that.
+_LONGER_MAX = 8
+
+
+def said_shortly(length: N) -> N:
+    """How much a message of so many terms says of the ones around it: an answer of pages is about itself."""
+    said: N = _SHORT_TERMS / (_SHORT_TERMS + length)
+    return said
+
+
+def saturated(count: N, length: N) -> N:
+    """0 to 1: what so many occurrences in an entry of that length count, its context included in both."""
+    share: N = count / (count + (length + _LENGTH_FREE) / _LENGTH_PIVOT)
+    return share
+
+
+def in_context(own: N, before: N, after: N) -> N:
+    """Likeness to the question of an entry between two; where there is no neighbour, `own` stands for it."""
+    likeness: N = (own + _NEIGHBOUR_LIKENESS * (before + after)) / (1 + 2 * _NEIGHBOUR_LIKENESS)
+    return likeness
+
+
+def worth(total: float, telling: float) -> float:
+    """What the whole of a query's words is worth beside its meaning: the more, the more it says. `telling` is the
+    weight of what is not light."""
+    return _SHARE_WORTH * telling / (telling + _TELLING_HALF) + _WEIGHT_WORTH * total
+
+
+def evidence(share: N, worth: float, likeness: N) -> N:
+    """`share` is how much of the query's weight an entry reaches."""
+    found: N = worth * share + likeness
+    return found
+
+
+def standing(named: N, own: N, newer: N) -> N:
+    """What is known of an entry beside its words: 1 or 0 whether its speaker is named in the question, whether it is
+    the user's own word or a statement; and how many entries of the space are newer, `RECENT` at the most."""
+    factor: N = 1 + _NAMED * named + _OWN * own + _RECENT / (1 + newer / _RECENT_HALF)
+    return factor
+
+
+EVEN_STATED = 1.0
+"""What makes a score of 0.5 where it was stated: nobody states small talk, so less has to speak for it."""
+
+
+def even(documents: int, words: int = 0) -> float:
+    """What makes a score of 0.5 of a message in a space of so many entries: about one small talk in twenty does.
+    `words` are those of the question that are not light."""
+    alone = _EVEN_ALONE + _EVEN_TENFOLD * math.log10(max(1, min(documents, _CROWD)))
+    return alone * (1 - _EVEN_WORD * max(0, min(words, _WORDS_MANY) - _WORDS_PLAIN))
+
+
+def score(evidence: N, standing: N, even: N) -> N:
+    """0 to 1, or below where something means the opposite; `even` is what makes 0.5."""
+    value: N = (evidence + _GROUND) * standing
+    share: N = value / (value + even)
+    return share
+
+
+def is_own(kind: Kind, origin: Origin) -> bool:
+    return kind is Kind.STATEMENT or origin is Origin.USER
+
+
+def in_order(hits: Iterable[Hit]) -> list[Hit]:
+    """Best first; equal scores: the newer, then by id."""
+    found = list(hits)
+    # As one space gives them.
+    if all(one.score > other.score for one, other in pairwise(found)):
+        return found
+    return sorted(found, key=lambda hit: (-hit.score, -hit.entry.occurred_at, hit.entry.id, hit.entry.version))
+
+
+def without_repeats(hits: Iterable[Hit]) -> list[Hit]:
+    """A statement stands in for records that it rests on, at the place and with the score of the best of them (L10),
+    where nothing is lost by that: what a message says beyond it must not go with it.
+
+    Whatever is found on its own account stays, with its own score. `hits` are best first, and so is what is left.
+    """
+    ordered = list(hits)
+    statements: dict[str, list[Hit]] = {}
+    for hit in ordered:
+        if hit.entry.kind is Kind.STATEMENT:
+            for source in hit.entry.sources:
+                statements.setdefault(source, []).append(hit)
+    chosen: dict[str, Hit] = {}
+    for hit in ordered:
+        shown = hit if hit.entry.kind is Kind.STATEMENT else _stand_in(hit, statements.get(hit.entry.id, ()))
+        chosen.setdefault(shown.entry.ref, shown)
+    return list(chosen.values())
+
+
+def stands_for(statement: Hit, record: Hit) -> bool:
+    """Whether a statement that rests on a record answers the question about as well, and says most of what that says.
+
+    Their scores do not tell: being stated, or recent, is worth the same whatever is asked. And only for what is trusted
+    no more than it is: naming a record as its source must not silence it.
+    """
+    # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
+    if statement.entry.trust < min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust):
+        return False
+    return _answers_as_well(statement, record) and _says_most(statement.entry.text, record.entry.text)
+
+
+def _answers_as_well(statement: Hit, record: Hit) -> bool:
+    """With every word that the record was found by, and nearly as close to the question by words and by meaning."""
+    lacking = frozenset(record.terms).difference(statement.terms, LIGHT_TERMS)
+    if lacking or statement.lexical < _AS_WELL * record.lexical:
+        return False
+    if record.similarity is None:
+        return True
+    similarity = SIMILARITY_ASSUMED if statement.similarity is None else statement.similarity
+    return similarity >= min(_AS_WELL * record.similarity, record.similarity - _AS_CLOSE)
+
+
+def _says_most(statement: str, record: str) -> bool:
+    """A question may name what both do, and ask for the rest of the message."""
+    if len(record) > _LONGER_MAX * len(statement):
+        return False
+    said = frozenset(terms(record)).difference(LIGHT_TERMS)
+    return len(said.difference(terms(statement))) <= len(said) / 2
+
+
+def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
+    chosen = next((hit for hit in statements if stands_for(hit, record)), record)
+    return chosen if chosen.score >= record.score else replace(chosen, score=record.score)

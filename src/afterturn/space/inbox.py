@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from afterturn.base.errors import Conflict
-from afterturn.base.names import check_id
-from afterturn.base.ports import Unit
-from afterturn.base.types import Entry, Scope, Status, Step
-from afterturn.space.parts import SpaceParts
+from afterturn.errors import Conflict
+from afterturn.ports import Unit
+from afterturn.space.verbs import SpaceParts
+from afterturn.types import Entry, Scope, Status, Step
+from afterturn.validation import check_id
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from afterturn.base.errors import InvalidInput
-from afterturn.base.names import check_name
-from afterturn.base.types import Entry, Target
-from afterturn.space.fields import target_of
+from afterturn.drafts import successor
+from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
+from afterturn.guard.statement_writer import StatementWriter
+from afterturn.ports import Unit
+from afterturn.space.arguments import target_of
+from afterturn.space.verbs import SpaceParts
+from afterturn.types import (
+    Admitted,
+    Changed,
+    Draft,
+    Entry,
+    Filter,
+    Kind,
+    Operation,
+    Origin,
+    Scope,
+    Status,
+    Target,
+    Verb,
+    reference,
+)
+from afterturn.validation import check_name
 
 Section: TypeAlias = tuple[Target, str | None]
 
@@ -119,10 +138,10 @@ def drawn(text: str) -> str:
 
 def parse(text: str) -> Sheet:
     """InvalidInput names the line that can not be read."""
-    return _Reader().read(text.replace("\r\n", "\n").split("\n"))
+    return _MarkdownReader().read(text.replace("\r\n", "\n").split("\n"))
 
 
-class _Reader:
+class _MarkdownReader:
     """Goes through the lines once; a bullet is finished when the next thing begins."""
 
     def __init__(self) -> None:
@@ -240,3 +259,304 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
     if not bullet.text:
         raise InvalidInput(f"The bullet in line {number} says nothing. To delete a memory, delete its bullet.")
     return bullet
+
+
+# What a person changed in a text that was made of their memories, told apart from what others changed meanwhile.
+
+_MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
+_TOLD_CHARS = 500
+_EDIT_HELP = """\
+None of this was done, and above each stands why.
+Look at it, change it or take it out;
+then apply this file with `afterturn edit --file`."""
+_EDIT_HELP_BELOW = """\
+Nothing is deleted by this file,
+whatever is missing from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change. `before` is None for a new memory, `bullet` for one that goes."""
+
+    verb: Verb
+    before: Entry | None
+    bullet: Bullet | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedEdit:
+    """A change that can not be made, and why; `current` is what the memory says now, None when it is gone."""
+
+    edit: Edit
+    reason: str
+    current: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    edits: tuple[Edit, ...] = ()
+    left: tuple[SkippedEdit, ...] = ()
+
+
+def compare(sheet: Sheet, bases: Mapping[str, Entry], current: Mapping[str, Entry]) -> Edits:
+    """What a person has changed. `bases` are the versions that the text was made of, by `Entry.ref`; `current` the
+    active ones, by id. What somebody else changed meanwhile is no change of this person's, unless both did."""
+    bullets = list(_recognised(sheet, bases))
+    found = [_compare_bullet(bullet, bases, current) for bullet in bullets]
+    kept = {bullet.id for bullet in bullets}
+    gone = {id: version for id, version in (sheet.shown or {}).items() if id not in kept}
+    found += [_compare_gone(id, version, current) for id, version in gone.items()]
+    return Edits(
+        tuple(one for one in found if isinstance(one, Edit)),
+        tuple(one for one in found if isinstance(one, SkippedEdit)),
+    )
+
+
+def _recognised(sheet: Sheet, bases: Mapping[str, Entry]) -> Iterator[Bullet]:
+    """A bullet that lost its comment, but not its words, is still that memory."""
+    kept = {bullet.id for bullet in sheet.bullets}
+    missing = {}
+    for id, version in (sheet.shown or {}).items():
+        base = bases.get(reference(id, version))
+        if id not in kept and base is not None:
+            missing[_plain(base.text)] = base
+    for bullet in sheet.bullets:
+        base = missing.pop(_plain(bullet.text), None) if bullet.id is None else None
+        if base is not None:
+            bullet = replace(bullet, id=base.id, version=base.version, pinned=bullet.pinned or base.pinned)
+        yield bullet
+
+
+def _compare_bullet(
+    bullet: Bullet, bases: Mapping[str, Entry], current: Mapping[str, Entry]
+) -> Edit | SkippedEdit | None:
+    if bullet.id is None or bullet.version is None:
+        _check_marks(bullet, None)
+        return Edit(Verb.ADD, None, bullet)
+    base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
+    if any(entry is not None and _says(entry) == _says(bullet) for entry in (base, now)):
+        return None
+    _check_marks(bullet, base)
+    edit = Edit(Verb.UPDATE, base or now, bullet)
+    if now is None:
+        what = "deleted" if base is not None else "forgotten"
+        return SkippedEdit(edit, f"{bullet.id} was {what} meanwhile.")
+    if now.version != bullet.version:
+        return SkippedEdit(edit, _moved_on(now, bullet.version), now)
+    return edit
+
+
+def _check_marks(bullet: Bullet, base: Entry | None) -> None:
+    """InvalidInput when words stand behind a comment, or two bullets were joined: one would be deleted unawares."""
+    known = frozenset() if base is None else frozenset(_MARK_BEGINS.findall(base.text))
+    if set(_MARK_BEGINS.findall(bullet.text)) - known:
+        raise InvalidInput(
+            f"The bullet in line {bullet.line} has a memory's comment amid its words. Put the words before it, or take "
+            "it out."
+        )
+
+
+def _compare_gone(id: str, version: int, current: Mapping[str, Entry]) -> Edit | SkippedEdit | None:
+    now = current.get(id)
+    if now is None:
+        return None
+    edit = Edit(Verb.DELETE, now, None)
+    return edit if now.version == version else SkippedEdit(edit, _moved_on(now, version), now)
+
+
+def _moved_on(now: Entry, version: int) -> str:
+    return f"{now.id} was changed meanwhile: it was version {version} and is version {now.version} now."
+
+
+def _says(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
+    return _plain(one.text), one.target, one.project, one.pinned
+
+
+def _plain(text: str) -> str:
+    """As it is written for a person, without what editors do to lines' ends."""
+    lines = drawn(unicodedata.normalize("NFC", text)).strip().split("\n")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def render_left(space: str, left: Iterable[SkippedEdit]) -> str:
+    """What could not be done, in a text that does it once somebody has looked at it. It deletes nothing.
+
+    Blank when there is nothing to keep: the words of what was forgotten are not.
+    """
+    parts = [_render_left(one) for one in left if one.edit.before is not None or one.edit.verb is Verb.ADD]
+    return (
+        "".join([TITLE.format(space=space, told=_EDIT_HELP), *parts, ENDING.format(told=_EDIT_HELP_BELOW)])
+        if parts
+        else ""
+    )
+
+
+def _render_left(left: SkippedEdit) -> str:
+    bullet, before, now = left.edit.bullet, left.edit.before, left.current
+    says = "" if now is None else f" It says now: {_commented(now.text)}"
+    told = f"\n<!-- Not done: {_commented(left.reason)}{says} -->\n"
+    if bullet is None:
+        assert before is not None
+        return f"{told}<!-- You had deleted it: afterturn delete {before.id} -->\n"
+    mark = mark_of(replace(now, pinned=bullet.pinned)) if now is not None else PINNED if bullet.pinned else ""
+    return f"{told}\n{heading_of((bullet.target, bullet.project))}\n\n{bullet_of(bullet.text, mark)}"
+
+
+def _commented(text: str) -> str:
+    line = " ".join(text[:_TOLD_CHARS].split()).replace("--", "- -")
+    return line if len(text) <= _TOLD_CHARS else line + "…"
+
+
+# A person's edits of a space as Markdown: the text, what it changes, and that done as one group that `undo` takes.
+
+ENTRIES_MAX = 10_000
+_PAGE = 1000
+# What goes makes room for what comes, and sets words free.
+_ORDER = (Verb.DELETE, Verb.UPDATE, Verb.ADD)
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """`group` is what `undo` takes, None when nothing changed. `known`: so many new ones were remembered already."""
+
+    group: str | None
+    changed: tuple[Changed, ...] = ()
+    known: int = 0
+    left: tuple[SkippedEdit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    edit: Edit
+    operation: Operation
+    admitted: Admitted | None
+
+
+async def as_markdown(parts: SpaceParts, space: str, *, target: str | None, project: str | None) -> str:
+    """The active statements. InvalidInput when there are too many for one text."""
+    chosen = None if target is None else target_of(target)
+    narrowed = Filter(
+        kind=Kind.STATEMENT,
+        target=chosen,
+        project=None if project is None else check_name(project, "project"),
+    )
+    scope = Scope(parts.tenant, (space,))
+    entries = await parts.store.read(lambda unit: _statements(unit, scope, narrowed))
+    targets = tuple(Target) if chosen is None else (chosen,)
+    sections: list[Section] = [(one, narrowed.project) for one in targets]
+    return render(space, entries, sections)
+
+
+async def compare_markdown(parts: SpaceParts, space: str, text: str) -> Edits:
+    """What applying the text would change. InvalidInput names the line that can not be read."""
+    sheet = parse(text)
+    if sheet.space is not None and sheet.space != space:
+        raise InvalidInput(f"This is a text of {sheet.space}, not of {space}. Name that space to apply it.")
+    if sheet.is_blank:
+        return Edits()
+    scope = Scope(parts.tenant, (space,))
+    return await parts.store.read(lambda unit: _compare(unit, scope, sheet))
+
+
+async def apply_edits(parts: SpaceParts, space: str, edits: Edits) -> Edited:
+    """In one transaction; what can not be done is left, and the rest stands. The words are a person's own."""
+    group, at = parts.ids.new(), parts.clock.now()
+    prepared, left = [], list(edits.left)
+    for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
+        operation = Operation(parts.ids.new(), parts.tenant, space, edit.verb, Origin.USER, at, group)
+        try:
+            admitted = None if edit.bullet is None else parts.gate.admit(_draft(edit))
+        except InvalidInput as error:
+            left.append(SkippedEdit(edit, str(error), edit.before))
+        else:
+            prepared.append(_Prepared(edit, operation, admitted))
+    edited = await parts.store.write(lambda unit: _apply(unit, StatementWriter(parts.config), prepared, group))
+    parts.on_write()
+    return replace(edited, left=(*left, *edited.left))
+
+
+def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:
+    found: list[Entry] = []
+    before: str | None = None
+    while page := unit.memories.page(scope, narrowed, limit=_PAGE, before=before):
+        found += page
+        before = page[-1].id
+        if len(found) > ENTRIES_MAX:
+            raise InvalidInput(
+                f"There are more than {ENTRIES_MAX} memories, too many to edit at once. Narrow it by target or project."
+            )
+    return found
+
+
+def _compare(unit: Unit, scope: Scope, sheet: Sheet) -> Edits:
+    named = dict(sheet.shown or {})
+    refs = set(named.items()) | {(one.id, one.version) for one in sheet.bullets if one.id and one.version}
+    bases = {reference(id, version): entry for id, version in refs if (entry := _find(unit, scope, id, version))}
+    current = {
+        id: entry
+        for id in {id for id, _ in refs}
+        if (entry := _find(unit, scope, id)) and entry.status is Status.ACTIVE
+    }
+    return compare(sheet, bases, current)
+
+
+def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -> Entry | None:
+    try:
+        found = unit.memories.get(scope, entry_id, version=version)
+    except NotFound:
+        return None
+    return found if found.kind is Kind.STATEMENT else None
+
+
+def _apply(unit: Unit, writing: StatementWriter, prepared: Sequence[_Prepared], group: str) -> Edited:
+    first, waiting = _write_all(unit, writing, prepared)
+    # Again: one memory may take the words that another gives up only after it.
+    second, refused = _write_all(unit, writing, list(waiting))
+    written = first + second
+    changed = tuple(Changed(entry, one.operation.id) for one, entry in written if entry is not None)
+    return Edited(group if changed else None, changed, len(written) - len(changed), tuple(_left(unit, refused)))
+
+
+def _write_all(
+    unit: Unit, writing: StatementWriter, prepared: Sequence[_Prepared]
+) -> tuple[list[tuple[_Prepared, Entry | None]], dict[_Prepared, AfterturnError]]:
+    """What was done, and what was not."""
+    written: list[tuple[_Prepared, Entry | None]] = []
+    refused: dict[_Prepared, AfterturnError] = {}
+    for one in prepared:
+        try:
+            written.append((one, _write(unit, writing, one)))
+        except (Conflict, NotFound, NotAllowed, InvalidInput) as error:
+            refused[one] = error
+    return written, refused
+
+
+def _write(unit: Unit, writing: StatementWriter, prepared: _Prepared) -> Entry | None:
+    """The entry as it is now; None when the space says so already."""
+    before, operation, admitted = prepared.edit.before, prepared.operation, prepared.admitted
+    if before is None:
+        assert admitted is not None
+        added = writing.add(unit, operation, admitted)
+        return added.entry if added.operation is not None else None
+    if admitted is None:
+        trust = Origin.USER.trust
+        return writing.delete(unit, operation, before.id, trust=trust, expected_version=before.version)
+    return writing.update(unit, operation, before.id, admitted, expected_version=before.version)
+
+
+def _left(unit: Unit, refused: Mapping[_Prepared, AfterturnError]) -> Iterator[SkippedEdit]:
+    for one, error in refused.items():
+        before, now = one.edit.before, None
+        if before is not None:
+            now = _find(unit, Scope(one.operation.tenant, (one.operation.space,)), before.id)
+        yield SkippedEdit(one.edit, str(error), now if now is not None and now.status is Status.ACTIVE else None)
+
+
+def _draft(edit: Edit) -> Draft:
+    bullet = edit.bullet
+    assert bullet is not None
+    if edit.before is None:
+        draft = Draft(bullet.text)
+    else:
+        draft = replace(successor(edit.before, bullet.text), origin=Origin.USER)
+    return replace(draft, target=bullet.target, project=bullet.project, pinned=bullet.pinned)

@@ -7,18 +7,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from afterturn.base.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
-from afterturn.base.limits import check_limit
-from afterturn.base.names import check_id, check_name, check_space
-from afterturn.base.ports import Unit
-from afterturn.base.reviews import Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState
-from afterturn.base.turns import ConversationKey
-from afterturn.base.types import Entry, JobState, Operation, Origin, Scope, Status, Step, Undone, Verb
-from afterturn.learn.scheduling import job_of, join_or_schedule, schedule, schedule_conversation
-from afterturn.learn.snapshot import of_records
+from afterturn.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
+from afterturn.learning.scheduling import job_of, join_or_schedule, schedule, schedule_conversation
+from afterturn.learning.snapshot import of_records
+from afterturn.ports import Unit
+from afterturn.space.arguments import LIMIT_MAX
 from afterturn.space.inbox import WAITING, base_version
-from afterturn.space.parts import SpaceParts
-from afterturn.space.questions import LIMIT_MAX
+from afterturn.space.verbs import SpaceParts
+from afterturn.types import (
+    ConversationKey,
+    Entry,
+    JobState,
+    Operation,
+    Origin,
+    Review,
+    ReviewedChange,
+    ReviewKind,
+    ReviewRow,
+    ReviewState,
+    Scope,
+    Status,
+    Step,
+    Undone,
+    Verb,
+)
+from afterturn.validation import check_id, check_limit, check_name, check_space
 
 # Beyond the time for a review itself: until another process that has it is seen to have ended it.
 POLL = 0.1

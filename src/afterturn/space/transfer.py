@@ -1,29 +1,154 @@
-"""Many statements and records at once, in chunks that one `undo` takes back together."""
+"""Everything held on a space as JSON-able lines, read page by page from one snapshot (M4)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass
-from itertools import islice
-from typing import TypeAlias
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from typing import Any, TypeAlias
 
-from afterturn.base.errors import InvalidInput, NotFound
-from afterturn.base.ports import Unit
-from afterturn.base.types import (
+from afterturn.embedders.backlog import ImportEmbedder
+from afterturn.errors import InvalidInput, NotFound
+from afterturn.guard.statement_writer import StatementWriter
+from afterturn.ports import Unit
+from afterturn.space.verbs import SpaceParts
+from afterturn.types import (
     Admitted,
+    ConversationKey,
+    ConversationState,
     Draft,
+    Entry,
+    Event,
+    Filter,
     JobKind,
     Kind,
     Operation,
     Origin,
+    ReviewRow,
     Scope,
+    Status,
+    Step,
     Verb,
     new_job,
 )
-from afterturn.guard.writing import Writing
-from afterturn.recall.following import Following
-from afterturn.space.parts import SpaceParts
+
+EXPORT_FORMAT = 1
+PAGE = 1000
+# More than any space keeps.
+ROWS_MAX = 10_000_000
+
+Line: TypeAlias = dict[str, Any]
+
+
+def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
+    """A header, then one line a thing, under the name of its kind.
+
+    Not among them: what is derived from entries, work that waits, and the hashes that are kept of what was forgotten.
+    """
+    (space,) = scope.spaces
+    header: Line = {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
+    return [
+        header,
+        *_entry_lines(unit, scope),
+        *_operation_lines(unit, scope),
+        *_conversation_lines(unit, scope.tenant, space),
+        *_review_lines(unit, scope.tenant, space),
+        *({"usage": asdict(spent)} for spent in unit.usage.page(scope.tenant, space=space, limit=ROWS_MAX)),
+        *({"event": asdict(event)} for event in _events(unit, scope)),
+    ]
+
+
+def _entry_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
+    for entry in _entries(unit, scope):
+        for version in unit.memories.history(scope, entry.id):
+            yield {"entry": asdict(version)}
+
+
+def _operation_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
+    """Oldest first, each with what it did."""
+    for operation in reversed(list(_operations(unit, scope))):
+        yield {"operation": asdict(operation)}
+        for step in unit.operations.steps(scope, operation_id=operation.id):
+            yield {"step": _flat(step)}
+
+
+def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
+    for conversation in every_conversation(unit, tenant, space):
+        key = ConversationKey(tenant, space, conversation)
+        yield {"conversation": conversation}
+        for turn in unit.conversations.turns(key):
+            yield {"turn": {"conversation": conversation, **asdict(turn)}}
+        for block in unit.conversations.blocks(key):
+            # Those of forgotten conversations come with every other, and belong to no turn.
+            if block.turn:
+                yield {"block": {"conversation": conversation, **asdict(block)}}
+        yield from _kept_lines(unit, key)
+
+
+def _kept_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
+    """What the conversation takes along from turn to turn, if anything, and what its recalls came to."""
+    state = unit.conversations.state(key)
+    kept = {
+        "state": None if state == ConversationState() else state,
+        "carried": unit.conversations.find_carried(key),
+        "standing": unit.conversations.find_standing(key),
+    }
+    for name, row in kept.items():
+        if row is not None:
+            yield {name: {"conversation": key.id, **asdict(row)}}
+    for recall in unit.recalls.page(key, limit=ROWS_MAX):
+        yield {"recall": {"conversation": key.id, **asdict(recall)}}
+
+
+def _review_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
+    """Oldest first; one that waits is followed by what it is to read."""
+    for review in reversed(list(_reviews(unit, tenant, space))):
+        yield {"review": asdict(review)}
+        for message in unit.reviews.messages(tenant, review.id):
+            yield {"review_message": {"review": review.id, **asdict(message)}}
+
+
+def _flat(step: Step) -> Line:
+    return {**asdict(step), "operation": step.operation.id}
+
+
+def _entries(unit: Unit, scope: Scope) -> Iterator[Entry]:
+    before: str | None = None
+    while page := unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before):
+        yield from page
+        before = page[-1].id
+
+
+def _operations(unit: Unit, scope: Scope) -> Iterator[Operation]:
+    before: str | None = None
+    while page := unit.operations.page(scope, limit=PAGE, before=before):
+        yield from page
+        before = page[-1].id
+
+
+def _reviews(unit: Unit, tenant: str, space: str) -> Iterator[ReviewRow]:
+    before: str | None = None
+    while page := unit.reviews.page(tenant, space, limit=PAGE, before=before):
+        yield from page
+        before = page[-1].id
+
+
+def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:
+    before: str | None = None
+    while page := unit.conversations.page(tenant, space, limit=PAGE, before=before):
+        yield from page
+        before = page[-1]
+
+
+def _events(unit: Unit, scope: Scope) -> Iterator[Event]:
+    pages: list[list[Event]] = []
+    while page := unit.timeline.page(scope, limit=PAGE, skip=PAGE * len(pages)):
+        pages.append(page)
+    return chain.from_iterable(reversed(pages))
+
+
+# Many statements and records at once, in chunks that one `undo` takes back together.
 
 CHUNK = 512
 GATE_SLICE = 8
@@ -61,7 +186,7 @@ class _Import:
     parts: SpaceParts
     space: str
     group: str
-    following: Following | None
+    following: ImportEmbedder | None
 
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
         """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
@@ -81,7 +206,7 @@ class _Import:
         if self.following is not None:
             await self.following.take([admitted.text for admitted in chunk])
         put_ready = self.following.put_ready() if self.following is not None else None
-        writing = Writing(parts.config)
+        writing = StatementWriter(parts.config)
 
         def work(unit: Unit) -> int:
             unit.operations.start(operation)
@@ -109,7 +234,7 @@ async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted
     return chunk
 
 
-def _store(unit: Unit, operation: Operation, admitted: Admitted, writing: Writing) -> bool:
+def _store(unit: Unit, operation: Operation, admitted: Admitted, writing: StatementWriter) -> bool:
     """False when it was there already. A record is known by its id: the same export imported twice is there once."""
     if admitted.draft.kind is Kind.STATEMENT:
         return writing.put(unit, operation, admitted).created

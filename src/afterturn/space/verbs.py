@@ -1,55 +1,230 @@
-"""One space, spoken to directly. These coroutines run on memory's loop; `Space` and `blocking.Space` bridge to them."""
+"""What the verbs of every space share, handed over by `runtime`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 
-from afterturn.base.drafts import successor
-from afterturn.base.errors import InvalidInput
-from afterturn.base.limits import check_limit
-from afterturn.base.names import check_id, check_name
-from afterturn.base.ports import Unit
-from afterturn.base.reviews import Review, ReviewRow, Spent
-from afterturn.base.turns import ConversationKey
-from afterturn.base.types import (
+from afterturn.config import Config
+from afterturn.drafts import successor
+from afterturn.embedders.service import EmbeddingService
+from afterturn.errors import Conflict, InvalidInput
+from afterturn.events import Events
+from afterturn.guard.gate import Gate
+from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.guard.statement_writer import StatementWriter, embed_later
+from afterturn.learning.consolidation import consolidate
+from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.recall.search import RecallRequest, recall, recall_as_of
+from afterturn.space import reviews
+from afterturn.space.arguments import (
+    LIMIT_MAX,
+    DraftFields,
+    check_conversation,
+    check_filter,
+    check_ids,
+    check_lanes,
+    check_selector,
+    check_version,
+    draft_of,
+    origin_of,
+)
+from afterturn.space.inbox import Proposal, get_proposal
+from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
+from afterturn.space.transfer import Imported, Progress, every_conversation, export_lines, import_drafts
+from afterturn.types import (
+    ANYTHING,
     Added,
     Changed,
+    ConversationKey,
     Draft,
     Entry,
     Erased,
     Event,
+    Filter,
     Forgotten,
     History,
     JobKind,
     Kind,
+    Lane,
     LoggedOperation,
     Operation,
     Origin,
+    Review,
+    ReviewRow,
+    Scope,
+    SearchResults,
     Selector,
+    Status,
     Undone,
+    UsageRow,
     Verb,
     new_job,
 )
-from afterturn.guard.writing import Writing, embed_later
-from afterturn.space import proposals, reviews
-from afterturn.space.applying import Edited, apply_edits, as_markdown, compare_markdown
-from afterturn.space.consolidating import consolidate
-from afterturn.space.editing import Edits
-from afterturn.space.export import every_conversation, export_lines
-from afterturn.space.fields import DraftFields, draft_of, origin_of
-from afterturn.space.inbox import Proposal, get_proposal
-from afterturn.space.parts import SpaceParts
-from afterturn.space.questions import (
-    LIMIT_MAX,
-    check_conversation,
-    check_selector,
-    check_version,
-)
-from afterturn.space.reading import SpaceReader
-from afterturn.space.transfer import Imported, Progress, import_drafts
+from afterturn.validation import check_id, check_limit, check_name, check_space, check_text, moment
+
+R = TypeVar("R")
+
+
+class Readable(Protocol):
+    """The reading side of a store."""
+
+    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]: ...
+
+
+class ReadingParts(Protocol):
+    """What asking needs. Without `embedding`, recall goes by words."""
+
+    @property
+    def store(self) -> Readable: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def ids(self) -> Ids: ...
+    @property
+    def config(self) -> Config: ...
+    @property
+    def embedding(self) -> EmbeddingService | None: ...
+    @property
+    def tenant(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceParts:
+    """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files, `on_erased` what was recalled from
+    a space, and is told the number of the forget (M2). `run_reviews` runs those that wait; without a model only rules
+    are."""
+
+    store: Store
+    gate: Gate
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+    embedding: EmbeddingService | None
+    tenant: str
+    on_write: Callable[[], None]
+    on_forget: Callable[[str, Selector], Awaitable[int]]
+    on_erased: Callable[[str, int], None]
+    out_of_reach: Callable[[], list[str]]
+    run_reviews: Callable[[], Awaitable[object]]
+    has_model: bool = False
+
+
+# The inbox of a space: what was proposed, and somebody's word on it. No tool of a model's reaches this (A3, V8).
+
+_WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
+_PROPOSED = Filter(statuses=_WAITING)
+
+
+async def list_proposals(parts: SpaceParts, space: str, *, limit: int, before: str | None) -> list[Entry]:
+    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
+    scope = Scope(parts.tenant, (space,))
+    return await parts.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
+
+
+async def approve(parts: SpaceParts, space: str, entry_id: str) -> Changed:
+    check_id(entry_id)
+    operation, writing = _operation(parts, space, Verb.APPROVE), StatementWriter(parts.config)
+
+    def work(unit: Unit) -> Entry:
+        return writing.approve(unit, operation, entry_id)
+
+    approved = await parts.store.write(work)
+    parts.on_write()
+    return Changed(approved, operation.id)
+
+
+async def reject(parts: SpaceParts, space: str, entry_id: str) -> Changed:
+    check_id(entry_id)
+    scope, operation = Scope(parts.tenant, (space,)), _operation(parts, space, Verb.DELETE)
+
+    def work(unit: Unit) -> Entry:
+        versions = unit.memories.history(scope, entry_id)
+        if not any(entry.status in _WAITING for entry in versions):
+            status = unit.memories.get(scope, entry_id).status
+            raise Conflict(f"{entry_id} is {status}; only what is proposed can be rejected. Delete it instead.")
+        return unit.memories.delete(unit.operations.start(operation), entry_id)
+
+    return Changed(await parts.store.write(work), operation.id)
+
+
+def _operation(parts: SpaceParts, space: str, verb: Verb) -> Operation:
+    return Operation(parts.ids.new(), parts.tenant, space, verb, Origin.USER, parts.clock.now())
+
+
+# What is asked of one space: recall, and looking entries up. Nothing but a store is needed for it, nor loaded.
+
+QUERY_CHARS_MAX = 10_000
+
+
+class SpaceReader:
+    def __init__(self, parts: ReadingParts, name: str) -> None:
+        self._parts = parts
+        self.name = check_space(name)
+        self._scope = Scope(parts.tenant, (self.name,))
+
+    async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
+        check_id(entry_id)
+        check_version(version)
+        return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
+
+    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> list[Entry]:
+        """Lists statements and records, newest `occurred_at` first; `before` is the last id of the previous page.
+
+        A memory that changes between two pages may be listed on both. Numbers in a filter are compared as numbers: 1
+        finds 1.0, but not True.
+        """
+        count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
+        last = None if before is None else check_id(before)
+        return await self._parts.store.read(
+            lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last)
+        )
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        lanes: Sequence[Lane] | None = None,
+        conversation: str | None = None,
+        as_of: float | datetime | str | None = None,
+        filter: Filter = ANYTHING,
+        exclude: Iterable[str] = (),
+    ) -> SearchResults:
+        """Finds what this space holds on `query`, best first. `as_of` searches what was known at that time.
+
+        `filter` and `exclude`, ids of memories, apply before the best `limit` are chosen.
+        """
+        asked, at = check_text(query, "query"), moment(as_of)
+        text = redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=self._parts.config.scanning), mark=unnamed).text
+        embedding = self._parts.embedding if at is None else None
+        embed = embedding.find_immediate() if embedding else None
+        request = RecallRequest(
+            text=text,
+            embed=embed,
+            query_vector=None if embed or not embedding else await embedding.query_vector(text, self._scope),
+            scope=self._scope,
+            conversation=check_conversation(conversation),
+            lanes=check_lanes(lanes),
+            limit=check_limit(limit, LIMIT_MAX),
+            score_min=self._parts.config.recall_score_min,
+            filter=check_filter(filter),
+            excluded_ids=check_ids(exclude),
+            now=self._parts.clock.now(),
+            correlation=self._parts.ids.new(),
+        )
+        if at is not None:
+            return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
+        if embedding is not None:
+            return await embedding.recall(request)
+        return await self._parts.store.read(lambda unit: recall(unit, request))
+
+
+# One space, spoken to directly. These coroutines run on memory's loop; `Space` and `blocking.Space` bridge to them.
 
 
 class SpaceCore(SpaceReader):
@@ -59,7 +234,7 @@ class SpaceCore(SpaceReader):
 
     def __init__(self, parts: SpaceParts, name: str) -> None:
         super().__init__(parts, name)
-        self._writing = Writing(parts.config)
+        self._writing = StatementWriter(parts.config)
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Remembers one statement. What the space already holds is given back with `created=False` (G6).
@@ -159,7 +334,7 @@ class SpaceCore(SpaceReader):
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
         """What waits for approval, newest first; `before` is the last id of the previous page."""
-        return await proposals.list_proposals(self._parts, self.name, limit=limit, before=before)
+        return await list_proposals(self._parts, self.name, limit=limit, before=before)
 
     async def proposal(self, entry_id: str) -> Proposal:
         """One of them, with what it would change. Conflict when nothing of that id waits."""
@@ -167,11 +342,11 @@ class SpaceCore(SpaceReader):
 
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
-        return await proposals.approve(self._parts, self.name, entry_id)
+        return await approve(self._parts, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
-        return await proposals.reject(self._parts, self.name, entry_id)
+        return await reject(self._parts, self.name, entry_id)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
@@ -199,7 +374,7 @@ class SpaceCore(SpaceReader):
             self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
 
-    async def usage(self, *, limit: int = 1000) -> Sequence[Spent]:
+    async def usage(self, *, limit: int = 1000) -> Sequence[UsageRow]:
         """What models have cost for this space by day and purpose, newest day first."""
         count = check_limit(limit, LIMIT_MAX)
         return await self._parts.store.read(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from afterturn.base.terms import content_hash, terms
-from afterturn.base.types import Admitted, Draft, Operation, Origin, Verb, Verdict
 from afterturn.testing.clock import SequentialIds
+from afterturn.text import content_hash, terms
+from afterturn.types import Admitted, Draft, Operation, Origin, Verb, Verdict
 
 _ids = SequentialIds("d")
 _operations = SequentialIds("o")

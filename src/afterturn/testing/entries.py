@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from afterturn.base.terms import content_hash
-from afterturn.base.types import Entry, Hit, Kind, Lane, Origin, Status, Target
+from afterturn.text import content_hash
+from afterturn.types import Entry, Hit, Kind, Lane, Origin, Status, Target
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

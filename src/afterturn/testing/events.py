@@ -2,7 +2,7 @@
 
 import threading
 
-from afterturn.base.types import Event
+from afterturn.types import Event
 
 
 class EventLog:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.base.terms import terms
-from afterturn.base.types import EmbedderIdentity
+from afterturn.text import terms
+from afterturn.types import EmbedderIdentity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.stores.sqlite.connection import Place
+from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import Engine, open_place
 from afterturn.stores.sqlite.session import ApswSession
 from afterturn.stores.sqlite.store import SqliteStore
@@ -33,8 +33,8 @@ class Plain:
 
 def place_at(
     path: Path, *, migrations: Sequence[Sequence[str]] = (FIRST,), vfs: str | None = None, **settings: Any
-) -> Place:
-    return Place(path, Config(**settings), SystemClock(), migrations, vfs=vfs)
+) -> StoreLocation:
+    return StoreLocation(path, Config(**settings), SystemClock(), migrations, vfs=vfs)
 
 
 def open_plain(path: Path, **settings: Any) -> Engine:
@@ -45,7 +45,7 @@ def plain_store(path: Path, **settings: Any) -> SqliteStore:
     return SqliteStore(open_plain(path, **settings))
 
 
-def with_schema(place: Place, *migrations: Sequence[str]) -> Place:
+def with_schema(place: StoreLocation, *migrations: Sequence[str]) -> StoreLocation:
     return place._replace(migrations=migrations)
 
 

@@ -13,7 +13,7 @@ import apsw
 import pytest
 from plain import ENDLESS, WAIT, insert, integrity, open_plain, plain_store, values
 
-from afterturn.base.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed
+from afterturn.errors import AfterturnError, DeadlineExceeded, ForkedProcess, MemoryClosed
 from afterturn.stores.sqlite.store import SqliteStore
 
 

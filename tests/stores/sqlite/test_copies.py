@@ -11,9 +11,9 @@ import pytest
 from faults import BROKEN, FULL, Disk
 from plain import FIRST, WAIT, insert, integrity, open_plain, place_at, plain_store, values
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, InvalidFile, StoreError, StoreTooNew
+from afterturn.config import Config
+from afterturn.errors import AfterturnError, InvalidFile, StoreError, StoreTooNew
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.backup import rescue
 from afterturn.stores.sqlite.engine import rescue_store
 from afterturn.stores.sqlite.store import SqliteStore

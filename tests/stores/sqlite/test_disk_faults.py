@@ -10,7 +10,7 @@ import pytest
 from faults import BROKEN, FULL, Disk
 from plain import WAIT, insert, integrity, open_plain, plain_store, values
 
-from afterturn.base.errors import StoreError, StoreFull
+from afterturn.errors import StoreError, StoreFull
 
 TEXT = "x" * 3000
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from plain import WAIT, insert, plain_store
 
-from afterturn.base.types import Finding
 from afterturn.stores.sqlite.store import SqliteStore
+from afterturn.types import Finding
 
 
 async def test_a_sound_store_has_only_good_findings(store: SqliteStore) -> None:

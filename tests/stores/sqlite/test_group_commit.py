@@ -9,7 +9,7 @@ import apsw
 import pytest
 from plain import WAIT, insert, open_plain, plain_store, values
 
-from afterturn.base.errors import Conflict
+from afterturn.errors import Conflict
 from afterturn.stores.sqlite import writes
 from afterturn.stores.sqlite.store import GROUP_WRITES_MAX, SqliteStore
 

@@ -12,17 +12,16 @@ import apsw
 import pytest
 from plain import FIRST, SECOND, THIRD, WAIT, insert, integrity, open_plain, values
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.errors import StoreError
-from afterturn.base.turns import BlockRow, ConversationKey, ConversationState
-from afterturn.base.types import Job, Scope, Selector, Status, Verb
+from afterturn.config import Config
+from afterturn.errors import StoreError
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sql.index import _SPEAKERS
-from afterturn.stores.sqlite.connection import Place
+from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.drafts import operation
+from afterturn.types import BlockRow, ConversationKey, ConversationState, Job, Scope, Selector, Status, Verb
 
 INDEXED = 3
 SPOKEN = 4
@@ -42,7 +41,9 @@ def _version(path: Path) -> int:
 def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_path: Path, version: int) -> None:
     """M4: a store of any earlier version opens with what it held, searchable, and a copy of it is kept."""
     path = tmp_path / "memory.db"
-    old = Place(path, Config(), SystemClock(), MIGRATIONS[:version], {k: v for k, v in AFTER.items() if k <= version})
+    old = StoreLocation(
+        path, Config(), SystemClock(), MIGRATIONS[:version], {k: v for k, v in AFTER.items() if k <= version}
+    )
     engine = open_place(old)
     engine.write_now(lambda unit: _insert_entry(unit, version))
     engine.close()
@@ -57,7 +58,7 @@ def test_every_earlier_version_of_the_schema_is_brought_up_with_its_rows(tmp_pat
 async def test_conversations_of_the_third_version_go_on_where_they_were(tmp_path: Path) -> None:
     """M4, H6: turns that were recorded are counted, blocks are in sight, and the copy can be put back."""
     path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
-    place = Place(path, Config(), SystemClock(), MIGRATIONS[:INDEXED], {INDEXED: AFTER[INDEXED]})
+    place = StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:INDEXED], {INDEXED: AFTER[INDEXED]})
     engine = open_place(place)
     engine.write_now(_insert_conversation)
     engine.close()
@@ -78,7 +79,7 @@ def test_saved_indexes_of_the_seventh_version_are_removed_with_their_jobs(tmp_pa
     """M4: an entry can be forgotten, and no job is left that nobody takes."""
     path = tmp_path / "memory.db"
     after = {version: fill for version, fill in AFTER.items() if version <= DIGESTED}
-    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:DIGESTED], after))
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:DIGESTED], after))
     engine.write_now(_insert_digest)
     engine.close()
     engine = open_engine(path, Config(), SystemClock())
@@ -93,7 +94,7 @@ def test_whoever_spoke_in_the_fourth_version_can_be_asked_about(tmp_path: Path) 
     """M4, L6: speakers are found by an index of their own, which an older store gets when it is opened."""
     path = tmp_path / "memory.db"
     after = {version: fill for version, fill in AFTER.items() if version <= SPOKEN}
-    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:SPOKEN], after))
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:SPOKEN], after))
     engine.write_now(lambda unit: _insert_entry(unit, SPOKEN, kind="record", speaker="Ada Byron"))
     engine.close()
     engine = open_engine(path, Config(), SystemClock())
@@ -110,7 +111,7 @@ def test_proposals_of_the_fifth_version_wait_on_and_conversations_start_to_be_co
     """M4, V1, V8: what waits is approved as before, and nothing counts as read yet."""
     path, key = tmp_path / "memory.db", ConversationKey("default", "user:ada", "talk")
     after = {version: fill for version, fill in AFTER.items() if version <= REVIEWED}
-    engine = open_place(Place(path, Config(), SystemClock(), MIGRATIONS[:REVIEWED], after))
+    engine = open_place(StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:REVIEWED], after))
     engine.write_now(_insert_proposal)
     engine.close()
     engine = open_engine(path, Config(), SystemClock())

@@ -2,11 +2,11 @@
 
 import apsw
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.types import LaneQuery, Scope
+from afterturn.config import Config
+from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import LaneQuery, Scope
 
 ADA = Scope("default", ("user:ada",))
 

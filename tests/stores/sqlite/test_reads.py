@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from plain import ENDLESS, WAIT, Plain, insert, values
 
-from afterturn.base.errors import StoreReadOnly
+from afterturn.errors import StoreReadOnly
 from afterturn.stores.sqlite.reads import Read, Readers
 from afterturn.stores.sqlite.store import SqliteStore
 

@@ -11,8 +11,8 @@ import apsw
 import pytest
 from plain import WAIT, find, insert, open_plain, values
 
-from afterturn.base.config import default_store
-from afterturn.base.errors import (
+from afterturn.config import default_store
+from afterturn.errors import (
     ForeignFile,
     InvalidInput,
     StoreCorrupt,

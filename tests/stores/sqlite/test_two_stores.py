@@ -8,27 +8,30 @@ from typing import TypeVar
 
 import pytest
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.config import Config
-from afterturn.base.errors import Conflict
-from afterturn.base.ports import Unit
-from afterturn.base.turns import (
+from afterturn.config import Config
+from afterturn.errors import Conflict
+from afterturn.ports import Unit
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.sqlite.engine import Engine, open_engine
+from afterturn.testing.drafts import admit, operation
+from afterturn.types import (
     BlockRow,
     Candidate,
     CarriedRow,
-    Cause,
     ConversationKey,
     ConversationState,
+    Entry,
+    Lane,
     Outcome,
     Phase,
+    RecallCause,
     RecallRow,
+    Selector,
     StandingRow,
     TurnRow,
     TurnStatus,
+    Verb,
 )
-from afterturn.base.types import Entry, Lane, Selector, Verb
-from afterturn.stores.sqlite.engine import Engine, open_engine
-from afterturn.testing.drafts import admit, operation
 
 TENANT, SPACE = "default", "user:ada"
 TALK = ConversationKey(TENANT, SPACE, "talk")
@@ -121,7 +124,7 @@ def test_rows_of_recalls_stay_bounded_though_two_processes_write_them(
     engines: tuple[Engine, Engine], pool: ThreadPoolExecutor
 ) -> None:
     """R5: the bound is the space's, not a process's."""
-    row = RecallRow("c", "turn", 1, Cause.MESSAGE, Phase.FAST, "bees?", 1.0, 2.0, Outcome.EMPTY, "")
+    row = RecallRow("c", "turn", 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 1.0, 2.0, Outcome.EMPTY, "")
 
     def write(engine: Engine, name: str) -> None:
         for number in range(ROUNDS):

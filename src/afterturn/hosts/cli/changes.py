@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.errors import NotFound
-from afterturn.base.types import Entry
-from afterturn.context.author import describe_author
+from afterturn.errors import NotFound
 from afterturn.hosts.cli.output import age, count, dim, one_line, safe, styled
+from afterturn.recall.block import describe_author
+from afterturn.types import Entry
 
 if TYPE_CHECKING:
     from afterturn import blocking

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from afterturn.base.config import Config, config_path, default_store, load_config
-from afterturn.base.errors import InvalidInput, StoreUnavailable
-from afterturn.base.names import check_space
+from afterturn.config import Config, config_path, default_store, load_config
+from afterturn.errors import InvalidInput, StoreUnavailable
+from afterturn.validation import check_space
 
 if TYPE_CHECKING:
     from afterturn import blocking
@@ -61,7 +61,7 @@ class Invocation:
 
     def path(self) -> Path | None:
         """The path of the chosen store."""
-        from afterturn.opening import resolve_target
+        from afterturn.memory import resolve_target
 
         config = self.config()
         return resolve_target(default_store() if config.store is None else config.store, config)

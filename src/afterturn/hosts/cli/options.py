@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from afterturn.base.errors import InvalidInput, InvalidText, TooLarge
-from afterturn.base.types import Filter, Kind, Scalar, Status, Target
+from afterturn.errors import InvalidInput, InvalidText, TooLarge
+from afterturn.types import Filter, Kind, Scalar, Status, Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from afterturn.base.clock import SystemClock
-from afterturn.base.errors import InvalidInput
-from afterturn.context.age import describe_age
+from afterturn.errors import InvalidInput
+from afterturn.recall.block import describe_age
+from afterturn.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from rich.console import Console

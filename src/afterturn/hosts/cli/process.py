@@ -11,7 +11,7 @@ import traceback
 
 import click
 
-from afterturn.base.errors import AfterturnError
+from afterturn.errors import AfterturnError
 from afterturn.hosts.cli.output import one_line
 
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import assert_never
 
-from afterturn.base.moments import seconds
-from afterturn.base.types import Filter, Lane, LaneQuery, Scope
 from afterturn.stores.sql.session import Session, Value
+from afterturn.types import Filter, Lane, LaneQuery, Scope
+from afterturn.validation import seconds
 
 _REFERENCE = "CASE WHEN e.version = 1 THEN e.id ELSE e.id || '.' || e.version END"
 _VALID = (

@@ -1,22 +1,217 @@
-"""Conversations with their turns, counters and all that they keep from one turn to the next."""
+"""The blocks that were really injected into a conversation, by the hash of their bytes."""
+
+from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from afterturn.base.turns import (
-    BlockRow,
-    CarriedRow,
-    ConversationKey,
-    ConversationState,
-    StandingRow,
-    TurnRow,
-    TurnStatus,
+from afterturn.stores.sql.conversation_rows import (
+    FIND,
+    CandidateRows,
+    ConversationKeys,
+    LiveRefs,
+    decode_carried,
+    encode_carried,
+    names_of,
 )
-from afterturn.stores.sql.blocks import Blocks
-from afterturn.stores.sql.carried import Carried
-from afterturn.stores.sql.conversation_keys import FIND, ConversationKeys
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
-from afterturn.stores.sql.standing import Standing
+from afterturn.types import BlockRow, CarriedRow, ConversationKey, ConversationState, StandingRow, TurnRow, TurnStatus
+
+_INSERT = (
+    "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
+)
+# What is in sight stands where it was first put. What was lost from sight stands where it is put now.
+_PUT_AGAIN = (
+    "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = ? "
+    "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
+)
+# Of one hash there is one text, whoever brings it: a recording may come first, and without.
+_SAY = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
+_SELECT = (
+    "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
+    "ORDER BY injected_at, hash"
+)
+_SELECT_IN_SIGHT = (
+    "SELECT hash, turn, size_bytes, injected_at, point, anchor, CASE WHEN in_sight = 1 THEN text ELSE '' END, in_sight "
+    "FROM block WHERE conversation_key = ? ORDER BY injected_at, hash"
+)
+_REFS = "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal"
+_REFS_IN_SIGHT = (
+    "SELECT r.hash, r.ref FROM block AS b JOIN block_ref AS r "
+    "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
+    "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
+)
+# What stands in a system prompt is shown as long as its conversation goes on, as well as what was injected into a turn.
+_SHOWING = (
+    (
+        "b.injected_at",
+        "block_ref AS r JOIN block AS b ON b.conversation_key = r.conversation_key AND b.hash = r.hash",
+    ),
+    ("c.active_at", "standing_ref AS r"),
+)
+
+
+class BlockRows:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._references = LiveRefs(entries)
+
+    def add(self, tenant: str, conversation: int, block: BlockRow) -> None:
+        in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
+        placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor, int(in_sight)]
+        if self._session.row(_INSERT, [conversation, block.hash, block.size_bytes, *placed]) is not None:
+            self._session.run_many(
+                "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
+                [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
+            )
+        elif in_sight:
+            self._session.run(_PUT_AGAIN, [*placed, conversation, block.hash])
+        if block.text and self._references.all_live(tenant, block.refs):
+            self._session.run(_SAY, (block.text, conversation, block.hash))
+
+    def known(self, key: ConversationKey, conversation: int | None, *, in_full: bool) -> list[BlockRow]:
+        """Those of the space's forgotten conversations, then this one's, oldest first.
+
+        Unless `in_full`, those out of sight come without text and references.
+        """
+        own = [] if conversation is None else self._own(conversation, in_full=in_full)
+        known = {block.hash for block in own}
+        return [block for block in self._spent(key) if block.hash not in known] + own
+
+    def hide(self, conversation: int, still: Collection[str]) -> None:
+        """All but those whose hashes are `still` in sight."""
+        condition, value = self._session.among("hash", sorted(still))
+        self._session.run(
+            f"UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1 AND NOT ({condition})",
+            (conversation, value),
+        )
+
+    def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
+        condition, value = self._session.among("r.ref", sorted(refs))
+        shown = " UNION ALL ".join(
+            f"SELECT r.ref AS ref, {at} AS at FROM {naming} "
+            "JOIN conversation AS c ON c.key = r.conversation_key JOIN space AS s ON s.key = c.space_key "
+            f"WHERE {condition} AND s.tenant = ?"
+            for at, naming in _SHOWING
+        )
+        rows = self._session.rows(
+            f"SELECT ref, max(at) FROM ({shown}) AS shown GROUP BY ref", (value, tenant) * len(_SHOWING)
+        )
+        return dict(rows)
+
+    def _is_after_clearing(self, conversation: int, at: float) -> bool:
+        """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""
+        row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
+        return row is None or row[0] is None or at >= row[0]
+
+    def _own(self, conversation: int, *, in_full: bool) -> list[BlockRow]:
+        refs: dict[str, list[str]] = {}
+        for block_hash, ref in self._session.rows(_REFS if in_full else _REFS_IN_SIGHT, (conversation,)):
+            refs.setdefault(block_hash, []).append(ref)
+        return [
+            BlockRow(
+                hash=row[0],
+                turn=row[1],
+                refs=tuple(refs.get(row[0], ())),
+                size_bytes=row[2],
+                injected_at=row[3],
+                point=row[4],
+                anchor=row[5],
+                text=row[6],
+                in_sight=bool(row[7]),
+            )
+            for row in self._session.rows(_SELECT if in_full else _SELECT_IN_SIGHT, (conversation,))
+        ]
+
+    def _spent(self, key: ConversationKey) -> list[BlockRow]:
+        rows = self._session.rows(
+            "SELECT b.hash, b.size_bytes FROM spent_block AS b JOIN space AS s ON s.key = b.space_key "
+            "WHERE s.tenant = ? AND s.name = ? ORDER BY b.hash",
+            (key.tenant, key.space),
+        )
+        return [BlockRow(block_hash, "", (), size_bytes, 0.0, in_sight=False) for block_hash, size_bytes in rows]
+
+
+# A recall that settled too late for its turn, kept for the conversation's next one.
+
+_PUT = (
+    "INSERT INTO carried (conversation_key, correlation, turn, names, detail) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, turn = excluded.turn, "
+    "names = excluded.names, detail = excluded.detail"
+)
+
+
+class CarriedRows:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._candidates = CandidateRows(entries)
+
+    def put(self, tenant: str, conversation: int, carried: CarriedRow) -> None:
+        (living,) = self._candidates.living(tenant, carried.candidates)
+        kept = replace(carried, candidates=living)
+        names = names_of(kept.candidates)
+        self._session.run(_PUT, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
+
+    def find(self, tenant: str, conversation: int) -> CarriedRow | None:
+        """Looked for again when it is read: another space's forget does not reach this row."""
+        row = self._session.row(
+            "SELECT correlation, turn, detail FROM carried WHERE conversation_key = ?", (conversation,)
+        )
+        if row is None:
+            return None
+        carried = decode_carried(*row)
+        (living,) = self._candidates.living(tenant, carried.candidates)
+        return replace(carried, candidates=living) if living else None
+
+    def drop(self, conversation: int, correlation: str) -> bool:
+        dropped = self._session.run(
+            "DELETE FROM carried WHERE conversation_key = ? AND correlation = ?", (conversation, correlation)
+        )
+        return dropped == 1
+
+    def clear(self, conversation: int) -> None:
+        self._session.run("DELETE FROM carried WHERE conversation_key = ?", (conversation,))
+
+
+# The standing block that a conversation is frozen to, with the versions of memories in it.
+
+
+class StandingRows:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._references = LiveRefs(entries)
+
+    def put(self, tenant: str, conversation: int, standing: StandingRow) -> None:
+        """Replaces it. One that shows what was forgotten meanwhile is not kept: it is made anew."""
+        self.clear(conversation)
+        if not self._references.all_live(tenant, standing.refs):
+            return
+        self._session.run(
+            "INSERT INTO standing (conversation_key, made_at, text) VALUES (?, ?, ?)",
+            (conversation, standing.made_at, standing.text),
+        )
+        self._session.run_many(
+            "INSERT INTO standing_ref (conversation_key, ordinal, ref) VALUES (?, ?, ?)",
+            [(conversation, ordinal, ref) for ordinal, ref in enumerate(standing.refs)],
+        )
+
+    def find(self, conversation: int) -> StandingRow | None:
+        row = self._session.row("SELECT text, made_at FROM standing WHERE conversation_key = ?", (conversation,))
+        if row is None:
+            return None
+        refs = self._session.rows(
+            "SELECT ref FROM standing_ref WHERE conversation_key = ? ORDER BY ordinal", (conversation,)
+        )
+        return StandingRow(text=row[0], refs=tuple(ref for (ref,) in refs), made_at=row[1])
+
+    def clear(self, conversation: int) -> None:
+        for table in ("standing", "standing_ref"):
+            self._session.run(f"DELETE FROM {table} WHERE conversation_key = ?", (conversation,))
+
+
+# Conversations with their turns, counters and all that they keep from one turn to the next.
 
 _BEFORE = (
     "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
@@ -34,9 +229,9 @@ class SqlConversations:
         self._session = entries.session
         self._keys = ConversationKeys(entries)
         self._find, self._active = self._keys.find, self._keys.active
-        self._blocks = Blocks(entries)
-        self._carried = Carried(entries)
-        self._standing = Standing(entries)
+        self._blocks = BlockRows(entries)
+        self._carried = CarriedRows(entries)
+        self._standing = StandingRows(entries)
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
         return self._keys.open(key, at=at)

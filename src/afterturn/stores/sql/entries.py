@@ -1,19 +1,182 @@
-"""Writes versions and moves their status, and keeps index, figures and history in step with both."""
+"""The number behind each (tenant, space). Nothing is read or written without one."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from afterturn.base.errors import Conflict
-from afterturn.base.terms import terms
-from afterturn.base.types import SOURCES_MAX, Admitted, Entry, Kind, Operation, Status, Verdict
-from afterturn.stores.sql.journal import Journal
+from afterturn.errors import Conflict
 from afterturn.stores.sql.rows import INSERT, new_entry, values_of
-from afterturn.stores.sql.session import Session
-from afterturn.stores.sql.spaces import Spaces
-from afterturn.stores.sql.tally import Tally
-from afterturn.stores.sql.text import TextIndex
+from afterturn.stores.sql.session import Session, TextIndex
+from afterturn.text import terms
+from afterturn.types import SOURCES_MAX, Admitted, Entry, Kind, Operation, Scope, Status, Verb, Verdict
+
+
+class Spaces:
+    """Remembers what it looked up: a unit of work mostly asks for the same space."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._keys: dict[tuple[str, str], int] = {}
+
+    def key(self, tenant: str, name: str) -> int:
+        """Makes the space if it is new."""
+        found = self.find(tenant, name)
+        if found is not None:
+            return found
+        row = self._session.row(
+            "INSERT INTO space (tenant, name) VALUES (?, ?) "
+            "ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name RETURNING key",
+            (tenant, name),
+        )
+        assert row is not None
+        self._keys[tenant, name] = key = int(row[0])
+        return key
+
+    def find(self, tenant: str, name: str) -> int | None:
+        key = self._keys.get((tenant, name))
+        if key is None:
+            row = self._session.row("SELECT key FROM space WHERE tenant = ? AND name = ?", (tenant, name))
+            if row is None:
+                return None
+            self._keys[tenant, name] = key = int(row[0])
+        return key
+
+    def name(self, key: int) -> str:
+        row = self._session.row("SELECT name FROM space WHERE key = ?", (key,))
+        assert row is not None
+        return str(row[0])
+
+    def named(self, scope: Scope) -> dict[int, str]:
+        """Those of the scope's spaces that exist."""
+        found = {self.find(scope.tenant, name): name for name in scope.spaces}
+        return {key: name for key, name in found.items() if key is not None}
+
+
+# What a unit of work changes in a space's figures: frequencies, extent, change rows. Summed up and written once.
+
+CHANGES_MAX = 20_000
+"""How many changes of a space are kept; whoever is further behind has to rebuild."""
+_TRIM_EVERY = 1_000
+
+
+class _Delta:
+    def __init__(self) -> None:
+        self.documents = 0
+        self.terms_total = 0
+        self.frequencies: Counter[str] = Counter()
+        self.changed: list[int] = []
+
+
+class StatsDelta:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._deltas: defaultdict[int, _Delta] = defaultdict(_Delta)
+
+    def entered(self, key: int, space_key: int, terms: Sequence[str]) -> None:
+        """An entry became active."""
+        delta = self._deltas[space_key]
+        delta.documents += 1
+        delta.terms_total += len(terms)
+        delta.frequencies.update(set(terms))
+        delta.changed.append(key)
+
+    def left(self, key: int, space_key: int, terms: Sequence[str]) -> None:
+        """An entry is active no more."""
+        delta = self._deltas[space_key]
+        delta.documents -= 1
+        delta.terms_total -= len(terms)
+        delta.frequencies.subtract(set(terms))
+        delta.changed.append(key)
+
+    def changed(self, key: int, space_key: int) -> None:
+        self._deltas[space_key].changed.append(key)
+
+    def settle(self) -> None:
+        deltas, self._deltas = self._deltas, defaultdict(_Delta)
+        for space_key, delta in deltas.items():
+            self._write_frequencies(space_key, delta.frequencies)
+            self._write_changes(space_key, delta)
+
+    def _write_frequencies(self, space_key: int, frequencies: Counter[str]) -> None:
+        # Sorted, so that two units that share terms lock the rows in the same order.
+        moved = sorted((term, count) for term, count in frequencies.items() if count)
+        if moved:
+            self._session.run_many(
+                "INSERT INTO frequency (space_key, term, documents) VALUES (?, ?, ?) ON CONFLICT (space_key, term) "
+                "DO UPDATE SET documents = frequency.documents + excluded.documents",
+                [(space_key, term, count) for term, count in moved],
+            )
+        gone = [(space_key, term) for term, count in moved if count < 0]
+        if gone:
+            self._session.run_many("DELETE FROM frequency WHERE space_key = ? AND term = ? AND documents <= 0", gone)
+
+    def _write_changes(self, space_key: int, delta: _Delta) -> None:
+        changed = delta.changed
+        self._session.run(
+            "UPDATE space SET seq = seq + ?, documents = documents + ?, terms_total = terms_total + ? WHERE key = ?",
+            (len(changed), delta.documents, delta.terms_total, space_key),
+        )
+        row = self._session.row("SELECT seq FROM space WHERE key = ?", (space_key,))
+        assert row is not None
+        newest: int = row[0]
+        first = newest - len(changed) + 1
+        self._session.run_many(
+            "INSERT INTO change (space_key, seq, entry_key) VALUES (?, ?, ?)",
+            [(space_key, first + at, key) for at, key in enumerate(changed)],
+        )
+        if first // _TRIM_EVERY != (newest + 1) // _TRIM_EVERY:
+            self._session.run("DELETE FROM change WHERE space_key = ? AND seq <= ?", (space_key, newest - CHANGES_MAX))
+
+
+# Operations and their steps as they are written: an operation is stored with the first step it takes.
+
+_STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
+_OPERATION = (
+    "INSERT INTO operation (id, space_key, verb, actor, at, grp) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+)
+
+
+class Journal:
+    """Keeps steps back until `settle`, so that a bulk import writes them together."""
+
+    def __init__(self, session: Session, spaces: Spaces) -> None:
+        self._session = session
+        self._spaces = spaces
+        self._seqs: dict[str, int] = {}
+        self._ordinals: dict[int, int] = {}
+        self._waiting: list[tuple[int, int, int, str | None, str]] = []
+
+    def step(self, operation: Operation, entry_key: int, before: Status | None, after: Status) -> None:
+        seq = self._seqs.get(operation.id)
+        if seq is None:
+            seq = self._store(operation)
+        ordinal = self._ordinals[seq] = self._ordinals[seq] + 1
+        self._waiting.append((seq, ordinal, entry_key, None if before is None else before.value, after.value))
+
+    def rename(self, operation: Operation, verb: Verb) -> None:
+        """For an operation that turned out to do something else than it set out to."""
+        self._session.run("UPDATE operation SET verb = ? WHERE seq = ?", (verb.value, self._seqs[operation.id]))
+
+    def settle(self) -> None:
+        if self._waiting:
+            rows, self._waiting = self._waiting, []
+            self._session.run_many(_STEP, rows)
+
+    def _store(self, operation: Operation) -> int:
+        space_key = self._spaces.key(operation.tenant, operation.space)
+        verb, actor = operation.verb.value, operation.actor.value
+        values = (operation.id, space_key, verb, actor, operation.at, operation.group)
+        seq = self._session.insert(_OPERATION, values)
+        if seq is None:
+            raise Conflict(f"There is an operation {operation.id!r} already. Give each operation an id of its own.")
+        self._seqs[operation.id] = seq
+        self._ordinals[seq] = -1
+        return seq
+
+
+# Writes versions and moves their status, and keeps index, figures and history in step with both.
 
 
 class Entries:
@@ -23,7 +186,7 @@ class Entries:
         self.session = session
         self.text = text
         self.spaces = Spaces(session)
-        self.tally = Tally(session)
+        self.tally = StatsDelta(session)
         self.journal = Journal(session, self.spaces)
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:

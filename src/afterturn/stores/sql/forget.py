@@ -1,18 +1,317 @@
-"""Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables."""
+"""Which forgets there were, by number: what keeps a turn that was under way from bringing back what was forgotten."""
 
+from __future__ import annotations
+
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
-from afterturn.base.errors import InvalidInput
-from afterturn.base.types import Erased, Selector, reference
+from afterturn.errors import InvalidInput
+from afterturn.stores.sql.conversation_rows import FIND, without
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.lineage import Doomed, Lineage, Names
-from afterturn.stores.sql.review_traces import ReviewTraces
 from afterturn.stores.sql.rows import FROM_ENTRY
-from afterturn.stores.sql.tombstones import Tombstones
-from afterturn.stores.sql.traces import Traces
+from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.types import Erased, Selector, reference
+
+
+class Tombstones:
+    """Names are kept as hashes: a tombstone says that something was forgotten, not what it was called."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def newest(self) -> int:
+        row = self._session.row("SELECT value FROM meta WHERE key = 'forgets'")
+        assert row is not None
+        return int(row[0])
+
+    def count(self) -> None:
+        """Before anything else: of two forgets at once, the second waits here for the first."""
+        self._session.run("UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'")
+
+    def leave(self, space_key: int, kind: str, name: str, *, at: float) -> None:
+        self._session.run(
+            "INSERT INTO tombstone (space_key, kind, hash, seq, at) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (space_key, kind, hash) DO UPDATE SET seq = excluded.seq, at = excluded.at",
+            (space_key, kind, _hash(kind, name), self.newest(), at),
+        )
+
+    def cover(self, space_key: int, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+        hashes = [_hash("everything", ""), _hash("conversation", conversation)]
+        hashes += [_hash("speaker", speaker) for speaker in speakers]
+        condition, value = self._session.among("hash", hashes)
+        row = self._session.row(
+            f"SELECT 1 FROM tombstone WHERE space_key = ? AND seq > ? AND {condition} LIMIT 1",
+            (space_key, since, value),
+        )
+        return row is not None
+
+
+def _hash(kind: str, name: str) -> str:
+    return hashlib.blake2b(f"{kind}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+# What goes when something is forgotten: what was selected, then whatever rests on nothing else, in any space.
+
+_VERSION = "e.key, e.space_key, e.id, e.version, e.kind"
+# The tenant is asked of each entry: it may have more spaces than there are entries that an id or a source leads to.
+_OF_TENANT = "EXISTS (SELECT 1 FROM space AS s WHERE s.key = e.space_key AND s.tenant = ?)"
+RESTING = (
+    f"SELECT {_VERSION}, o.source FROM entry AS e JOIN source AS o ON o.entry_key = e.key "
+    f"WHERE e.key IN (SELECT entry_key FROM source WHERE {{named}}) AND e.kind = 'statement' AND {_OF_TENANT}"
+)
+CALLED = f"SELECT {_VERSION} FROM entry AS e WHERE {{condition}} AND {_OF_TENANT}"
+
+
+class Version(NamedTuple):
+    space_key: int
+    id: str
+    version: int
+    kind: str
+
+
+Doomed: TypeAlias = dict[int, Version]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What others may call the doomed: a version by its reference, an id when no version of it stays.
+
+    `own` by space, for that space's own statements. `gone` are those of records, by which another space's statements
+    mean them too: a review writes what one person said in a shared space into that person's own. A record that another
+    space holds as well is not among them, since there is no telling which of the two is meant.
+    """
+
+    own: Mapping[int, set[str]]
+    gone: set[str]
+
+    def cover(self, space_key: int, source: str) -> bool:
+        return source in self.gone or source in self.own.get(space_key, ())
+
+    def all(self) -> set[str]:
+        return self.gone.union(*self.own.values())
+
+
+class Lineage:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def doomed(self, tenant: str, space_key: int, kind: str, chosen: Sequence[str]) -> Doomed:
+        """By key. A memory goes with every version. Of what was said in a conversation, or by somebody, only those
+        versions go: another may have said what they changed.
+        """
+        condition, values = self._condition(kind, chosen)
+        if kind in ("memory", "source"):
+            condition = f"e.id IN (SELECT e.id FROM entry AS e WHERE e.space_key = ? AND {condition})"
+            values = [space_key, *values]
+        selected = f"SELECT {_VERSION} FROM entry AS e WHERE e.space_key = ? AND {condition}"
+        doomed = self._versions(selected, space_key, *values)
+        fresh = doomed
+        while fresh:
+            names = self.names(tenant, doomed)
+            fresh = self._resting_on(tenant, names, doomed)
+            doomed = doomed | fresh
+        return doomed
+
+    def names(self, tenant: str, doomed: Doomed) -> Names:
+        condition, value = self._session.among("e.id", sorted({version.id for version in doomed.values()}))
+        found = self._versions(CALLED.format(condition=condition), value, tenant)
+        staying = [version for key, version in found.items() if key not in doomed]
+        held = {(version.space_key, version.id) for version in staying}
+        held_anywhere = {version.id for version in staying}
+        own: dict[int, set[str]] = {version.space_key: set() for version in doomed.values()}
+        gone: set[str] = set()
+        for version in doomed.values():
+            if version.version > 1:
+                own[version.space_key].add(reference(version.id, version.version))
+            if (version.space_key, version.id) not in held:
+                own[version.space_key].add(version.id)
+            if version.kind == "record" and version.id not in held_anywhere:
+                gone.add(version.id)
+        return Names(own, gone)
+
+    def _condition(self, kind: str, chosen: Sequence[str]) -> tuple[str, list[Value]]:
+        if kind == "everything":
+            return "1 = 1", []
+        named, value = self._session.among("e.id" if kind in ("memory", "source") else f"e.{kind}", chosen)
+        if kind != "source":
+            return named, [value]
+        resting, _ = self._session.among("source", chosen)
+        return f"({named} OR e.key IN (SELECT entry_key FROM source WHERE {resting}))", [value, value]
+
+    def _versions(self, sql: str, *values: Value) -> Doomed:
+        return {key: Version(*version) for key, *version in self._session.rows(sql, values)}
+
+    def _resting_on(self, tenant: str, names: Names, doomed: Doomed) -> Doomed:
+        """More statements that rest on one of the names, and on nothing that stays."""
+        named, value = self._session.among("source", sorted(names.all()))
+        resting: Doomed = {}
+        staying: set[int] = set()
+        for key, *version, source in self._session.each(RESTING.format(named=named), (value, tenant)):
+            resting[key] = Version(*version)
+            if not names.cover(resting[key].space_key, source):
+                staying.add(key)
+        return {key: version for key, version in resting.items() if key not in doomed and key not in staying}
+
+
+# What conversations keep of entries beside the entries: block texts, standing blocks, carried recalls, recall rows.
+#
+# `forget.py` decides what goes; here is how it goes.
+
+_UNRECORDED = (
+    "conversation_key IN (SELECT key FROM conversation WHERE space_key = ?) AND NOT EXISTS "
+    "(SELECT 1 FROM turn AS t WHERE t.conversation_key = {table}.conversation_key AND t.id = {table}.turn "
+    "AND t.recorded_at IS NOT NULL)"
+)
+_ASKING = ("recall", "carried")
+
+
+class ConversationEraser:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def hide_texts(self, tenant: str, refs: Set[str]) -> None:
+        """In every conversation of the tenant, since blocks do not say from which space they show something."""
+        shown = self._naming("block_ref", "r.conversation_key, r.hash", tenant, refs)
+        self._session.run_many(
+            "UPDATE block SET text = '' WHERE conversation_key = ? AND hash = ? AND text <> ''", shown
+        )
+        standing = self._naming("standing_ref", "r.conversation_key", tenant, refs)
+        for table in ("standing", "standing_ref"):
+            self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", standing)
+
+    def erase_names(self, space_key: int, space: str, refs: Set[str]) -> None:
+        """From what the space's own conversations weighed. One look through it, however many are erased."""
+        for table in _ASKING:
+            rows = [(*without(detail, space, refs), key) for key, detail in self._weighing(table, space_key, refs)]
+            self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", rows)
+
+    def erase_turns(self, tenant: str, turns: Iterable[tuple[str, str, str]]) -> None:
+        """What was asked in turns, each by owner, conversation and id: a question is what somebody said."""
+        rows = [(tenant, *turn) for turn in turns]
+        for table in _ASKING:
+            self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ({FIND}) AND turn = ?", rows)
+
+    def erase_unrecorded(self, space_key: int) -> None:
+        """What was asked in turns of which no record tells who spoke."""
+        for table in _ASKING:
+            self._session.run(f"DELETE FROM {table} WHERE {_UNRECORDED.format(table=table)}", (space_key,))
+
+    def erase_questions(self, space_key: int, conversation: str) -> None:
+        within = "conversation_key IN (SELECT key FROM conversation WHERE space_key = ? AND id = ?)"
+        for table in _ASKING:
+            self._session.run(f"DELETE FROM {table} WHERE {within}", (space_key, conversation))
+
+    def _naming(self, table: str, columns: str, tenant: str, refs: Set[str]) -> list[Row]:
+        condition, value = self._session.among("r.ref", sorted(refs))
+        return self._session.rows(
+            f"SELECT DISTINCT {columns} FROM {table} AS r JOIN conversation AS c ON c.key = r.conversation_key "
+            f"JOIN space AS s ON s.key = c.space_key WHERE {condition} AND s.tenant = ?",
+            (value, tenant),
+        )
+
+    def _weighing(self, table: str, space_key: int, refs: Set[str]) -> list[Row]:
+        """(key, detail) of the rows that name one of `refs`; of the others, no more is read than the names."""
+        rows = self._session.rows(
+            f"SELECT r.key, r.names FROM {table} AS r JOIN conversation AS c ON c.key = r.conversation_key "
+            "WHERE c.space_key = ?",
+            (space_key,),
+        )
+        keys = [key for key, names in rows if not refs.isdisjoint(names.split())]
+        if not keys:
+            return []
+        condition, value = self._session.among("key", keys)
+        return self._session.rows(f"SELECT key, detail FROM {table} WHERE {condition}", (value,))
+
+
+# What reviews keep of what is forgotten: those of a conversation or a space go whole, of others some messages go.
+#
+# `forget.py` decides what goes; here is how it goes.
+
+_WRITING = (
+    "EXISTS (SELECT 1 FROM review AS r JOIN space AS s ON s.key = r.space_key "
+    "WHERE r.space_key = review_message.space_key AND r.id = review_message.review AND s.tenant = ? AND r.writes = ?"
+)
+"""A message of a review that may write into this space, whoever owns the conversation; binds tenant and space."""
+# The tenant is asked of each message: a tenant has more spaces than a record has messages.
+BY_SOURCE = (
+    "DELETE FROM review_message WHERE {condition} "
+    "AND EXISTS (SELECT 1 FROM space WHERE key = review_message.space_key AND tenant = ?)"
+)
+
+# As `Records.next_position` counts.
+_NEXT = (
+    "SELECT coalesce(max(position) + 1, 0) AS position FROM entry "
+    "WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+    "AND conversation = ? AND coalesce(owner, '') = ? AND kind = 'record'"
+)
+_SET_BACK = (
+    f"UPDATE conversation SET unread_position = n.position FROM ({_NEXT}) AS n "
+    f"WHERE key = ({FIND}) AND unread_position > n.position"
+)
+
+
+class ReviewEraser:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def erase(self, space_key: int, conversations: Sequence[str] | None) -> set[str]:
+        """Reviews that the space owns, of these conversations or all of them; their ids, by which jobs name them."""
+        values: list[Value] = [space_key]
+        within = "space_key = ?"
+        if conversations is not None:
+            condition, value = self._session.among("conversation", conversations)
+            within, values = f"{within} AND {condition}", [space_key, value]
+        ids = {review for (review,) in self._session.rows(f"SELECT id FROM review WHERE {within}", values)}
+        rows = [(space_key, review) for review in sorted(ids)]
+        self._session.run_many("DELETE FROM review_message WHERE space_key = ? AND review = ?", rows)
+        self._session.run_many("DELETE FROM review WHERE space_key = ? AND id = ?", rows)
+        return ids
+
+    def erase_sources(self, tenant: str, names: Collection[str]) -> None:
+        """Messages of these records in all of the tenant's reviews: a source does not name its record's space."""
+        condition, value = self._session.among("source", sorted(names))
+        self._session.run(BY_SOURCE.format(condition=condition), (value, tenant))
+
+    def erase_unrecorded(self, tenant: str, conversations: Collection[tuple[str, str]]) -> None:
+        """Messages that no record holds, by owner and conversation: nothing tells which record they came to."""
+        self._session.run_many(
+            "DELETE FROM review_message WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
+            "AND source IS NULL AND EXISTS (SELECT 1 FROM review AS r WHERE r.space_key = review_message.space_key "
+            "AND r.id = review_message.review AND r.conversation = ?)",
+            [(tenant, *conversation) for conversation in sorted(conversations)],
+        )
+
+    def set_back(self, tenant: str, space: str, conversations: Collection[tuple[str, str]]) -> None:
+        """Once records of conversations are erased, by owner and id: what is recorded next in this space may have the
+        positions of the last of them, and was read by nobody."""
+        self._session.run_many(
+            _SET_BACK,
+            [
+                (tenant, space, conversation, "" if owner == space else owner, tenant, owner, conversation)
+                for owner, conversation in sorted(conversations)
+            ],
+        )
+
+    def erase_speaker(self, tenant: str, space_key: int, space: str, speaker: str) -> None:
+        self._session.run(
+            f"DELETE FROM review_message WHERE speaker = ? AND (space_key = ? OR {_WRITING}))",
+            (speaker, space_key, tenant, space),
+        )
+
+    def erase_written(self, tenant: str, space: str, conversation: str | None) -> None:
+        """What others' conversations say into this space: of one conversation's id, or of all."""
+        values: list[Value] = [tenant, space]
+        named = ""
+        if conversation is not None:
+            named, values = " AND r.conversation = ?", [*values, conversation]
+        self._session.run(f"DELETE FROM review_message WHERE {_WRITING}{named})", values)
+
+
+# Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables.
 
 _BATCH = 500
 # Whatever could hold an id or a name inside a longer text is cut at these before it is compared.
@@ -24,8 +323,8 @@ class Eraser:
         self._entries = entries
         self._session = entries.session
         self._tombstones = Tombstones(entries.session)
-        self._traces = Traces(entries.session)
-        self._reviews = ReviewTraces(entries.session)
+        self._traces = ConversationEraser(entries.session)
+        self._reviews = ReviewEraser(entries.session)
         self._lineage = Lineage(entries.session)
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:

@@ -1,15 +1,61 @@
-"""What recall searches: terms, figures, changes and vectors, all derived from active entries."""
+"""Vectors of embedders that the store no longer has: looked for and taken away, a few at a time."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Match, Nearby, Scope, Shelved
-from afterturn.stores.sql.abandoned import Abandoned, identity_text, read_identity
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import SELECTED, SHELVED, read_entries, read_shelved
-from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.types import Changes, ContextEntry, EmbedderIdentity, IndexedEntry, LaneQuery, Match, Scope, SpaceStats
+
+
+def identity_text(embedder: EmbedderIdentity) -> str:
+    """As the store remembers whose vectors it wants."""
+    return json.dumps([embedder.name, embedder.version, embedder.dimensions, embedder.normalised])
+
+
+def read_identity(text: str) -> EmbedderIdentity:
+    name, version, dimensions, normalised = json.loads(text)
+    return EmbedderIdentity(name, version, dimensions, normalised)
+
+
+class OrphanedVectors:
+    """What others than one embedder, the store's own, have left in a space."""
+
+    def __init__(self, session: Session, embedder_key: int, space_key: int) -> None:
+        self._session = session
+        self._embedder_key = embedder_key
+        self._space_key = space_key
+
+    def is_there(self) -> bool:
+        return any(
+            self._session.row(
+                "SELECT 1 FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT 1", (key, self._space_key)
+            )
+            for key in self._others()
+        )
+
+    def drop(self, limit: int) -> int:
+        dropped = 0
+        for key in self._others():
+            # First: what it claims would else outlive the vectors, should somebody come back to that embedder.
+            self._session.run("DELETE FROM embedded WHERE embedder_key = ? AND space_key = ?", (key, self._space_key))
+            dropped += self._session.run(
+                "DELETE FROM embedding WHERE embedder_key = ? AND space_key = ? AND entry_key IN ("
+                "SELECT entry_key FROM embedding WHERE embedder_key = ? AND space_key = ? LIMIT ?)",
+                (key, self._space_key, key, self._space_key, limit - dropped),
+            )
+        return dropped
+
+    def _others(self) -> list[int]:
+        rows = self._session.rows("SELECT key FROM embedder WHERE key <> ? ORDER BY key", (self._embedder_key,))
+        return [key for (key,) in rows]
+
+
+# What recall searches: terms, figures, changes and vectors, all derived from active entries.
 
 _BYTES_PER_DIMENSION = 2
 # A batch of long records must fit into memory, and no embedder says more of a text than its beginning.
@@ -53,14 +99,14 @@ class SqlIndex:
         self._entries = entries
         self._session = entries.session
 
-    def extents(self, scope: Scope) -> dict[str, Extent]:
+    def extents(self, scope: Scope) -> dict[str, SpaceStats]:
         self._entries.settle()
         where = Conditions(self._session, scope)
         rows = self._session.rows(
             f"SELECT s.name, s.documents, s.terms_total, s.seq FROM space AS s WHERE {where.sql} AND s.documents > 0",
             where.values,
         )
-        return {name: Extent(documents, terms_total, seq) for name, documents, terms_total, seq in rows}
+        return {name: SpaceStats(documents, terms_total, seq) for name, documents, terms_total, seq in rows}
 
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
         self._entries.settle()
@@ -77,7 +123,7 @@ class SqlIndex:
 
     def matches(
         self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
-    ) -> list[Shelved]:
+    ) -> list[IndexedEntry]:
         text, spaces = self._entries.text, self._entries.spaces.named(query.scope)
         if not spaces or not terms:
             return []
@@ -102,7 +148,7 @@ class SqlIndex:
         entries = read_entries(self._session, rows)
         return [Match(key, entry, terms[key]) for key, entry in zip(found, entries, strict=True)]
 
-    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[Nearby]:
+    def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
         if not keys:
             return []
         where, admitted = Conditions(self._session, query.scope), Conditions(self._session, query.scope)
@@ -116,7 +162,7 @@ class SqlIndex:
         )
         rows = list({row[0]: row for row in found}.values())
         shelved = self._shelved(query.scope, rows)
-        return [Nearby(entry, bool(row[-1])) for entry, row in zip(shelved, rows, strict=True)]
+        return [ContextEntry(entry, bool(row[-1])) for entry, row in zip(shelved, rows, strict=True)]
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
         found: dict[str, None] = {}
@@ -135,7 +181,7 @@ class SqlIndex:
 
     def shelved(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
-    ) -> list[Shelved]:
+    ) -> list[IndexedEntry]:
         self._entries.settle()
         text, space_key = self._entries.text, self._entries.spaces.find(tenant, space)
         if space_key is None:
@@ -262,15 +308,15 @@ class SqlIndex:
             where.values,
         )
 
-    def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[Shelved]:
+    def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[IndexedEntry]:
         terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(scope)
         return [read_shelved(row, spaces, terms[row[0]]) for row in rows]
 
-    def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> Abandoned | None:
+    def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> OrphanedVectors | None:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
         if embedder_key is None or space_key is None or self._meta("embedder") != identity_text(embedder):
             return None
-        return Abandoned(self._session, embedder_key, space_key)
+        return OrphanedVectors(self._session, embedder_key, space_key)
 
     def _advance(self, embedder_key: int, space_key: int) -> None:
         reached = self._embedded_up_to(embedder_key, space_key)

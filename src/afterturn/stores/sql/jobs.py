@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.types import Job, JobState
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
+from afterturn.types import Job, JobState
 
 _ERROR_CHARS_MAX = 500
 _COLUMNS = "j.id, j.kind, s.tenant, s.name, j.payload, j.run_at, j.attempts, j.state, j.error"

@@ -1,13 +1,24 @@
-"""Statements: added once, superseded, hidden, and read back by id, by page or as of a time."""
+"""What becomes of a statement that a more trusted origin says again: the new words count, and nothing else is lost."""
 
-from afterturn.base.errors import Conflict, InvalidInput
-from afterturn.base.types import (
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.errors import Conflict, InvalidInput, NotFound
+from afterturn.stores.sql.conditions import Conditions
+from afterturn.stores.sql.entries import Entries, with_status
+from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, encode_metadata, new_entry, read_entries
+from afterturn.stores.sql.session import Value
+from afterturn.types import (
+    SOURCES_MAX,
     Added,
     Admitted,
     Entry,
     Filter,
     Kind,
     LaneQuery,
+    Metadata,
     Operation,
     Scope,
     SpaceSummary,
@@ -16,13 +27,245 @@ from afterturn.base.types import (
     Verb,
     Verdict,
 )
-from afterturn.stores.sql.approval import Approval
-from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.current import Current, has_ended, no_such_memory
-from afterturn.stores.sql.entries import Entries, with_status
-from afterturn.stores.sql.promotion import promoted
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
-from afterturn.stores.sql.session import Value
+from afterturn.validation import METADATA_BYTES_MAX
+
+
+def promoted(existing: Entry, admitted: Admitted) -> Admitted:
+    """As admitted, with what the existing one says and the draft leaves open (G6)."""
+    draft = admitted.draft
+    valid_from, valid_to = _validity(existing, admitted)
+    return replace(
+        admitted,
+        draft=replace(
+            draft,
+            pinned=draft.pinned or existing.pinned,
+            metadata=_united(existing.metadata, draft.metadata),
+            sources=_rested_on(existing.sources, draft.sources),
+            expires_at=existing.expires_at if draft.expires_at is None else draft.expires_at,
+            valid_from=valid_from,
+            valid_to=valid_to,
+        ),
+    )
+
+
+def _rested_on(existing: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """What somebody says on their own account rests on nothing else: it must not go when its old sources do (M2)."""
+    return tuple(dict.fromkeys((*new, *existing)))[:SOURCES_MAX] if new else ()
+
+
+def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float | None]:
+    """Either end as the draft says it, else as it was; a draft that begins after the old end is left as it is."""
+    draft = admitted.draft
+    begins = existing.valid_from if draft.valid_from is None else draft.valid_from
+    ends = existing.valid_to if draft.valid_to is None else draft.valid_to
+    if begins is not None and ends is not None and ends <= begins:
+        return draft.valid_from, draft.valid_to
+    return begins, ends
+
+
+def _united(existing: Metadata, new: Metadata) -> Metadata:
+    """The new wins; what is older gives way where both together would be too much for the next update."""
+    united = {**existing, **new}
+    for name in existing:
+        if len(encode_metadata(united).encode()) <= METADATA_BYTES_MAX:
+            break
+        if name not in new:
+            del united[name]
+    return united
+
+
+# Finding the version of a memory that an operation is about: by its status, or by what it says.
+
+# The status is pasted: a bound one would keep SQLite from the indexes that hold one status alone.
+_LIKE = (
+    f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
+    "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = '{status}'"
+)
+_ACTIVE = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
+_WAITING = (
+    f"SELECT {SELECTED}, e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? "
+    "AND e.status IN ('proposed', 'withdrawal')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingProposal:
+    """What waits for approval. `base` is the version that it would replace, None for a statement of its own."""
+
+    key: int
+    entry: Entry
+    base: int | None
+
+
+class VersionFinder:
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+        self._session = entries.session
+
+    def find_active(self, operation: Operation, entry_id: str) -> tuple[int, Entry] | None:
+        return self._find(_ACTIVE, (self._space(operation), entry_id))
+
+    def get_active(self, operation: Operation, entry_id: str) -> tuple[int, Entry]:
+        """Conflict when it has no active version; NotFound when the space does not know the id."""
+        found = self.find_active(operation, entry_id)
+        if found is not None:
+            return found
+        status = self.newest_status(operation, entry_id)
+        waits = status in (Status.PROPOSED, Status.WITHDRAWAL)
+        remedy = "Approve or delete it first." if waits else "Undo that first."
+        raise Conflict(f"{entry_id} is {status}, so there is nothing to change. {remedy}")
+
+    def find_waiting(self, operation: Operation, entry_id: str) -> PendingProposal | None:
+        row = self._session.row(_WAITING, (self._space(operation), entry_id))
+        return None if row is None else PendingProposal(row[0], read_entries(self._session, [row])[0], row[-1])
+
+    def find_duplicate(
+        self, operation: Operation, admitted: Admitted, status: Status = Status.ACTIVE
+    ) -> tuple[int, Entry] | None:
+        draft = admitted.draft
+        signature = (draft.target.value, draft.agent or "", draft.project or "", admitted.content_hash)
+        return self._find_like(operation, signature, status)
+
+    def find_rival(self, operation: Operation, entry: Entry) -> tuple[int, Entry] | None:
+        """The active statement of the same words."""
+        signature = (entry.target.value, entry.agent or "", entry.project or "", entry.content_hash)
+        return self._find_like(operation, signature, Status.ACTIVE)
+
+    def newest_status(self, operation: Operation, entry_id: str) -> Status:
+        row = self._session.row(
+            "SELECT status FROM entry WHERE space_key = ? AND id = ? ORDER BY version DESC LIMIT 1",
+            (self._space(operation), entry_id),
+        )
+        if row is None:
+            raise no_such_memory(entry_id, (operation.space,))
+        return Status(row[0])
+
+    def next_version(self, operation: Operation, entry_id: str) -> int:
+        row = self._session.row(
+            "SELECT max(version), max(spent) FROM entry WHERE space_key = ? AND id = ?",
+            (self._space(operation), entry_id),
+        )
+        assert row is not None
+        return int(max(row)) + 1
+
+    def _space(self, operation: Operation) -> int:
+        return self._entries.spaces.key(operation.tenant, operation.space)
+
+    def _find_like(self, operation: Operation, signature: tuple[str, ...], status: Status) -> tuple[int, Entry] | None:
+        return self._find(_LIKE.format(status=status.value), (self._space(operation), *signature))
+
+    def _find(self, sql: str, values: tuple[Value, ...]) -> tuple[int, Entry] | None:
+        row = self._session.row(sql, values)
+        return None if row is None else (row[0], read_entries(self._session, [row])[0])
+
+
+def has_ended(entry: Entry, now: float) -> bool:
+    return any(end is not None and end <= now for end in (entry.expires_at, entry.valid_to))
+
+
+def no_such_memory(entry_id: str, spaces: tuple[str, ...], version: int | None = None) -> NotFound:
+    what = entry_id if version is None else f"{entry_id} with version {version}"
+    return NotFound(f"There is no memory {what} in {', '.join(spaces)}. `afterturn list` shows the ids of a space.")
+
+
+# What waits until somebody approves it: a statement of its own, a change of one, or its withdrawal.
+
+
+class Approval:
+    def __init__(self, entries: Entries, current: VersionFinder) -> None:
+        self._entries = entries
+        self._current = current
+
+    def propose(self, operation: Operation, admitted: Admitted) -> Added:
+        """A statement of its own. What says the same, and is active or waits, is given instead."""
+        for status in (Status.ACTIVE, Status.PROPOSED):
+            found = self._current.find_duplicate(operation, admitted, status)
+            if found is not None and not has_ended(found[1], admitted.recorded_at):
+                return Added(found[1], created=False, operation=None)
+            if found is not None and status is Status.PROPOSED:
+                self._entries.move(operation, found[0], Status.PROPOSED, Status.EXPIRED)
+        entry = self._entries.insert(operation, admitted, admitted.id)
+        if entry is None:
+            raise Conflict(f"{operation.space} has {admitted.id} or its like already. Read it and try again.")
+        return Added(entry, created=True, operation=operation.id)
+
+    def propose_change(self, operation: Operation, base: Entry, admitted: Admitted) -> Entry:
+        ended = self._check_room(operation, base.id, admitted.recorded_at)
+        like = self._current.find_duplicate(operation, admitted, Status.PROPOSED)
+        if like is not None and like[1].id != base.id:
+            if not has_ended(like[1], admitted.recorded_at):
+                raise Conflict(f"{like[1].id} is proposed and says the same. Approve or reject that one first.")
+            ended.append(like)
+        version = self._current.next_version(operation, base.id)
+        change = new_entry(admitted, base.id, version=version, space=operation.space, status=Status.PROPOSED)
+        return self._wait(operation, change, base.version, ended)
+
+    def propose_delete(self, operation: Operation, base: Entry) -> Entry:
+        """With the same words and sources: whatever is forgotten takes this copy along."""
+        ended = self._check_room(operation, base.id, operation.at)
+        version = self._current.next_version(operation, base.id)
+        copy = replace(base, version=version, status=Status.WITHDRAWAL, recorded_at=operation.at)
+        return self._wait(operation, copy, base.version, ended)
+
+    def approve(self, operation: Operation, entry_id: str) -> Entry:
+        waiting = self._current.find_waiting(operation, entry_id)
+        if waiting is None:
+            status = self._current.newest_status(operation, entry_id)
+            raise Conflict(f"{entry_id} is {status}; only what is proposed can be approved.")
+        if waiting.entry.status is Status.WITHDRAWAL:
+            return self._withdraw(operation, waiting)
+        replaced = None if waiting.base is None else self._get_base(operation, waiting)
+        rival = self._current.find_rival(operation, waiting.entry)
+        if rival is not None and rival[0] != replaced:
+            self._give_way(operation, *rival)
+        if replaced is not None:
+            self._entries.move(operation, replaced, Status.ACTIVE, Status.SUPERSEDED)
+        self._entries.move(operation, waiting.key, Status.PROPOSED, Status.ACTIVE)
+        return with_status(waiting.entry, Status.ACTIVE)
+
+    def reject(self, operation: Operation, waiting: PendingProposal) -> Entry:
+        self._entries.move(operation, waiting.key, waiting.entry.status, Status.DELETED)
+        return with_status(waiting.entry, Status.DELETED)
+
+    def _withdraw(self, operation: Operation, waiting: PendingProposal) -> Entry:
+        self._entries.move(operation, self._get_base(operation, waiting), Status.ACTIVE, Status.DELETED)
+        return self.reject(operation, waiting)
+
+    def _get_base(self, operation: Operation, waiting: PendingProposal) -> int:
+        active, entry_id = self._current.find_active(operation, waiting.entry.id), waiting.entry.id
+        if active is None:
+            raise Conflict(
+                f"{entry_id} is not active any more, so what was proposed for it no longer applies. Reject it."
+            )
+        if active[1].version != waiting.base:
+            raise Conflict(
+                f"{entry_id} has changed since this was proposed: it was version {waiting.base} then and is version "
+                f"{active[1].version} now. Reject it, and propose it anew if it still applies."
+            )
+        return active[0]
+
+    def _give_way(self, operation: Operation, key: int, rival: Entry) -> None:
+        if not has_ended(rival, operation.at):
+            raise Conflict(f"{rival.id} says the same and is active. Delete one of the two.")
+        self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
+
+    def _check_room(self, operation: Operation, entry_id: str, now: float) -> list[tuple[int, Entry]]:
+        """One change of a memory waits at a time. What has ended meanwhile is to give way: that, if anything."""
+        waiting = self._current.find_waiting(operation, entry_id)
+        if waiting is None:
+            return []
+        if not has_ended(waiting.entry, now):
+            raise Conflict(f"A change of {entry_id} waits for approval already. Approve or reject that one first.")
+        return [(waiting.key, waiting.entry)]
+
+    def _wait(self, operation: Operation, change: Entry, base: int, ended: Sequence[tuple[int, Entry]]) -> Entry:
+        for key, entry in ended:
+            self._entries.move(operation, key, entry.status, Status.EXPIRED)
+        self._entries.insert_waiting(operation, change, base=base)
+        return change
+
+
+# Statements: added once, superseded, hidden, and read back by id, by page or as of a time.
 
 # What a version's status was after the last step taken by then.
 _ACTIVE_THEN = (
@@ -41,7 +284,7 @@ class SqlMemories:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
-        self._current = Current(entries)
+        self._current = VersionFinder(entries)
         self._approval = Approval(entries, self._current)
 
     def add(self, operation: Operation, admitted: Admitted) -> Added:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
+from afterturn.errors import Conflict, NotFound
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.forget import Eraser
+from afterturn.stores.sql.forget import Eraser, Tombstones
 from afterturn.stores.sql.session import Row
-from afterturn.stores.sql.tombstones import Tombstones
+from afterturn.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
 
 _OPERATION = "o.id, s.tenant, s.name, o.verb, o.actor, o.at, o.grp"
 _STEPS = (

@@ -2,11 +2,17 @@
 
 from dataclasses import replace
 
-from afterturn.base.turns import ConversationKey, RecallRow
-from afterturn.stores.sql.candidates import RECALL_COLUMNS, Candidates, decode_recall, encode_recall, names_of
-from afterturn.stores.sql.conversation_keys import ConversationKeys
+from afterturn.stores.sql.conversation_rows import (
+    RECALL_COLUMNS,
+    CandidateRows,
+    ConversationKeys,
+    decode_recall,
+    encode_recall,
+    names_of,
+)
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Value
+from afterturn.types import ConversationKey, RecallRow
 
 _PUT = (
     "INSERT INTO recall "
@@ -26,7 +32,7 @@ class SqlRecalls:
         self._session = entries.session
         self._spaces = entries.spaces
         self._keys = ConversationKeys(entries)
-        self._candidates = Candidates(entries)
+        self._candidates = CandidateRows(entries)
 
     def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
         space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.errors import Conflict
-from afterturn.base.types import Admitted, Entry, Operation, Scope
+from afterturn.errors import Conflict
 from afterturn.stores.sql.conditions import OWNED, Conditions
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
+from afterturn.types import Admitted, Entry, Operation, Scope
 
 
 class SqlRecords:

@@ -1,24 +1,73 @@
-"""Reviews and the messages that they are to read, which are kept until a review has ended and no longer."""
+"""What calls of models came to, one row a space, day and purpose."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import fields
 
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.review_ports import REVIEWS_MAX
-from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
-from afterturn.base.turns import ConversationKey
-from afterturn.stores.sql.conversation_keys import FIND
+from afterturn.errors import Conflict, NotFound
+from afterturn.ports import REVIEWS_MAX
+from afterturn.stores.sql.conversation_rows import FIND, LiveRefs
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.references import References
 from afterturn.stores.sql.session import Row, Value
+from afterturn.types import ConversationKey, Purpose, ReviewKind, ReviewMessage, ReviewRow, ReviewState, UsageRow
+
+_ADD = (
+    "INSERT INTO usage (space_key, day, purpose, calls, tokens_in, tokens_out, estimated) VALUES (?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (space_key, day, purpose) DO UPDATE SET calls = usage.calls + excluded.calls, "
+    "tokens_in = usage.tokens_in + excluded.tokens_in, tokens_out = usage.tokens_out + excluded.tokens_out, "
+    "estimated = usage.estimated + excluded.estimated"
+)
+_FROM = "usage AS u JOIN space AS s ON s.key = u.space_key"
+
+
+class SqlUsage:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+
+    def add(self, tenant: str, spent: UsageRow) -> None:
+        space_key = self._spaces.key(tenant, spent.space)
+        counted = (spent.calls, spent.tokens_in, spent.tokens_out, spent.estimated)
+        self._session.run(_ADD, (space_key, spent.day, spent.purpose.value, *counted))
+
+    def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
+        where, values = _within(tenant, space)
+        row = self._session.row(
+            f"SELECT coalesce(sum(u.tokens_in + u.tokens_out), 0) FROM {_FROM} WHERE {where} AND u.day = ?",
+            [*values, day],
+        )
+        assert row is not None
+        return int(row[0])
+
+    def page(self, tenant: str, *, space: str | None = None, limit: int) -> list[UsageRow]:
+        where, values = _within(tenant, space)
+        rows = self._session.rows(
+            f"SELECT s.name, u.day, u.purpose, u.calls, u.tokens_in, u.tokens_out, u.estimated FROM {_FROM} "
+            f"WHERE {where} ORDER BY u.day DESC, s.name, u.purpose LIMIT ?",
+            [*values, limit],
+        )
+        return [_spent(row) for row in rows]
+
+
+def _within(tenant: str, space: str | None) -> tuple[str, list[Value]]:
+    return ("s.tenant = ?", [tenant]) if space is None else ("s.tenant = ? AND s.name = ?", [tenant, space])
+
+
+def _spent(row: Row) -> UsageRow:
+    space, day, purpose, *counted = row
+    return UsageRow(space, day, Purpose(purpose), *counted)
+
+
+# Reviews and the messages that they are to read, which are kept until a review has ended and no longer.
 
 # Every field of a row is a column of its name, but tenant and space, which are the space's.
 _COLUMNS = tuple(item.name for item in fields(ReviewRow) if item.name not in ("tenant", "space"))
 # From its state on, a row tells how it ended.
 _ENDS = _COLUMNS[_COLUMNS.index("state") :]
 _LISTS = tuple(item.name for item in fields(ReviewRow) if item.default == ())
-_MESSAGE = tuple(item.name for item in fields(Snapped))
+_MESSAGE = tuple(item.name for item in fields(ReviewMessage))
 
 _SELECT = (
     f"SELECT s.tenant, s.name, {', '.join(f'r.{column}' for column in _COLUMNS)} "
@@ -51,9 +100,9 @@ class SqlReviews:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
-        self._references = References(entries)
+        self._references = LiveRefs(entries)
 
-    def add(self, review: ReviewRow, messages: Sequence[Snapped]) -> None:
+    def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
         if self._find(review.tenant, review.id) is not None:
             raise Conflict(f"There is a review {review.id!r} already. Give each review an id of its own.")
         if review.kind.takes_turns and (waiting := self.find_waiting(_conversation(review))):
@@ -76,7 +125,7 @@ class SqlReviews:
         row = None if space_key is None else self._session.row(_WAITING, (space_key, key.id))
         return None if row is None else _review(row)
 
-    def messages(self, tenant: str, review_id: str) -> list[Snapped]:
+    def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
         rows = self._session.rows(
             f"SELECT {', '.join(f'm.{column}' for column in _MESSAGE)} FROM review AS r "
             "JOIN space AS s ON s.key = r.space_key "
@@ -86,7 +135,7 @@ class SqlReviews:
         )
         return [_snapped(row) for row in rows]
 
-    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[Snapped]) -> None:
+    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         review = self._find(tenant, review_id)
         # What has ended or was forgotten meanwhile keeps no text.
         if review is not None and review.state is ReviewState.WAITING:
@@ -157,7 +206,7 @@ class SqlReviews:
         row = self._session.row(f"{_SELECT} WHERE r.id = ? AND s.tenant = ?", (review_id, tenant))
         return None if row is None else _review(row)
 
-    def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[Snapped]) -> None:
+    def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         """All but those whose record was forgotten before this was written."""
         living = self._references.living_ids(tenant, {item.source for item in messages if item.source is not None})
         kept = [item for item in messages if item.source is None or item.source in living]
@@ -173,13 +222,13 @@ def _conversation(review: ReviewRow) -> ConversationKey:
     return ConversationKey(review.tenant, review.space, review.conversation)
 
 
-def _snapped(row: Row) -> Snapped:
+def _snapped(row: Row) -> ReviewMessage:
     values = dict(zip(_MESSAGE, row, strict=True))
     values["fresh"] = bool(values["fresh"])
-    return Snapped(**values)
+    return ReviewMessage(**values)
 
 
-def _told(message: Snapped) -> list[Value]:
+def _told(message: ReviewMessage) -> list[Value]:
     values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
     # A host's own text: half a surrogate pair, which no guard has looked at, can not be stored.
     values["text"] = message.text.encode("utf-8", "replace").decode()

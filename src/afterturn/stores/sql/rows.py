@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from afterturn.base.metadata import ReadMetadata
-from afterturn.base.types import Admitted, Entry, Kind, Metadata, Origin, Shelved, Status, Target
 from afterturn.stores.sql.session import Row, Session, Value
+from afterturn.types import Admitted, Entry, IndexedEntry, Kind, Metadata, Origin, ReadMetadata, Status, Target
 
 _COLUMNS = (
     "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
@@ -103,9 +102,9 @@ def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
     return [_entry(row, sources.get(row[0], ())) for row in rows]
 
 
-def read_shelved(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> Shelved:
+def read_shelved(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> IndexedEntry:
     place = (row[5], row[6], row[7])
-    return Shelved(row[0], spaces[row[1]], _KINDS[row[2]], _ORIGINS[row[3]], row[4], *place, terms)
+    return IndexedEntry(row[0], spaces[row[1]], _KINDS[row[2]], _ORIGINS[row[3]], row[4], *place, terms)
 
 
 def encode_metadata(metadata: Metadata) -> str:

@@ -12,11 +12,9 @@ from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
 from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
-from afterturn.stores.sql.reviews import SqlReviews
-from afterturn.stores.sql.session import Session
-from afterturn.stores.sql.text import TextIndex
+from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
+from afterturn.stores.sql.session import Session, TextIndex
 from afterturn.stores.sql.timeline import SqlTimeline
-from afterturn.stores.sql.usage import SqlUsage
 
 
 class SqlUnit:

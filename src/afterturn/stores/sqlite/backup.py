@@ -1,4 +1,6 @@
-"""Copies of a whole store: made online, put back whole or not at all, kept beside the store before a migration."""
+"""Whoever waits for a copy is told how far it is, and is asked whether to go on; by default there is nobody."""
+
+from __future__ import annotations
 
 import os
 import re
@@ -6,34 +8,34 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 import apsw
 
-from afterturn.base.errors import (
-    DeadlineExceeded,
-    ForeignFile,
-    InvalidFile,
-    StoreCorrupt,
-    StoreUnavailable,
-)
-from afterturn.base.files import sync
-from afterturn.stores.sqlite.connection import (
-    Place,
-    connect,
-    identify,
-    open_connection,
-    run,
-    scalar_text,
-)
-from afterturn.stores.sqlite.failures import translate
+from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCorrupt, StoreUnavailable
+from afterturn.runtime.files import sync
+from afterturn.stores.sqlite.connection import StoreLocation, connect, identify, open_connection, run, scalar_text
+from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
-from afterturn.stores.sqlite.progress import Progress, never, no_progress
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+def no_progress(done: int, total: int) -> None:
+    return None
+
+
+def never() -> bool:
+    return False
+
+
+# Copies of a whole store: made online, put back whole or not at all, kept beside the store before a migration.
 
 _STEP_PAGES = 256
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
-def write_backup(place: Place, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:
+def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:
     """A consistent copy at `target`, which must not exist. Others go on reading and writing meanwhile."""
     target = target.absolute()
     if target.exists():
@@ -49,7 +51,9 @@ def write_backup(place: Place, target: Path, progress: Progress, stopped: Callab
         sync(target.parent)
 
 
-def prepare_restore(place: Place, source: Path, partial: Path, progress: Progress, stopped: Callable[[], bool]) -> None:
+def prepare_restore(
+    place: StoreLocation, source: Path, partial: Path, progress: Progress, stopped: Callable[[], bool]
+) -> None:
     """Writes to `partial` what the store shall become: verified, migrated, and marked as another generation.
 
     InvalidFile when `source` is no store or damaged, StoreTooNew when this afterturn does not know its schema.
@@ -73,7 +77,7 @@ def prepare_restore(place: Place, source: Path, partial: Path, progress: Progres
         raise translate(error, str(source)) from error
 
 
-def copy_into(writer: apsw.Connection, place: Place, prepared: Path, progress: Progress) -> None:
+def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, progress: Progress) -> None:
     """Replaces the content of the live store in one transaction; the writer's lock must be held by the caller."""
     try:
         with closing(connect(place._replace(file=prepared))) as source:
@@ -83,7 +87,7 @@ def copy_into(writer: apsw.Connection, place: Place, prepared: Path, progress: P
         raise translate(error, str(place.path)) from error
 
 
-def rescue(place: Place, source: Path, progress: Progress = no_progress) -> Path:
+def rescue(place: StoreLocation, source: Path, progress: Progress = no_progress) -> Path:
     """Puts a backup in the place of a store too damaged to open, which is kept under the name that is returned.
 
     Processes that have the damaged file open go on with that one; end them first.
@@ -100,7 +104,7 @@ def rescue(place: Place, source: Path, progress: Progress = no_progress) -> Path
     return aside
 
 
-def keep_automatic_copy(place: Place, version: int) -> None:
+def keep_automatic_copy(place: StoreLocation, version: int) -> None:
     """The copy that precedes a migration; older ones than `backups_max` are removed."""
     target = place.path.with_name(f"{place.path.name}.backup-v{version}-{_stamp(place)}")
     if not target.exists():
@@ -122,7 +126,7 @@ def leftovers(path: Path) -> list[Path]:
     return sorted(item for item in path.parent.iterdir() if names.fullmatch(item.name))
 
 
-def _stamp(place: Place) -> str:
+def _stamp(place: StoreLocation) -> str:
     return datetime.fromtimestamp(place.clock.now(), UTC).strftime("%Y%m%dT%H%M%S%fZ")
 
 
@@ -141,14 +145,16 @@ def partial_file(target: Path) -> Iterator[Path]:
             Path(f"{partial}{suffix}").unlink(missing_ok=True)
 
 
-def _open_origin(origin: Place) -> apsw.Connection:
+def _open_origin(origin: StoreLocation) -> apsw.Connection:
     try:
         return open_connection(origin, apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
         raise translate(error, str(origin.path)) from error
 
 
-def _copy_to_file(source: apsw.Connection, target: Place, progress: Progress, stopped: Callable[[], bool]) -> None:
+def _copy_to_file(
+    source: apsw.Connection, target: StoreLocation, progress: Progress, stopped: Callable[[], bool]
+) -> None:
     try:
         with closing(open_connection(target, apsw.SQLITE_OPEN_READWRITE)) as connection:
             run(connection, "PRAGMA synchronous=OFF")

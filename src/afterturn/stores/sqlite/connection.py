@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import apsw
 
-from afterturn.base.config import Config, default_store
-from afterturn.base.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from afterturn.base.files import sync
-from afterturn.base.ports import Clock
+from afterturn.config import Config, default_store
+from afterturn.errors import ForeignFile, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from afterturn.ports import Clock
+from afterturn.runtime.files import sync
 from afterturn.stores.sql.session import Session
-from afterturn.stores.sqlite.failures import translate
+from afterturn.stores.sqlite.errors import translate
 
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096
@@ -35,7 +35,7 @@ _LOCK_RETRY_SECONDS = 0.001
 _STOP_STEPS = 1_000_000
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """Where a store is (an absolute path), how it is to be used, and the schema it is brought to.
 
     `migrations[n]` leads from version n to n + 1; `after` derives what a version needs, in the same transaction.
@@ -54,7 +54,7 @@ class Place(NamedTuple):
         return Path(self.file)
 
 
-def check_place(place: Place) -> None:
+def check_place(place: StoreLocation) -> None:
     """Refuses what can not become or be a store; makes a new file that only its owner may read.
 
     Looks at the file's entry only: opening and closing the file itself, other than through SQLite, would drop the
@@ -81,7 +81,7 @@ def check_place(place: Place) -> None:
         raise _read_only(place.path.parent, place.path)
 
 
-def connect(place: Place) -> apsw.Connection:
+def connect(place: StoreLocation) -> apsw.Connection:
     """A connection that reads and writes, set up alike everywhere. Raises the specific StoreError."""
     try:
         connection = open_connection(place, apsw.SQLITE_OPEN_READWRITE)
@@ -97,7 +97,7 @@ def connect(place: Place) -> apsw.Connection:
     return connection
 
 
-def connect_reader(place: Place) -> apsw.Connection:
+def connect_reader(place: StoreLocation) -> apsw.Connection:
     """As `connect`, for work that must not write."""
     connection = connect(place)
     run(connection, "PRAGMA query_only=ON")
@@ -105,7 +105,7 @@ def connect_reader(place: Place) -> apsw.Connection:
     return connection
 
 
-def open_connection(place: Place, flags: int) -> apsw.Connection:
+def open_connection(place: StoreLocation, flags: int) -> apsw.Connection:
     connection = apsw.Connection(os.fspath(place.file), flags=flags, vfs=place.vfs)
     _inheritable.add(connection)
     connection.set_busy_timeout(milliseconds(place.config.busy_timeout))

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import apsw
 
-from afterturn.base.errors import StoreTooNew
-from afterturn.stores.sqlite.connection import APPLICATION_ID, Place, identify, milliseconds, run
-from afterturn.stores.sqlite.failures import translate
+from afterturn.errors import StoreTooNew
+from afterturn.stores.sqlite.connection import APPLICATION_ID, StoreLocation, identify, milliseconds, run
+from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.session import ApswSession
 
 _MIGRATION_WAIT = 30.0
 
 
-def migrate(connection: apsw.Connection, place: Place, keep_copy: Callable[[int], None]) -> int:
+def migrate(connection: apsw.Connection, place: StoreLocation, keep_copy: Callable[[int], None]) -> int:
     """How many steps were taken. `keep_copy(version)` is called under the lock, before an existing store changes."""
     version = check_version(connection, place)
     if version == len(place.migrations):
@@ -31,7 +31,7 @@ def migrate(connection: apsw.Connection, place: Place, keep_copy: Callable[[int]
     return taken
 
 
-def check_version(connection: apsw.Connection, place: Place) -> int:
+def check_version(connection: apsw.Connection, place: StoreLocation) -> int:
     version = identify(connection)
     if version > len(place.migrations):
         raise StoreTooNew(
@@ -41,7 +41,7 @@ def check_version(connection: apsw.Connection, place: Place) -> int:
     return version
 
 
-def _step(connection: apsw.Connection, place: Place, step: int, keep_copy: Callable[[int], None]) -> bool:
+def _step(connection: apsw.Connection, place: StoreLocation, step: int, keep_copy: Callable[[int], None]) -> bool:
     run(connection, "BEGIN IMMEDIATE")
     try:
         # Another process may have taken this step while this one waited for the lock.

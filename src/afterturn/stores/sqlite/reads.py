@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from afterturn.base.errors import DeadlineExceeded, MemoryClosed
-from afterturn.base.ports import Unit
-from afterturn.stores.sqlite.connection import Place, connect_reader, run, stop_when
-from afterturn.stores.sqlite.failures import translate
+from afterturn.errors import DeadlineExceeded, MemoryClosed
+from afterturn.ports import Unit
+from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, run, stop_when
+from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.session import ApswSession
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ class Read(Generic[R]):
 class Readers:
     """At most `limit` connections, opened when they are first needed. One more borrower waits for one."""
 
-    def __init__(self, place: Place, limit: int) -> None:
+    def __init__(self, place: StoreLocation, limit: int) -> None:
         self._place = place
         self._limit = limit
         self._idle: deque[apsw.Connection] = deque()

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from afterturn.base.terms import terms
+from afterturn.stores.sql.entries import StatsDelta
 from afterturn.stores.sql.session import Session
-from afterturn.stores.sql.tally import Tally
-from afterturn.stores.sqlite.text import FtsText
+from afterturn.stores.sqlite.session import FtsText
+from afterturn.text import terms
 
 _ENTRIES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -374,7 +374,7 @@ _BATCH = 1000
 
 def index_entries(session: Session) -> None:
     """Makes the active entries that older versions have stored searchable."""
-    text, tally, last = FtsText(session), Tally(session), 0
+    text, tally, last = FtsText(session), StatsDelta(session), 0
     while found := session.rows(
         "SELECT key, space_key, text FROM entry WHERE key > ? AND status = 'active' ORDER BY key LIMIT ?",
         (last, _BATCH),

@@ -1,24 +1,103 @@
-"""The Store port on SQLite: awaitable from any event loop, with one writing thread and a few reading ones."""
+"""What `doctor` says about a store: schema, integrity, log, permissions, space, copies."""
+
+from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
+import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from afterturn.base.config import Config
-from afterturn.base.errors import MemoryClosed
-from afterturn.base.ports import Clock, Unit, Worker
-from afterturn.base.types import Finding
-from afterturn.base.worker import ThreadWorker
+import apsw
+
+from afterturn.config import Config
+from afterturn.errors import MemoryClosed
+from afterturn.ports import Clock, Unit, Worker
+from afterturn.runtime.worker import ThreadWorker
+from afterturn.stores.sqlite.backup import automatic_copies, leftovers
+from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
 from afterturn.stores.sqlite.engine import READERS, Engine, open_engine
-from afterturn.stores.sqlite.findings import find_faults
+from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.reads import Read
-from afterturn.stores.sqlite.writes import Outcome, Write
+from afterturn.stores.sqlite.writes import Write, WriteOutcome
+from afterturn.types import Finding
+
+_FREE_BYTES_MIN = 100 * 1024 * 1024
+_LOG_BYTES_MAX = 64 * 1024 * 1024
+_MEBIBYTE = 1024 * 1024
+
+
+def find_faults(place: StoreLocation) -> list[Finding]:
+    """Reads the whole file, on a connection of its own. Raises when the store can not be read at all."""
+    with closing(connect_reader(place)) as connection:
+        try:
+            found = [_schema(connection, place), _integrity(connection)]
+        except apsw.Error as error:
+            raise translate(error, str(place.path)) from error
+    return [*found, _log(place), _permissions(place), _space(place), *_copies(place)]
+
+
+def _schema(connection: apsw.Connection, place: StoreLocation) -> Finding:
+    version, newest = identify(connection), len(place.migrations)
+    if version == newest:
+        return Finding("ok", "schema", f"The schema has version {version}.")
+    return Finding(
+        "error",
+        "schema",
+        f"The schema has version {version}; this afterturn works with {newest}.",
+        "Upgrade afterturn in every process that uses the store, then open it again.",
+    )
+
+
+def _integrity(connection: apsw.Connection) -> Finding:
+    said = scalar_text(connection, "PRAGMA quick_check(1)")
+    if said == "ok":
+        return Finding("ok", "integrity", "The file is whole.")
+    return Finding("error", "integrity", f"The file is damaged: {said}.", "Run `afterturn restore <backup>`.")
+
+
+def _log(place: StoreLocation) -> Finding:
+    size = log_bytes(place.path)
+    message = f"The write-ahead log has {size / _MEBIBYTE:.1f} MiB."
+    if size <= _LOG_BYTES_MAX:
+        return Finding("ok", "log", message)
+    return Finding("warning", "log", message, "A process reads without end; find it and end it.")
+
+
+def _permissions(place: StoreLocation) -> Finding:
+    mode = stat.S_IMODE(os.stat(place.path).st_mode)
+    message = f"The file's mode is {mode:04o}."
+    if not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return Finding("ok", "permissions", message)
+    return Finding("warning", "permissions", f"{message} Others can read memories.", f"Run `chmod 600 {place.path}`.")
+
+
+def _space(place: StoreLocation) -> Finding:
+    free = shutil.disk_usage(place.path.parent).free
+    message = f"{free / _MEBIBYTE:.0f} MiB are free on its disk."
+    if free >= max(_FREE_BYTES_MIN, os.stat(place.path).st_size // 4):
+        return Finding("ok", "space", message)
+    return Finding("warning", "space", message, "Free some space: a full disk stops recording.")
+
+
+def _copies(place: StoreLocation) -> Iterator[Finding]:
+    names = ", ".join(item.name for item in automatic_copies(place.path)) or "none"
+    yield Finding("ok", "backups", f"Automatic backups beside the store: {names}.")
+    for item in leftovers(place.path):
+        yield Finding(
+            "warning", "backups", f"{item} was left over and may hold memories.", f"Look at it, then `rm {item}`."
+        )
+
+
+# The Store port on SQLite: awaitable from any event loop, with one writing thread and a few reading ones.
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -36,7 +115,7 @@ class _Pending(NamedTuple):
 
 def open_store(
     path: Path, config: Config, clock: Clock, *, vfs: str | None = None, worker: Workers = ThreadWorker
-) -> "SqliteStore":
+) -> SqliteStore:
     """Blocks while the file is checked and migrated; raises the specific StoreError. Call it off the loop."""
     return SqliteStore(open_engine(path, config, clock, vfs=vfs), worker)
 
@@ -145,7 +224,7 @@ class SqliteStore:
     def _refuse_pending(self) -> None:
         """For writes that came while the store was closing, too late for the last commit."""
         message = f"The store {self.engine.place.path} was closed before this write began. Write it again."
-        self._deliver((item, Outcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
+        self._deliver((item, WriteOutcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
 
     def _commit_pending(self) -> None:
         # Before it takes any: whoever comes after the last of them posts again.
@@ -155,7 +234,7 @@ class SqliteStore:
                 outcomes = self.engine.commit([item.write for item in group])
             except Exception as error:  # the boundary of the writing thread: nobody may be left waiting
                 logger.exception("a commit of %d writes failed", len(group))
-                outcomes = [Outcome(error=error) for _ in group]
+                outcomes = [WriteOutcome(error=error) for _ in group]
             self._pending.extendleft(reversed(group[len(outcomes) :]))
             self._deliver(zip(group, outcomes, strict=False))
 
@@ -167,7 +246,7 @@ class SqliteStore:
                 taken.append(item)
         return taken
 
-    def _deliver(self, results: Iterable[tuple[_Pending, Outcome]]) -> None:
+    def _deliver(self, results: Iterable[tuple[_Pending, WriteOutcome]]) -> None:
         ready = sorted(results, key=lambda result: id(result[0].loop))
         for _, batch in groupby(ready, key=lambda result: id(result[0].loop)):
             settled = [(item.future, outcome) for item, outcome in batch]
@@ -200,13 +279,13 @@ class SqliteStore:
 
 def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
     try:
-        outcome = Outcome(work())
+        outcome = WriteOutcome(work())
     except Exception as error:  # noqa: BLE001 the boundary of a thread: whoever awaits the future gets the error
-        outcome = Outcome(error=error)
+        outcome = WriteOutcome(error=error)
     _post_to(loop, [(future, outcome)])
 
 
-def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:
     try:
         loop.call_soon_threadsafe(_settle, settled)
     except RuntimeError:
@@ -214,7 +293,7 @@ def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future
         logger.info("%d results came after their event loop had ended", len(settled))
 
 
-def _settle(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def _settle(settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:
     for future, outcome in settled:
         if future.done():
             continue

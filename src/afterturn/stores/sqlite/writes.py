@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import apsw
 
-from afterturn.base.ports import Unit
-from afterturn.stores.sqlite.connection import Place, log_bytes, run, stop_when, wait_for_locks
-from afterturn.stores.sqlite.failures import translate
+from afterturn.ports import Unit
+from afterturn.stores.sqlite.connection import StoreLocation, log_bytes, run, stop_when, wait_for_locks
+from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.session import ApswSession
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Write(NamedTuple):
     wanted: Callable[[], bool] = _always
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     """What became of one write. A skipped one has neither value nor error."""
 
     value: Any = None
@@ -46,7 +46,9 @@ class Outcome(NamedTuple):
 class Writer:
     """Owns the writing connection. Its methods block, from any thread, one at a time."""
 
-    def __init__(self, connection: apsw.Connection, place: Place, unit: Callable[[ApswSession], WritingUnit]) -> None:
+    def __init__(
+        self, connection: apsw.Connection, place: StoreLocation, unit: Callable[[ApswSession], WritingUnit]
+    ) -> None:
         self.connection = connection
         self.lock = threading.RLock()
         self._place = place
@@ -56,7 +58,7 @@ class Writer:
         wait_for_locks(connection, lambda: 0.0 if self._halted else self._patience)
         stop_when(connection, self.is_halted)
 
-    def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
         """Outcomes of the first of `writes`, in order, once they are durable.
 
         What has not begun after GROUP_SECONDS_MAX is left to the next call, so that other processes get the lock.
@@ -106,7 +108,7 @@ class Writer:
     def is_halted(self) -> bool:
         return self._halted
 
-    def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome] | None:
+    def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome] | None:
         """None when there were neighbours and the transaction was lost before its end, or is not to be kept."""
         try:
             try:
@@ -124,7 +126,7 @@ class Writer:
         finally:
             self._roll_back()
 
-    def _run_all(self, writes: Sequence[Write], *, isolated: bool) -> list[Outcome]:
+    def _run_all(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
         deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
         outcomes = []
         for write in writes:
@@ -136,18 +138,18 @@ class Writer:
                 break
         return outcomes
 
-    def _run(self, write: Write) -> Outcome:
+    def _run(self, write: Write) -> WriteOutcome:
         if not write.wanted():
-            return Outcome(skipped=True)
+            return WriteOutcome(skipped=True)
         try:
             unit = self._unit(ApswSession(self.connection, self.is_halted))
             value = write.work(unit)
             unit.flush()
         except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, its neighbours go on
-            return Outcome(error=error)
-        return Outcome(value)
+            return WriteOutcome(error=error)
+        return WriteOutcome(value)
 
-    def _run_isolated(self, write: Write) -> Outcome:
+    def _run_isolated(self, write: Write) -> WriteOutcome:
         run(self.connection, "SAVEPOINT unit")
         outcome = self._run(write)
         if self.connection.in_transaction:
@@ -156,7 +158,7 @@ class Writer:
             run(self.connection, "RELEASE unit")
         return outcome
 
-    def _end(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def _end(self, outcomes: list[WriteOutcome]) -> list[WriteOutcome]:
         try:
             if self._halted:
                 raise apsw.InterruptError("interrupted")
@@ -173,7 +175,7 @@ class Writer:
                 # SQLite gives a transaction up even when undoing it meets an error; the next one recovers the log.
                 logger.warning("rolling back in %s failed", self._place.path, exc_info=True)
 
-    def _failure(self, error: apsw.Error) -> Outcome:
+    def _failure(self, error: apsw.Error) -> WriteOutcome:
         failure = translate(error, str(self._place.path))
         failure.__cause__ = error
-        return Outcome(error=failure)
+        return WriteOutcome(error=failure)

@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from afterturn.base.errors import NotFound
-from afterturn.base.ports import Store
-from afterturn.base.turns import BlockRow, ConversationKey, StandingRow
-from afterturn.base.types import Entry, Event, Job, LaneQuery, Scope, Selector, Verb
+from afterturn.errors import NotFound
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -25,6 +23,7 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import operation
+from afterturn.types import BlockRow, ConversationKey, Entry, Event, Job, LaneQuery, Scope, Selector, StandingRow, Verb
 
 BOB, TEAM = "user:bob", "team:bees"
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.turns import Candidate, CarriedRow, ConversationKey, Phase, StandingRow, Why
-from afterturn.base.types import Entry
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, delete, forget_memory, update
 from afterturn.testing.drafts import operation
+from afterturn.types import Candidate, CarriedRow, ConversationKey, Decision, Entry, Phase, StandingRow
 
 TEAM = "team:bees"
 _ELSEWHERE = pytest.mark.parametrize(
@@ -194,7 +193,7 @@ async def _carried(store: Store, *more: Candidate) -> CarriedRow:
     """Of two memories of Ada's, one of them at its second version."""
     first = (await add(store, "Ada keeps bees")).entry
     second = await _second_version(store)
-    candidates = (candidate(first, score=0.75, decision=Why.SHOWN), candidate(second, similarity=0.5), *more)
+    candidates = (candidate(first, score=0.75, decision=Decision.SHOWN), candidate(second, similarity=0.5), *more)
     return CarriedRow("c1", "turn-1", 2, 'do bees "sleep"? 蜂', 9.0, 9.5, (Phase.FAST, Phase.REFINED), candidates)
 
 

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from afterturn.base.errors import Conflict, InvalidInput, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Entry, Kind, LaneQuery, Selector, Status, Verb
+from afterturn.errors import Conflict, InvalidInput, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.inbox import WAITING, approve, listed, propose_change, withdraw
 from afterturn.testing.conformance.scene import (
     ADA,
@@ -23,6 +22,7 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import Entry, Kind, LaneQuery, Selector, Status, Verb
 
 
 class TestProposedChanges:

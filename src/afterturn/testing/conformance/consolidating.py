@@ -1,12 +1,10 @@
 """What consolidation asks of a store: where something has changed since, and what was shown when."""
 
-from afterturn.base.ports import Store
-from afterturn.base.reviews import ReviewKind, ReviewState
-from afterturn.base.turns import BlockRow, ConversationKey, StandingRow, TurnRow, TurnStatus
-from afterturn.base.types import Verb
+from afterturn.ports import Store
 from afterturn.testing.conformance.reviews import review, schedule
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, forget_memory, record, undo
 from afterturn.testing.drafts import operation
+from afterturn.types import BlockRow, ConversationKey, ReviewKind, ReviewState, StandingRow, TurnRow, TurnStatus, Verb
 
 BOB = "user:bob"
 

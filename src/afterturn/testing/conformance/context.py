@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.terms import terms
-from afterturn.base.types import Kind, Lane, LaneQuery, Origin, Scope, Selector, Verb
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -23,6 +21,8 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import admit, operation
+from afterturn.text import terms
+from afterturn.types import Kind, Lane, LaneQuery, Origin, Scope, Selector, Verb
 
 BOTH = Scope(TENANT, (SPACE, "team:bees"))
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.ports import Store
-from afterturn.base.turns import BlockRow, ConversationKey, TurnRow, TurnStatus
-from afterturn.base.types import Event, Scope
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT
+from afterturn.types import BlockRow, ConversationKey, Event, Scope, TurnRow, TurnStatus
 
 _TURN = TurnRow("turn-1", TurnStatus.OPEN, 10.0, "hash of hello")
 _BLOCK = BlockRow("block-hash", "turn-1", ("m1", "m2.2"), 400, 11.0)

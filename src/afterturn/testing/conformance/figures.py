@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from afterturn.base.errors import Conflict, InvalidInput, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.terms import terms
-from afterturn.base.types import Filter, Kind, LaneQuery, Origin, Scope, Selector, Status, Verb, Verdict
+from afterturn.errors import Conflict, InvalidInput, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import NOW, TENANT, matches
 from afterturn.testing.drafts import admit, operation
+from afterturn.text import terms
+from afterturn.types import Filter, Kind, LaneQuery, Origin, Scope, Selector, Status, Verb, Verdict
 
 _WORDS = ("bees", "honey", "wax", "蜂蜜", "мёд", "hive")
 _BLANK = "nothing"

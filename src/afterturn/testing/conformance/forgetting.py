@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from afterturn.base.errors import InvalidInput, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.turns import BlockRow, TurnRow, TurnStatus
-from afterturn.base.types import Event, Filter, Job, Selector, Status, Verb
+from afterturn.errors import InvalidInput, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import (
     ADA,
     SMALL,
@@ -26,6 +24,7 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import BlockRow, Event, Filter, Job, Selector, Status, TurnRow, TurnStatus, Verb
 
 
 class TestForgetting:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Filter, Lane, LaneQuery, Origin, Status, Verb
+from afterturn.errors import Conflict, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import ADA, NOW, add, delete, frequencies, get, record, texts, undo, update
 from afterturn.testing.drafts import operation
+from afterturn.types import Filter, Lane, LaneQuery, Origin, Status, Verb
 
 
 class TestUndo:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from afterturn.base.ports import Store
-from afterturn.base.types import Entry, Filter, Operation, Status, Verb
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import ADA, update
 from afterturn.testing.drafts import operation
+from afterturn.types import Entry, Filter, Operation, Status, Verb
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 

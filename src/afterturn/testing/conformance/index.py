@@ -2,9 +2,7 @@
 
 import pytest
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.terms import terms
-from afterturn.base.types import Changes, EmbedderIdentity, Extent, LaneQuery, Selector
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -23,6 +21,8 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import admit, operation
+from afterturn.text import terms
+from afterturn.types import Changes, EmbedderIdentity, LaneQuery, Selector, SpaceStats
 
 _VECTOR = bytes(range(8))
 
@@ -106,7 +106,7 @@ class TestSearch:
         await add(store, "bees, bees and bees")
         await add(store, "bees and honey")
         extents = await store.read(lambda unit: unit.index.extents(ADA))
-        assert extents == {SPACE: Extent(documents=2, terms_total=5, seq=2)}
+        assert extents == {SPACE: SpaceStats(documents=2, terms_total=5, seq=2)}
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
         def work(unit: Unit) -> tuple[list[str], dict[str, dict[str, int]], int]:

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from afterturn.base.ports import Store
-from afterturn.base.types import Job, JobState
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import SPACE, TENANT
+from afterturn.types import Job, JobState
 
 _KINDS = ("embed", "review")
 

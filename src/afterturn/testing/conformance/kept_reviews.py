@@ -1,12 +1,11 @@
 """Reviews that have ended are kept to a bounded number, and what they have done outlives them."""
 
-from afterturn.base.errors import NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.review_ports import REVIEWS_MAX
-from afterturn.base.reviews import ReviewKind, ReviewState
+from afterturn.errors import NotFound
+from afterturn.ports import REVIEWS_MAX, Store, Unit
 from afterturn.testing.conformance.reviews import end, messages_of, review, said, schedule
 from afterturn.testing.conformance.scene import SPACE, TENANT, add, texts, undo
 from afterturn.testing.drafts import operation
+from afterturn.types import ReviewKind, ReviewState
 
 BOB = "user:bob"
 _ENDED = {"kind": ReviewKind.RULES, "state": ReviewState.NOTHING, "ended_at": 9.0}

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.ports import Store
-from afterturn.base.terms import content_hash
-from afterturn.base.types import Entry, Filter, Lane, LaneQuery, Origin, Verb, Verdict
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -21,6 +19,8 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import operation
+from afterturn.text import content_hash
+from afterturn.types import Entry, Filter, Lane, LaneQuery, Origin, Verb, Verdict
 
 
 class TestLanes:

@@ -6,22 +6,8 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.errors import Conflict, InvalidInput, NotFound
-from afterturn.base.ports import Store
-from afterturn.base.types import (
-    SOURCES_MAX,
-    Entry,
-    Filter,
-    Kind,
-    Origin,
-    Scope,
-    Selector,
-    SpaceSummary,
-    Status,
-    Target,
-    Verb,
-    Verdict,
-)
+from afterturn.errors import Conflict, InvalidInput, NotFound
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import (
     ADA,
     SPACE,
@@ -37,6 +23,20 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import (
+    SOURCES_MAX,
+    Entry,
+    Filter,
+    Kind,
+    Origin,
+    Scope,
+    Selector,
+    SpaceSummary,
+    Status,
+    Target,
+    Verb,
+    Verdict,
+)
 
 
 class TestMemories:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from afterturn.base.ports import Store
-from afterturn.base.types import Entry, Event, Lane, LaneQuery, Scope, Selector, Verb
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import NOW, SPACE, TENANT, forget, record, texts
 from afterturn.testing.drafts import operation
+from afterturn.types import Entry, Event, Lane, LaneQuery, Scope, Selector, Verb
 
 BOB, TEAM = "user:bob", "team:bees"
 _TEAM = Scope(TENANT, (TEAM,))

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.ports import Store
-from afterturn.base.types import Added, Kind, LaneQuery, Operation, Selector, Status, Verb
+from afterturn.errors import Conflict, NotFound
+from afterturn.ports import Store
 from afterturn.testing.conformance.inbox import approve, listed
 from afterturn.testing.conformance.scene import (
     ADA,
@@ -26,6 +25,7 @@ from afterturn.testing.conformance.scene import (
     update,
 )
 from afterturn.testing.drafts import operation
+from afterturn.types import Added, Kind, LaneQuery, Operation, Selector, Status, Verb
 
 
 class TestProposals:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from afterturn.base.ports import Store
-from afterturn.base.turns import BlockRow, ConversationKey
-from afterturn.base.types import Job, Scope, Selector, Verb
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT, add, forget, get, record
 from afterturn.testing.drafts import operation
+from afterturn.types import BlockRow, ConversationKey, Job, Scope, Selector, Verb
 
 _ELSEWHERE = pytest.mark.parametrize(
     "elsewhere", [Scope(TENANT, ("user:bob",)), Scope("acme", (SPACE,))], ids=["space", "tenant"]

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.base.ports import Store
-from afterturn.base.turns import Candidate, Cause, ConversationKey, Outcome, Phase, Point, RecallRow, Why
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, forget_memory, update
 from afterturn.testing.drafts import operation
+from afterturn.types import Candidate, ConversationKey, Decision, HandoverPoint, Outcome, Phase, RecallCause, RecallRow
 
 _ROW = RecallRow(
     correlation="c1",
     turn="turn-1",
     epoch=1,
-    cause=Cause.MESSAGE,
+    cause=RecallCause.MESSAGE,
     phase=Phase.FAST,
     question='do bees "sleep"? 蜂',
     asked_at=10.0,
@@ -29,7 +29,7 @@ _FULL = replace(
     visible=("hash-1",),
     visible_bytes=12,
     settings={"recall_entries_max": 8, "recall_score_min": 0.16, "refined": False, "model": None, "embedder": "static"},
-    point=Point.TOOL_RESULT,
+    point=HandoverPoint.TOOL_RESULT,
     block="block-hash",
     delivered_in="turn-2",
     delivered_at=11.0,
@@ -42,8 +42,8 @@ class TestRecalls:
         entry = (await add(store, "Ada keeps bees")).entry
         newer = await update(store, entry.id, "Ada keeps many bees")
         candidates = (
-            candidate(newer, score=0.75, similarity=0.25, decision=Why.SHOWN),
-            candidate(entry, decision=Why.FLOOR),
+            candidate(newer, score=0.75, similarity=0.25, decision=Decision.SHOWN),
+            candidate(entry, decision=Decision.FLOOR),
         )
         row = replace(_FULL, candidates=candidates)
         await _add(store, row)
@@ -51,7 +51,7 @@ class TestRecalls:
 
     async def test_a_recall_that_never_settled_is_told_too(self, store: Store) -> None:
         """R5: every phase ends in one outcome."""
-        row = replace(_ROW, settled_at=None, outcome=Outcome.CANCELLED, reason="abort", cause=Cause.INTERJECTION)
+        row = replace(_ROW, settled_at=None, outcome=Outcome.CANCELLED, reason="abort", cause=RecallCause.INTERJECTION)
         await _add(store, row)
         assert await _page(store) == [row]
 

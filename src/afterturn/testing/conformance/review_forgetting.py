@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from afterturn.base.errors import NotFound
-from afterturn.base.ports import Store
-from afterturn.base.reviews import ReviewKind, ReviewState
-from afterturn.base.types import Entry, Job, Selector, Verb
+from afterturn.errors import NotFound
+from afterturn.ports import Store
 from afterturn.testing.conformance.reviews import end, messages_of, review, said, schedule
 from afterturn.testing.conformance.scene import SPACE, TENANT, add, forget, record
 from afterturn.testing.drafts import operation
+from afterturn.types import Entry, Job, ReviewKind, ReviewState, Selector, Verb
 
 BOB, TEAM = "user:bob", "team:bees"
 

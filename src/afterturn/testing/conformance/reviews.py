@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.errors import Conflict, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.reviews import ReviewKind, ReviewRow, ReviewState, Snapped
-from afterturn.base.turns import ConversationKey
-from afterturn.base.types import Selector
+from afterturn.errors import Conflict, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, forget, record
+from afterturn.types import ConversationKey, ReviewKind, ReviewMessage, ReviewRow, ReviewState, Selector
 
 BOB = "user:bob"
 _TURN_TAKING = [kind for kind in ReviewKind if kind.takes_turns]
@@ -23,11 +21,11 @@ def review(review_id: str = "r1", **fields: Any) -> ReviewRow:
     return replace(row, **fields)
 
 
-def said(text: str = "I keep bees", **fields: Any) -> Snapped:
-    return replace(Snapped("user", "ada", text, None, 100, 5.0), **fields)
+def said(text: str = "I keep bees", **fields: Any) -> ReviewMessage:
+    return replace(ReviewMessage("user", "ada", text, None, 100, 5.0), **fields)
 
 
-async def schedule(store: Store, row: ReviewRow, *messages: Snapped) -> None:
+async def schedule(store: Store, row: ReviewRow, *messages: ReviewMessage) -> None:
     await store.write(lambda unit: unit.reviews.add(row, messages))
 
 
@@ -227,7 +225,7 @@ class TestReviews:
     async def _get(self, store: Store, review_id: str, *, tenant: str = TENANT) -> ReviewRow:
         return await store.read(lambda unit: unit.reviews.get(tenant, review_id))
 
-    async def _replace(self, store: Store, review_id: str, *messages: Snapped) -> None:
+    async def _replace(self, store: Store, review_id: str, *messages: ReviewMessage) -> None:
         await store.write(lambda unit: unit.reviews.replace_messages(TENANT, review_id, messages))
 
     async def _page(

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.terms import terms
-from afterturn.base.turns import Candidate, ConversationKey, Why
-from afterturn.base.types import (
+from afterturn.ports import Store, Unit
+from afterturn.testing.drafts import admit, operation
+from afterturn.text import terms
+from afterturn.types import (
     Added,
+    Candidate,
+    ConversationKey,
+    Decision,
     Draft,
     EmbedderIdentity,
     Entry,
@@ -22,7 +25,6 @@ from afterturn.base.types import (
     Step,
     Verb,
 )
-from afterturn.testing.drafts import admit, operation
 
 TENANT = "default"
 SPACE = "user:ada"
@@ -114,7 +116,7 @@ async def key_of(store: Store, text: str) -> int:
 
 
 def candidate(
-    entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: Why | None = None
+    entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: Decision | None = None
 ) -> Candidate:
     """As a recall weighs a statement."""
     return Candidate(entry.ref, entry.space, Lane.LONG_TERM, score, score / 2, similarity, decision)

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from afterturn.base.errors import NotFound
-from afterturn.base.ports import Store
-from afterturn.base.turns import ConversationKey, TurnRow, TurnStatus
-from afterturn.base.types import Filter, Kind, LaneQuery, Scope, Target, Verb
+from afterturn.errors import NotFound
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import (
     ADA,
     NOW,
@@ -23,6 +21,7 @@ from afterturn.testing.conformance.scene import (
     undo,
 )
 from afterturn.testing.drafts import operation
+from afterturn.types import ConversationKey, Filter, Kind, LaneQuery, Scope, Target, TurnRow, TurnStatus, Verb
 
 BOB = Scope(TENANT, ("user:bob",))
 OTHER_TENANT = Scope("acme", (SPACE,))

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.terms import terms
-from afterturn.base.types import Kind, Origin, Selector, Shelved
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import SPACE, TENANT, add, delete, forget, key_of, record, undo, update
 from afterturn.testing.drafts import admit, operation
+from afterturn.text import terms
+from afterturn.types import IndexedEntry, Kind, Origin, Selector
 
 
 class TestShelved:
@@ -69,7 +69,7 @@ class TestShelved:
         assert await store.read(lambda unit: unit.index.shelved(TENANT, "user:nobody", limit=9)) == []
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
-        def work(unit: Unit) -> list[Shelved]:
+        def work(unit: Unit) -> list[IndexedEntry]:
             unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
             return unit.index.shelved(TENANT, SPACE, limit=9)
 
@@ -77,5 +77,5 @@ class TestShelved:
 
     async def _shelved(
         self, store: Store, *, keys: Sequence[int] | None = None, after: int = 0, limit: int = 9
-    ) -> list[Shelved]:
+    ) -> list[IndexedEntry]:
         return await store.read(lambda unit: unit.index.shelved(TENANT, SPACE, keys=keys, after=after, limit=limit))

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from afterturn.base.ports import Store
-from afterturn.base.turns import BlockRow, ConversationKey, ConversationState, Point, TurnRow, TurnStatus
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, forget_memory, update
+from afterturn.types import BlockRow, ConversationKey, ConversationState, HandoverPoint, TurnRow, TurnStatus
 
 _ELSEWHERE = pytest.mark.parametrize(
     "elsewhere",
@@ -18,7 +18,7 @@ _ELSEWHERE = pytest.mark.parametrize(
     ],
     ids=["conversation", "owner", "tenant"],
 )
-_BLOCK = BlockRow("block-hash", "turn-1", (), 400, 11.0, Point.USER_MESSAGE, "anchor-1", "the block")
+_BLOCK = BlockRow("block-hash", "turn-1", (), 400, 11.0, HandoverPoint.USER_MESSAGE, "anchor-1", "the block")
 
 
 class TestConversationState:
@@ -111,7 +111,7 @@ class TestSight:
         """H6, H7: after a compaction the same bytes may be said in another place."""
         await _put(store, _BLOCK)
         await _clear(store, at=20.0)
-        again = replace(_BLOCK, turn="turn-2", injected_at=30.0, point=Point.TOOL_RESULT, anchor="anchor-2")
+        again = replace(_BLOCK, turn="turn-2", injected_at=30.0, point=HandoverPoint.TOOL_RESULT, anchor="anchor-2")
         await _put(store, again)
         assert await _blocks(store) == [again]
 

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from afterturn.base.errors import MemoryClosed, NotFound
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Filter, Selector
+from afterturn.errors import MemoryClosed, NotFound
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import ADA, add, forget, get, texts
+from afterturn.types import Filter, Selector
 
 
 def _nothing(unit: Unit) -> None:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from afterturn.base.ports import Store
-from afterturn.base.types import Selector
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import SPACE, TENANT, forget
+from afterturn.types import Selector
 
 
 class TestTombstones:

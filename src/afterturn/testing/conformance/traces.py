@@ -4,23 +4,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from afterturn.base.ports import Store, Unit
-from afterturn.base.turns import (
+from afterturn.ports import Store, Unit
+from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, forget, record, update
+from afterturn.testing.drafts import operation
+from afterturn.types import (
     BlockRow,
     CarriedRow,
-    Cause,
     ConversationKey,
     ConversationState,
+    Entry,
     Outcome,
     Phase,
+    RecallCause,
     RecallRow,
+    Selector,
     StandingRow,
     TurnRow,
     TurnStatus,
+    Verb,
 )
-from afterturn.base.types import Entry, Selector, Verb
-from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, forget, record, update
-from afterturn.testing.drafts import operation
 
 TEAM = "team:bees"
 _OTHER = ConversationKey(TENANT, SPACE, "other")
@@ -166,7 +168,7 @@ async def _keep(store: Store, entry: Entry, key: ConversationKey = TALK) -> None
 
 
 async def _ask(store: Store, turn: str, key: ConversationKey = TALK) -> None:
-    row = RecallRow(f"c-{turn}", turn, 1, Cause.MESSAGE, Phase.FAST, "bees?", 5.0, 6.0, Outcome.EMPTY, "")
+    row = RecallRow(f"c-{turn}", turn, 1, RecallCause.MESSAGE, Phase.FAST, "bees?", 5.0, 6.0, Outcome.EMPTY, "")
     await store.write(lambda unit: unit.recalls.add(key, row, entries_max=10))
 
 

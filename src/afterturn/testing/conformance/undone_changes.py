@@ -2,12 +2,12 @@
 
 import pytest
 
-from afterturn.base.errors import Conflict
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Status, Verb
+from afterturn.errors import Conflict
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.inbox import WAITING, approve, listed, propose_change, withdraw
 from afterturn.testing.conformance.scene import ADA, SPACE, add, delete, frequencies, get, texts, undo, update
 from afterturn.testing.drafts import operation
+from afterturn.types import Status, Verb
 
 
 class TestUndoneChanges:

@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from afterturn.base.errors import DeadlineExceeded
-from afterturn.base.ports import Store, Unit
-from afterturn.base.types import Filter, Job
+from afterturn.errors import DeadlineExceeded
+from afterturn.ports import Store, Unit
 from afterturn.testing.conformance.scene import ADA, SPACE, TALK, TENANT, add, frequencies, texts
 from afterturn.testing.drafts import admit, operation
+from afterturn.types import Filter, Job
 
 
 class _Broken(Exception):

@@ -4,13 +4,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from afterturn.base.ports import Store
-from afterturn.base.reviews import Purpose, Spent
-from afterturn.base.types import Selector
+from afterturn.ports import Store
 from afterturn.testing.conformance.scene import SPACE, TENANT, forget
+from afterturn.types import Purpose, Selector, UsageRow
 
 BOB = "user:bob"
-_CALL = Spent(SPACE, "2026-01-02", Purpose.REVIEW, calls=1, tokens_in=30, tokens_out=5, estimated=4)
+_CALL = UsageRow(SPACE, "2026-01-02", Purpose.REVIEW, calls=1, tokens_in=30, tokens_out=5, estimated=4)
 
 
 class TestUsage:
@@ -81,5 +80,5 @@ async def _tokens(store: Store, *, day: str = "2026-01-02", space: str | None = 
     return await store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
 
 
-async def _page(store: Store, *, space: str | None = None, limit: int = 9) -> list[Spent]:
+async def _page(store: Store, *, space: str | None = None, limit: int = 9) -> list[UsageRow]:
     return await store.read(lambda unit: unit.usage.page(TENANT, space=space, limit=limit))

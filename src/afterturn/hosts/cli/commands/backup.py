@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from afterturn.base.errors import InvalidFile, StoreCorrupt
+from afterturn.errors import InvalidFile, StoreCorrupt
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import confirm, print_document, progress
 

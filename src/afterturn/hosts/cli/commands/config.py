@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from afterturn.base.config import config_origins, config_path, config_schema, default_store, without_secret
+from afterturn.config import config_origins, config_path, config_schema, default_store, without_secret
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
 from afterturn.hosts.cli.output import one_line, print_document, print_table
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from afterturn.base.errors import StoreError
-from afterturn.base.types import Finding
+from afterturn.errors import StoreError
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import one_line, print_document, print_pairs, print_table
+from afterturn.types import Finding
 
 
 @command(

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.errors import AfterturnError, InvalidFile
-from afterturn.base.types import Changed, Entry, Status
+from afterturn.errors import AfterturnError, InvalidFile
 from afterturn.hosts.cli.changes import print_details, print_difference, shortened
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS
 from afterturn.hosts.cli.output import confirm, count, jsonable, one_line, print_document, safe
+from afterturn.types import Changed, Entry, Status
 
 if TYPE_CHECKING:
-    from afterturn.space.applying import Edited
-    from afterturn.space.editing import Edit, Edits, Left
-    from afterturn.space.markdown import Bullet
+    from afterturn.space.markdown import Bullet, Edit, Edited, Edits, SkippedEdit
 
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -169,9 +167,9 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
     return edited
 
 
-def _keep(invocation: Invocation, left: tuple[Left, ...]) -> Path | None:
+def _keep(invocation: Invocation, left: tuple[SkippedEdit, ...]) -> Path | None:
     """The file with the text of edits that were not applied; None if all were."""
-    from afterturn.space.editing import render_left
+    from afterturn.space.markdown import render_left
 
     text = render_left(invocation.space_name(), left)
     if not text:
@@ -231,7 +229,7 @@ def print_edits(edits: Edits) -> None:
         _print_edit(edit)
 
 
-def print_left(left: Sequence[Left]) -> None:
+def print_left(left: Sequence[SkippedEdit]) -> None:
     if left:
         click.echo("Not applied:")
     for one in left:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterturn.base.errors import ConfigError
+from afterturn.errors import ConfigError
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import print_document, progress, safe
 
@@ -77,8 +77,7 @@ def evaluate(
 
 def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
     from afterturn.evaluation.answering import Asking
-    from afterturn.models.openai_compatible import OpenAICompatible
-    from afterturn.models.replies import CHAT
+    from afterturn.models.chat import CHAT, OpenAICompatible
 
     config = invocation.config()
     url = options["model"] or config.model_url

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterturn.base.errors import InvalidInput
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Filter, Forgotten, Selector, Status
+from afterturn.errors import InvalidInput
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import confirm, count, one_line, print_document, progress
-from afterturn.space.questions import check_selector
+from afterturn.space.arguments import check_selector
+from afterturn.types import Entry, Filter, Forgotten, Selector, Status
+from afterturn.validation import check_id
 
 if TYPE_CHECKING:
     from afterturn import blocking

@@ -2,10 +2,10 @@
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, History, LoggedOperation, Step
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import age, count, note, one_line, print_document, print_line, print_table
+from afterturn.types import Entry, History, LoggedOperation, Step
+from afterturn.validation import check_id
 
 
 @command(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Status
-from afterturn.context.author import describe_author
 from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, shared_options
 from afterturn.hosts.cli.output import (
@@ -19,7 +16,10 @@ from afterturn.hosts.cli.output import (
     print_pairs,
     print_table,
 )
+from afterturn.recall.block import describe_author
 from afterturn.space.inbox import Proposal
+from afterturn.types import Entry, Status
+from afterturn.validation import check_id
 
 _HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50

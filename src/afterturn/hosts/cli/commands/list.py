@@ -7,9 +7,6 @@ from typing import Any
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Kind, SpaceSummary, Status
-from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import as_filter, filter_options, time_option
 from afterturn.hosts.cli.output import (
@@ -23,6 +20,9 @@ from afterturn.hosts.cli.output import (
     print_table,
     safe,
 )
+from afterturn.recall.block import describe_author
+from afterturn.types import Entry, Kind, SpaceSummary, Status
+from afterturn.validation import check_id
 
 _ANY = "any"
 

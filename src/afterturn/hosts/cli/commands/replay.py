@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.config import KEYS, SHAPING
-from afterturn.base.errors import ConfigError, InvalidInput, NotFound
-from afterturn.base.types import Scalar
+from afterturn.config import KEYS, SHAPING
+from afterturn.errors import ConfigError, InvalidInput, NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import count, dim, one_line, print_document, safe, styled
-from afterturn.recall.reasons import place
+from afterturn.recall.explain import place
+from afterturn.types import Scalar
 
 if TYPE_CHECKING:
-    from afterturn.turn.replaying import Replay, Replayed
+    from afterturn.conversation.replay import Replay, Replayed
 
 _OTHER_BYTES = 1
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from afterturn.base.errors import ConfigError
-from afterturn.base.names import check_id
-from afterturn.base.reviews import Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState
-from afterturn.base.types import Entry, Status, Undone, Verb
+from afterturn.errors import ConfigError
 from afterturn.hosts.cli.changes import find_sources, print_details, print_difference, print_sources
 from afterturn.hosts.cli.command import CONTEXT_SETTINGS, Group, Invocation, command, help_when_alone, shared_options
 from afterturn.hosts.cli.output import (
@@ -26,10 +23,12 @@ from afterturn.hosts.cli.output import (
     print_table,
     status,
 )
+from afterturn.types import Entry, Review, ReviewedChange, ReviewKind, ReviewRow, ReviewState, Status, Undone, Verb
+from afterturn.validation import check_id
 
 if TYPE_CHECKING:
     from afterturn import blocking
-    from afterturn.base.reviews import Review
+    from afterturn.types import Review
 
 
 _HERE = "afterturn.hosts.cli.commands.review"

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from afterturn.base.names import check_id
-from afterturn.base.types import Hit, Lane, SearchResults
-from afterturn.context.author import describe_author
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import as_filter, filter_options, read_text, time_option
 from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
-from afterturn.recall.lanes import worth_telling
+from afterturn.recall.block import describe_author
+from afterturn.recall.search import worth_telling
+from afterturn.types import Hit, Lane, SearchResults
+from afterturn.validation import check_id
 
 _WAIT = 5.0
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.errors import NotFound
-from afterturn.base.turns import NoRecall, Outcome, Phase, TurnRow, TurnStatus, Why
-from afterturn.base.types import Event, Scalar
+from afterturn.errors import NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import (
     age,
@@ -26,11 +24,12 @@ from afterturn.hosts.cli.output import (
     print_table,
     styled,
 )
-from afterturn.recall.reasons import occasion, place
+from afterturn.recall.explain import occasion, place
+from afterturn.types import Decision, Event, NoRecallReason, Outcome, Phase, Scalar, TurnRow, TurnStatus
 
 if TYPE_CHECKING:
+    from afterturn.conversation.trace import Trace, TraceAnswer, TracedBlock, TracedRecall, TracedTurn
     from afterturn.recall.explain import Explained
-    from afterturn.turn.explaining import Answer, Trace, TracedBlock, TracedRecall, TracedTurn
 
 
 _EVENTS = 200
@@ -163,11 +162,11 @@ _TEXT_CHARS = 160
 _QUESTION_CHARS = 300
 _NAME_CHARS = len("delivered")
 _NO_RECALL = {
-    NoRecall.OFF: "recall was off",
-    NoRecall.NOTHING_TO_ASK: "there was nothing to ask",
-    NoRecall.NOT_BEGUN: "the turn ended before one began",
-    NoRecall.GONE: "its trace was removed since",
-    NoRecall.UNKNOWN: "there was nothing to ask, recall was off, or its trace was removed since",
+    NoRecallReason.OFF: "recall was off",
+    NoRecallReason.NOTHING_TO_ASK: "there was nothing to ask",
+    NoRecallReason.NOT_BEGUN: "the turn ended before one began",
+    NoRecallReason.GONE: "its trace was removed since",
+    NoRecallReason.UNKNOWN: "there was nothing to ask, recall was off, or its trace was removed since",
 }
 
 
@@ -179,14 +178,14 @@ def print_trace(trace: Trace, *, whole: bool) -> None:
         _print_turn(trace, turn, whole=whole)
 
 
-def print_answers(memory: str, answers: Sequence[Answer]) -> None:
+def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
     for answer in answers:
         told = answer.explained
-        included = "was included" if told.why is Why.SHOWN else "was not included"
+        included = "was included" if told.why is Decision.SHOWN else "was not included"
         asked = f'"{_shortened(answer.question, 80)}"'
         refined = ", after a model chose" if answer.phase == Phase.REFINED else ""
         click.echo(f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(told.reason)}.")
-        if told.why is not Why.SCOPE:
+        if told.why is not Decision.SCOPE:
             click.echo(dim(f"  {_scores(told)}"), color=True)
 
 

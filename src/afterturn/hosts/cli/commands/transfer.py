@@ -15,17 +15,17 @@ from typing import IO
 
 import click
 
-from afterturn.base.clock import SystemClock, TimeOrderedIds
-from afterturn.base.config import Config
-from afterturn.base.errors import AfterturnError, InvalidFile, InvalidInput
-from afterturn.base.names import check_id
-from afterturn.base.types import Draft, Kind, Origin, Status
+from afterturn.config import Config
+from afterturn.errors import AfterturnError, InvalidFile, InvalidInput
 from afterturn.guard.gate import Gate
 from afterturn.guard.trust import unprivileged
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
-from afterturn.space.fields import target_of
+from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.space.arguments import target_of
+from afterturn.types import Draft, Kind, Origin, Status
+from afterturn.validation import check_id
 
 _STEP = 100
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.clock import SystemClock
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import count, jsonable, note, one_line, print_line, print_table
+from afterturn.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from afterturn.base.reviews import Spent
+    from afterturn.types import UsageRow
 
 _ROWS_MAX = 10_000
 
@@ -51,7 +51,7 @@ def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
         note("There are more rows. Name a space to see them.")
 
 
-def _print(spent: Sequence[Spent], limit: int | None) -> None:
+def _print(spent: Sequence[UsageRow], limit: int | None) -> None:
     rows = [(row.day, one_line(row.space), str(row.purpose), *_figures([row])) for row in spent]
     total = ("", "", "all", *_figures(spent))
     print_table(
@@ -63,7 +63,7 @@ def _print(spent: Sequence[Spent], limit: int | None) -> None:
         _print_left(spent, limit)
 
 
-def _figures(spent: Sequence[Spent]) -> tuple[str, ...]:
+def _figures(spent: Sequence[UsageRow]) -> tuple[str, ...]:
     """Calls, tokens in and out, and the share of tokens that were estimated because the server did not report them."""
     tokens, estimated = sum(row.tokens for row in spent), sum(row.estimated for row in spent)
     sums = (sum(row.calls for row in spent), sum(row.tokens_in for row in spent), sum(row.tokens_out for row in spent))
@@ -71,7 +71,7 @@ def _figures(spent: Sequence[Spent]) -> tuple[str, ...]:
     return (*(f"{figure:,}" for figure in sums), share)
 
 
-def _print_left(spent: Sequence[Spent], limit: int) -> None:
+def _print_left(spent: Sequence[UsageRow], limit: int) -> None:
     today = [row for row in spent if row.day == _day(0)]
     used = {space: sum(row.tokens for row in today if row.space == space) for space in {row.space for row in spent}}
     for space, tokens in sorted(used.items()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from afterturn.base.errors import DeadlineExceeded
+from afterturn.errors import DeadlineExceeded
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import ProgressCallback, note, print_document, progress
 from afterturn.hosts.cli.process import show_warnings

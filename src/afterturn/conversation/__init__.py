@@ -1,0 +1,1 @@
+"""One conversation: its turns, what is recalled for them, delivered to the host, and recorded."""

@@ -1,0 +1,239 @@
+"""What a sub-agent learned, filed for a person to approve (A3). Nothing here becomes a memory by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from afterturn.config import Config
+from afterturn.conversation.scope import ConversationScope
+from afterturn.errors import AfterturnError, Conflict, InvalidInput, OverBudget
+from afterturn.events import Events
+from afterturn.guard.gate import Gate
+from afterturn.guard.secrets import redact_within
+from afterturn.guard.statement_writer import StatementWriter
+from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.types import (
+    Added,
+    Admitted,
+    ConversationKey,
+    Draft,
+    Metadata,
+    Operation,
+    Origin,
+    Scalar,
+    Status,
+    Target,
+    Verb,
+)
+from afterturn.validation import is_storable
+
+logger = logging.getLogger("afterturn")
+
+PROPOSALS_MAX = 20
+RESULT_CHARS_MAX = 65_536
+# Up to here an answer is a statement or two; beyond, it is a report, and only its bullets are statements.
+SHORT_CHARS_MAX = 500
+TASK_CHARS_MAX = 200
+FAILURES_MAX = 3
+_TURNS_MAX = 1_000
+# What a write may take beyond waiting for other processes.
+WRITE_WITHIN = 1.0
+
+_BULLET = re.compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
+_FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalParts:
+    """What proposing needs, handed over by `runtime`."""
+
+    store: Store
+    gate: Gate
+    clock: Clock
+    ids: Ids
+    config: Config
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalContext:
+    """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
+    not come back (M2)."""
+
+    place: ConversationScope
+    turn: str = ""
+    since: int | None = None
+
+
+@dataclass(slots=True)
+class ProposalFailures:
+    """How often a model could not get something remembered in one turn."""
+
+    count: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        return self.count >= FAILURES_MAX
+
+
+@dataclass(slots=True)
+class _Filed:
+    """What was added; `refused` is why something was not, if there was no room for it."""
+
+    added: list[Added]
+    refused: OverBudget | None = None
+
+
+class Proposals:
+    """Lives on memory's loop. The origin is `subagent`, whatever the text or its arguments say (G2)."""
+
+    def __init__(self, parts: ProposalParts) -> None:
+        self._parts = parts
+        self._writing = StatementWriter(parts.config)
+        self._failures: OrderedDict[tuple[ConversationKey, str], ProposalFailures] = OrderedDict()
+
+    def failures(self, place: ConversationScope, turn: str) -> ProposalFailures:
+        """The same for all tools of a turn; between turns nothing is counted."""
+        if not turn:
+            return ProposalFailures()
+        known = self._failures.setdefault((place.key, turn), ProposalFailures())
+        while len(self._failures) > _TURNS_MAX:
+            self._failures.popitem(last=False)
+        return known
+
+    async def propose(
+        self, occasion: ProposalContext, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
+    ) -> list[Added]:
+        """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
+
+        Raises InvalidInput for a text that the guard refuses, OverBudget among them, Conflict when the conversation was
+        forgotten meanwhile, StoreError and TimeoutError when it can not be written. Then nothing is.
+        """
+        filed = await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
+        if filed.refused is not None:
+            raise filed.refused
+        return filed.added
+
+    async def returned(self, occasion: ProposalContext, task: str, texts: Sequence[str]) -> list[Added]:
+        """Proposes the `statements` of a sub-agent's answer. Never raises for memory's sake: what is not proposed is
+        logged and told as an event."""
+        if not texts:
+            self._refuse(occasion, "no_statements")
+        if len(texts) > PROPOSALS_MAX:
+            self._refuse(occasion, "too_many")
+        admitted = self._admissible(occasion, texts[:PROPOSALS_MAX], task)
+        if not admitted:
+            return []
+        try:
+            filed = await self._file(occasion, admitted)
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("what a sub-agent learned is not proposed: %r", error)
+            self._refuse(occasion, type(error).__name__)
+            return []
+        if filed.refused is not None:
+            # Its message lists memories, which are nothing for a log.
+            logger.warning("some of what a sub-agent learned is not proposed: memory is full")
+            self._refuse(occasion, type(filed.refused).__name__)
+        return filed.added
+
+    async def _file(self, occasion: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
+        group = self._parts.ids.new()
+        work = [(self._operation(occasion.place, group), one) for one in admitted]
+        async with asyncio.timeout(self._parts.config.busy_timeout + WRITE_WITHIN):
+            filed = await self._parts.store.write(lambda unit: self._add(unit, occasion, work))
+        for one in filed.added:
+            if one.entry.status is Status.QUARANTINED:
+                self._refuse(occasion, Status.QUARANTINED)
+            elif one.created:
+                self._emit("proposed", occasion, memory=one.entry.id, operation=one.operation)
+        return filed
+
+    def _add(self, unit: Unit, occasion: ProposalContext, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:
+        _check_known(unit, occasion)
+        filed = _Filed([])
+        for operation, admitted in work:
+            try:
+                filed.added.append(self._writing.put(unit, operation, admitted))
+            except OverBudget as error:
+                filed.refused = error
+        return filed
+
+    def _admissible(self, occasion: ProposalContext, texts: Sequence[str], task: str) -> list[Admitted]:
+        admitted = []
+        for text in texts:
+            try:
+                admitted.append(self._admit(occasion, text, Target.ENVIRONMENT, task))
+            except InvalidInput as error:
+                logger.warning("something that a sub-agent learned is not proposed: %s", error)
+                self._refuse(occasion, type(error).__name__)
+        return admitted
+
+    def _admit(self, occasion: ProposalContext, text: str, target: Target, task: str) -> Admitted:
+        place = occasion.place
+        draft = Draft(
+            text=text,
+            origin=Origin.SUBAGENT,
+            target=target,
+            agent=place.agent,
+            project=place.project,
+            conversation=place.id,
+            owner=None if place.owner == place.writes else place.owner,
+            turn=occasion.turn or None,
+            metadata=self._metadata(task),
+            proposed=True,
+        )
+        return self._parts.gate.admit(draft)
+
+    def _metadata(self, task: str) -> Metadata:
+        """For whoever approves it: what the sub-agent was asked to do."""
+        clean = redact_within(task, 2 * TASK_CHARS_MAX, self._parts.gate.scanner).text
+        asked = " ".join(clean.split())[:TASK_CHARS_MAX]
+        return {"task": asked} if asked and is_storable(asked) else {}
+
+    def _operation(self, place: ConversationScope, group: str) -> Operation:
+        parts = self._parts
+        return Operation(
+            parts.ids.new(), place.tenant, place.writes, Verb.ADD, Origin.SUBAGENT, parts.clock.now(), group
+        )
+
+    def _refuse(self, occasion: ProposalContext, reason: str) -> None:
+        self._emit("proposal_refused", occasion, reason=reason)
+
+    def _emit(self, name: str, occasion: ProposalContext, **data: Scalar) -> None:
+        place = occasion.place
+        self._parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+
+
+def statements(result: object) -> list[str]:
+    """What a result states, one more than `PROPOSALS_MAX` at the most. Of a long text its bullets, but not those in
+    code; of a short one without bullets all of it."""
+    if isinstance(result, str):
+        text = result[:RESULT_CHARS_MAX]
+        found = list(itertools.islice(_bullets(text), PROPOSALS_MAX + 1))
+        return found or ([text.strip()] if text.strip() and len(text) <= SHORT_CHARS_MAX else [])
+    return list(result[: PROPOSALS_MAX + 1]) if isinstance(result, list | tuple) else []
+
+
+def _bullets(text: str) -> Iterator[str]:
+    in_code = False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            in_code = not in_code
+        elif not in_code and (mark := _BULLET.match(line)):
+            yield line[mark.end() :].strip()
+
+
+def _check_known(unit: Unit, occasion: ProposalContext) -> None:
+    place = occasion.place
+    since = occasion.since
+    if since is not None and any(
+        unit.operations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
+        for space in {place.writes, place.owner}
+    ):
+        raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")

@@ -1,0 +1,162 @@
+"""Who keeps a finished turn: memory's own store, word by word, or a provider that the host has brought (C7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from afterturn.conversation.recording import (
+    Key,
+    Recording,
+    RecordingOutcome,
+    RecordingResult,
+    SinkKind,
+    find_outcome,
+    note_answer,
+    write_recording,
+)
+from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
+from afterturn.guard.gate import Gate
+from afterturn.learning.scheduling import ReviewSchedule
+from afterturn.ports import Clock, Ids, Interaction, RecordingProvider, Store
+from afterturn.types import Metadata, Scope
+
+logger = logging.getLogger("afterturn")
+
+# The net for a call that does not come back; nobody waits for it.
+ANSWER_WITHIN = 30.0
+# Outages end within a day. What a provider has not taken by then, it will not take.
+PATIENCE = 86_400.0
+# Further turns wait where those wait that were refused, and not as calls of a provider that hangs.
+CALLS_MAX = 32
+# Answers that the store has not taken note of yet.
+ANSWERS_MAX = 1000
+
+
+class RecordSink(Protocol):
+    """`in_order`: one that has to wait holds up those behind it, since they would meet the same."""
+
+    in_order: bool
+
+    async def keep(self, recording: Recording) -> RecordingResult:
+        """StoreError, DeadlineExceeded and MemoryClosed mean: later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSinks:
+    """`own` keeps this process's turns. What another has left goes to whom it was meant for, if that one is here."""
+
+    own: SinkKind
+    found: Mapping[SinkKind, RecordSink]
+
+
+class StoreSink:
+    """Every message is a record in memory's own store, in one transaction with what follows from it."""
+
+    in_order = True
+
+    def __init__(self, store: Store, gate: Gate, ids: Ids, plan: ReviewSchedule) -> None:
+        self._store = store
+        self._gate = gate
+        self._ids = ids
+        self._plan = plan
+
+    async def keep(self, recording: Recording) -> RecordingResult:
+        return await self._store.write(lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan))
+
+
+class NullSink:
+    """Keeps nothing, not even while the store can not be told so: a file that waits would hold what was said."""
+
+    in_order = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def keep(self, recording: Recording) -> RecordingResult:
+        try:
+            return await self._store.write(lambda unit: note_answer(unit, recording, kept=False))
+        except (StoreError, DeadlineExceeded, MemoryClosed) as error:
+            logger.warning("the end of turn %r is not noted in the store: %r", recording.turn, error)
+            return RecordingResult(RecordingOutcome.DECLINED)
+
+
+class ProviderSink:
+    """A provider keeps the messages; the store keeps only that the turn is over, and whether it was taken (C3)."""
+
+    in_order = False
+
+    def __init__(self, store: Store, clock: Clock, provider: RecordingProvider) -> None:
+        self._store = store
+        self._clock = clock
+        self._provider = provider
+        self._under_way: set[Key] = set()
+        self._answers: OrderedDict[Key, bool] = OrderedDict()
+
+    async def keep(self, recording: Recording) -> RecordingResult:
+        outcome = await self._store.read(lambda unit: find_outcome(unit, recording))
+        if outcome is not None:
+            return RecordingResult(outcome)
+        if recording.key not in self._answers and (failure := await self._asked(recording)) is not None:
+            return failure
+        answer = self._answers[recording.key]
+        written = await self._store.write(lambda unit: note_answer(unit, recording, kept=answer))
+        self._answers.pop(recording.key, None)
+        return written
+
+    async def _asked(self, recording: Recording) -> RecordingResult | None:
+        """None when there is an answer; else why there is none."""
+        key = recording.key
+        if key in self._under_way or len(self._under_way) >= CALLS_MAX:
+            return RecordingResult(RecordingOutcome.WAITS, reason="busy")
+        self._under_way.add(key)
+        try:
+            self._answers[key] = await self._ask(recording)
+        except _Failed as failed:
+            is_late = self._clock.now() - recording.ended_at > PATIENCE
+            return RecordingResult(RecordingOutcome.GIVEN_UP if is_late else RecordingOutcome.WAITS, reason=str(failed))
+        finally:
+            self._under_way.discard(key)
+        while len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        return None
+
+    async def _ask(self, recording: Recording) -> bool:
+        scope = Scope(recording.tenant, (recording.owner,))
+        interaction = Interaction(recording.messages, recording.turn, _metadata(recording))
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                return bool(await self._provider.record(scope, interaction))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Nobody has cancelled us: it is the provider's own.
+            raise _failed(recording, error) from error
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: a host's code behind the port
+            raise _failed(recording, error) from error
+
+
+class _Failed(Exception):
+    """The message is the reason, in one word."""
+
+
+def _failed(recording: Recording, error: BaseException) -> _Failed:
+    logger.warning("the recording provider did not take turn %r", recording.turn, exc_info=error)
+    return _Failed(type(error).__name__)
+
+
+def _metadata(recording: Recording) -> Metadata:
+    named = {"agent": recording.agent, "project": recording.project, "subagent": recording.subagent or None}
+    return {
+        **recording.metadata,
+        "conversation": recording.conversation,
+        "writes": recording.space,
+        "started_at": recording.started_at,
+        "ended_at": recording.ended_at,
+        **{name: value for name, value in named.items() if value is not None},
+    }

@@ -1,0 +1,260 @@
+"""Takes finished turns off the host's hands and sees to it that they are kept (`providers`), or say why not."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from afterturn.config import Config
+from afterturn.conversation.record_sinks import RecordSink, RecordSinks
+from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult
+from afterturn.conversation.spill import Spill, covers
+from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
+from afterturn.events import Events
+from afterturn.ports import Worker
+from afterturn.runtime.loop_thread import run_on
+from afterturn.runtime.once_future import OnceFuture
+from afterturn.runtime.supervisor import Supervisor
+from afterturn.types import Selector
+
+logger = logging.getLogger("afterturn")
+
+RETRY_FIRST = 0.5
+RETRY_MOST = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderParts:
+    """Handed over by `runtime`. `worker` writes files."""
+
+    """`make_keepers` is called for the first turn: who only recalls goes without."""
+
+    make_keepers: Callable[[], RecordSinks]
+    events: Events
+    supervisor: Supervisor
+    worker: Worker
+
+
+@dataclass(eq=False, slots=True)
+class PendingTurn:
+    """A turn whose fate is not known yet. `spilled`: it is in a file too, and so outlives this process."""
+
+    recording: Recording
+    recorded: OnceFuture[bool]
+    spilled: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.recording.key
+
+
+class Recorder:
+    """Lives on memory's loop. `enqueue` never fails and never waits; the slot tells whether it was recorded (C4)."""
+
+    def __init__(self, parts: RecorderParts, config: Config, spill: Spill, on_stored: Callable[[], None]) -> None:
+        self._parts = parts
+        self._queue_max = config.recording_queue_max
+        self.spill = spill
+        self._on_stored = on_stored
+        self._under_way: set[asyncio.Task[None]] = set()
+        # In the order they came: whoever stores them from files later keeps to it.
+        self._handed: dict[PendingTurn, None] = {}
+        self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
+        self._retrying: asyncio.Task[None] | None = None
+
+    @functools.cached_property
+    def _keepers(self) -> RecordSinks:
+        return self._parts.make_keepers()
+
+    def expect(self, task: asyncio.Task[None]) -> None:
+        """A turn is being read and will be enqueued: closing waits for it too."""
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
+        held = PendingTurn(replace(recording, kept_by=self._keepers.own), recorded)
+        self._handed[held] = None
+        task = self._parts.supervisor.start(self._record(held), f"record {recording.turn}")
+        self.expect(task)
+        task.add_done_callback(lambda _: self._ended(held))
+
+    async def recover(self) -> None:
+        """Stores what an earlier process had to leave in the spill folder, and what found no room in memory."""
+        files = self.spill.waiting()
+        while (recording := await run_on(self._parts.worker, lambda: next(files, None))) is not None:
+            if recording.key in self._waiting or recording.kept_by not in self._keepers.found:
+                continue
+            held = PendingTurn(recording, OnceFuture(), spilled=True)
+            if (reason := await self._write(held)) is not None:
+                await self._keep(held, reason)
+                return
+
+    async def drain(self, *, within: float) -> bool:
+        """Waits for what is under way and tries once more what had to wait. False when something is left."""
+        deadline = asyncio.get_running_loop().time() + within
+        while self._under_way and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(set(self._under_way), timeout=left)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._retry_all()
+        except TimeoutError:
+            return False
+        return not self._under_way and not self._waiting
+
+    async def close(self, *, within: float) -> list[str]:
+        """Drains; what the store has not taken by then goes into files, for the next process to store.
+
+        What is to be said about that: nothing when all is stored.
+        """
+        if await self.drain(within=within):
+            return []
+        # The store may still take one of them: a turn counts once, however often it is written (C3).
+        for held in [*self._handed, *self._waiting.values()]:
+            if not held.spilled and await self._spill(held):
+                self._emit("recording_waits", held, reason="closing", spilled=True, waiting=len(self._waiting))
+        left = [*self._handed, *self._waiting.values()]
+        for held in left:
+            if not held.spilled:
+                self._not_recorded(held, "closing")
+        spilled = sum(held.spilled for held in left)
+        lost = f", {len(left) - spilled} are lost" if spilled < len(left) else ""
+        return [f"{spilled} turns wait in {self.spill.folder}{lost}"]
+
+    async def forget(self, tenant: str, space: str, selector: Selector) -> int:
+        """Drops waiting turns that a selector covers, in memory and in the spill folder; how many."""
+        dropped = 0
+        for held in list(self._waiting.values()):
+            if covers(held.recording, tenant, space, selector):
+                del self._waiting[held.key]
+                self._not_recorded(held, "forgotten")
+                dropped += not held.spilled
+        try:
+            return dropped + await run_on(self._parts.worker, lambda: self.spill.forget(tenant, space, selector))
+        except OSError as error:
+            raise StoreError(
+                f"Waiting turns in {self.spill.folder} can not be erased: {error}. Allow writing there, then try again."
+            ) from error
+
+    async def _record(self, held: PendingTurn) -> None:
+        if (reason := await self._write(held)) is not None:
+            await self._keep(held, reason)
+
+    def _ended(self, held: PendingTurn) -> None:
+        self._handed.pop(held, None)
+        if self._waiting.get(held.key) is not held:
+            # Whatever became of it, nobody waits for ever.
+            held.recorded.settle(False)
+
+    def _keeper(self, held: PendingTurn) -> RecordSink:
+        return self._keepers.found[held.recording.kept_by]
+
+    async def _write(self, held: PendingTurn) -> str | None:
+        """Why it has to wait; None when there is nothing left to do."""
+        try:
+            written = await self._keeper(held).keep(held.recording)
+        except (StoreError, DeadlineExceeded, MemoryClosed) as error:
+            return type(error).__name__
+        except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
+            logger.exception("turn %r can not be stored at all", held.recording.turn)
+            await self._give_up(held, type(error).__name__)
+            return None
+        if written.outcome is RecordingOutcome.WAITS:
+            return written.reason
+        if written.outcome is RecordingOutcome.GIVEN_UP:
+            await self._give_up(held, written.reason)
+            return None
+        self._settle(held, written)
+        await self._leave_folder(held, self.spill.remove)
+        return None
+
+    async def _give_up(self, held: PendingTurn, reason: str) -> None:
+        """For a person to look at; nothing tries it again by itself."""
+        self._not_recorded(held, reason)
+        if not held.spilled:
+            await self._spill(held)
+        await self._leave_folder(held, self.spill.set_aside)
+
+    def _settle(self, held: PendingTurn, written: RecordingResult) -> None:
+        if written.outcome not in (RecordingOutcome.STORED, RecordingOutcome.KNOWN):
+            self._not_recorded(held, str(written.outcome))
+            return
+        held.recorded.settle(True)
+        if written.outcome is RecordingOutcome.STORED:
+            self._emit("recorded", held, records=written.records)
+            for one in written.scheduled:
+                self._emit("review_scheduled", held, review=one.review, kind=one.kind.value, messages=one.messages)
+            self._on_stored()
+            if held.spilled or held.key in self._waiting:
+                self._emit("recording_recovered", held)
+            kinds = [kind for found in held.recording.redacted for kind in found]
+            if kinds:
+                self._emit("secrets_redacted", held, secrets=len(kinds), kinds=", ".join(dict.fromkeys(kinds)))
+        if written.cut:
+            self._emit("record_cut", held, records=written.cut)
+
+    def _not_recorded(self, held: PendingTurn, reason: str) -> None:
+        held.recorded.settle(False)
+        self._emit("not_recorded", held, reason=reason)
+
+    async def _leave_folder(self, held: PendingTurn, how: Callable[[Recording], None]) -> None:
+        # The same turn may have been left twice, and the other one wait while this one came through.
+        other = self._waiting.pop(held.key, held)
+        other.recorded.settle(held.recorded.peek() is True)
+        if not (held.spilled or other.spilled):
+            return
+        try:
+            await run_on(self._parts.worker, lambda: how(held.recording))
+        except OSError as error:
+            logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
+
+    async def _keep(self, held: PendingTurn, reason: str) -> None:
+        self._waiting.setdefault(held.key, held)
+        if not held.spilled:
+            await self._spill(held)
+        self._emit("recording_waits", held, reason=reason, spilled=held.spilled, waiting=len(self._waiting))
+        while len(self._waiting) > self._queue_max:
+            _, oldest = self._waiting.popitem(last=False)
+            oldest.recorded.settle(False)
+            if not oldest.spilled:
+                self._not_recorded(oldest, "queue_full")
+        if self._retrying is None or self._retrying.done():
+            self._retrying = self._parts.supervisor.start(self._retry(), "retry recordings")
+
+    async def _spill(self, held: PendingTurn) -> bool:
+        try:
+            await run_on(self._parts.worker, lambda: self.spill.put(held.recording))
+        except OSError as error:
+            logger.warning("a waiting turn can not be kept in %s, only in memory: %s", self.spill.folder, error)
+            return False
+        held.spilled = True
+        return True
+
+    async def _retry(self) -> None:
+        delay = RETRY_FIRST
+        while self._waiting:
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_MOST)
+            if await self._retry_all() or not all(self._keeper(held).in_order for held in self._waiting.values()):
+                await self.recover()
+
+    async def _retry_all(self) -> bool:
+        """Stops at the first that still has to wait: the others would meet the same, each for as long.
+
+        Unless it is the turn's own fault: then it comes last in the next round.
+        """
+        for held in list(self._waiting.values()):
+            if self._waiting.get(held.key) is held and await self._write(held) is not None:
+                if not self._keeper(held).in_order and held.key in self._waiting:
+                    self._waiting.move_to_end(held.key)
+                return False
+        return True
+
+    def _emit(self, name: str, held: PendingTurn, **data: str | int | bool) -> None:
+        recording = held.recording
+        self._parts.events.of(recording.tenant).emit(
+            name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
+        )

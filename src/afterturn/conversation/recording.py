@@ -1,0 +1,268 @@
+"""One turn on its way into the store, and the one transaction that puts it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from afterturn.errors import InvalidFile
+from afterturn.guard.gate import Gate
+from afterturn.learning.scheduling import NOTHING_FOLLOWS, ReviewSchedule, Scheduled, after_turn
+from afterturn.learning.snapshot import ORIGINS, of_entry
+from afterturn.ports import Ids, Unit
+from afterturn.types import (
+    BlockRow,
+    ConversationKey,
+    Draft,
+    Entry,
+    JobKind,
+    Kind,
+    Message,
+    Operation,
+    Origin,
+    ReviewKind,
+    ReviewRow,
+    Status,
+    Target,
+    TurnRow,
+    TurnStatus,
+    Verb,
+    new_job,
+)
+
+Key: TypeAlias = tuple[str, str, str, str]
+
+
+class SinkKind(StrEnum):
+    """Who is to keep a turn, as its host had it when the turn was left: memory's own store, a provider, or nobody."""
+
+    MEMORY = "memory"
+    PROVIDER = "provider"
+    NOBODY = "nobody"
+
+
+class RecordingOutcome(StrEnum):
+    """What became of a recording. Everything but `stored` and `known` means: not recorded, or not yet (`waits`)."""
+
+    STORED = "stored"
+    KNOWN = "known"
+    FORGOTTEN = "forgotten"
+    DECLINED = "declined"
+    WAITS = "waits"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A completed turn, ready to be written: plain values, so that it can wait in a file.
+
+    `forgets` is the number of the newest forget when the turn began (M2). `reads` are the spaces that its conversation
+    may read. What a `subagent` says and hears is nobody's but its own (A3). `redacted` are the kinds of secrets that
+    were taken out of each message; empty when there were none at all.
+    """
+
+    tenant: str
+    space: str
+    conversation: str
+    turn: str
+    owner: str
+    started_at: float
+    forgets: int
+    user_hash: str
+    messages: tuple[Message, ...]
+    agent: str | None = None
+    project: str | None = None
+    blocks: tuple[BlockRow, ...] = ()
+    ended_at: float = 0.0
+    metadata: dict[str, str] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    subagent: bool = False
+    redacted: tuple[tuple[str, ...], ...] = ()
+    kept_by: SinkKind = SinkKind.MEMORY
+
+    @property
+    def key(self) -> Key:
+        """A turn's id alone names it only inside its conversation."""
+        return (self.tenant, self.owner, self.conversation, self.turn)
+
+    @property
+    def speakers(self) -> set[str]:
+        return {message.speaker for message in self.messages}
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recording:
+        """Raises InvalidFile for what `to_json` did not write."""
+        try:
+            fields = json.loads(text)
+            # What waits may have been written before an update, when the number had another name.
+            fields["forgets"] = fields.pop("epoch") if "epoch" in fields else fields["forgets"]
+            fields["messages"] = tuple(Message(**message) for message in fields["messages"])
+            fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
+            fields["reads"] = tuple(fields.get("reads", ()))
+            fields["redacted"] = tuple(tuple(kinds) for kinds in fields.get("redacted", ()))
+            fields["kept_by"] = SinkKind(fields.get("kept_by", SinkKind.MEMORY))
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidFile(f"A waiting recording can not be read: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingResult:
+    """`records` counts the messages that were kept; `reason` is why it waits or was given up, in one word."""
+
+    outcome: RecordingOutcome
+    records: int = 0
+    cut: int = 0
+    scheduled: tuple[Scheduled, ...] = ()
+    reason: str = ""
+
+
+def is_exchange(messages: Sequence[Message]) -> bool:
+    """A user said something and the agent answered; less than that is not recorded (C1)."""
+    return any(m.role == "user" and m.text.strip() for m in messages) and any(
+        m.role == "assistant" and m.text.strip() for m in messages
+    )
+
+
+def write_recording(
+    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule = NOTHING_FOLLOWS
+) -> RecordingResult:
+    """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
+    if _is_forgotten(unit, recording):
+        return RecordingResult(RecordingOutcome.FORGOTTEN)
+    if not _end_turn(unit, recording, recorded=True):
+        return RecordingResult(RecordingOutcome.KNOWN)
+    return _write_records(unit, recording, gate, ids, plan)
+
+
+def find_outcome(unit: Unit, recording: Recording) -> RecordingOutcome | None:
+    """For a turn that somebody else is to keep: None when it is still to be kept."""
+    if _is_forgotten(unit, recording):
+        return RecordingOutcome.FORGOTTEN
+    turn = unit.conversations.find_turn(_conversation(recording), recording.turn)
+    return RecordingOutcome.KNOWN if turn is not None and turn.recorded_at is not None else None
+
+
+def note_answer(unit: Unit, recording: Recording, *, kept: bool) -> RecordingResult:
+    """The turn is over, and somebody else has its messages, or has declined them."""
+    if _is_forgotten(unit, recording):
+        return RecordingResult(RecordingOutcome.FORGOTTEN)
+    is_first = _end_turn(unit, recording, recorded=kept)
+    if not kept:
+        return RecordingResult(RecordingOutcome.DECLINED)
+    return (
+        RecordingResult(RecordingOutcome.STORED, len(recording.messages))
+        if is_first
+        else RecordingResult(RecordingOutcome.KNOWN)
+    )
+
+
+def _is_forgotten(unit: Unit, recording: Recording) -> bool:
+    return any(
+        unit.operations.is_forgotten(
+            recording.tenant,
+            space,
+            conversation=recording.conversation,
+            speakers=recording.speakers,
+            since=recording.forgets,
+        )
+        for space in {recording.space, recording.owner}
+    )
+
+
+def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
+    """True for the first call that records it. The blocks that the turn was shown are known from now on (C5)."""
+    key = _conversation(recording)
+    unit.conversations.open(key, at=recording.ended_at)
+    unit.conversations.start_turn(key, _turn_row(recording))
+    is_first = unit.conversations.end_turn(
+        key, recording.turn, status=TurnStatus.COMPLETED, at=recording.ended_at, recorded=recorded
+    )
+    if is_first or not recorded:
+        for block in recording.blocks:
+            unit.conversations.add_block(key, block)
+    return is_first
+
+
+def _conversation(recording: Recording) -> ConversationKey:
+    return ConversationKey(recording.tenant, recording.owner, recording.conversation)
+
+
+def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule) -> RecordingResult:
+    position = unit.records.next_position(
+        recording.tenant, recording.space, recording.conversation, owner=recording.owner
+    )
+    drafts = [_draft(recording, message, position + at) for at, message in enumerate(recording.messages)]
+    redacted = recording.redacted or ((),) * len(drafts)
+    admitted = [
+        entry
+        for draft, kinds in zip(drafts, redacted, strict=True)
+        if (entry := gate.admit_record(draft, redacted=kinds)) is not None
+    ]
+    operation = unit.operations.start(
+        Operation(
+            ids.new(),
+            recording.tenant,
+            recording.space,
+            Verb.RECORD,
+            Origin.USER,
+            recording.ended_at,
+        )
+    )
+    entries = unit.records.add(operation, admitted)
+    job = new_job(JobKind.EMBED, ids.new(), recording.tenant, recording.space, recording.ended_at)
+    unit.jobs.add(job, coalesce=True)
+    cut = sum("cut" in entry.reason for entry in admitted)
+    return RecordingResult(RecordingOutcome.STORED, len(admitted), cut, _follow_up(unit, recording, entries, plan, ids))
+
+
+def _follow_up(
+    unit: Unit, recording: Recording, entries: Sequence[Entry], plan: ReviewSchedule, ids: Ids
+) -> tuple[Scheduled, ...]:
+    """What is learned from the turn, later (C8). A sub-agent's turns teach nothing by themselves (V1, A3)."""
+    if recording.subagent or plan == NOTHING_FOLLOWS:
+        return ()
+    review = ReviewRow(
+        id="",
+        kind=ReviewKind.INTERVAL,
+        tenant=recording.tenant,
+        space=recording.owner,
+        writes=recording.space,
+        created_at=recording.ended_at,
+        conversation=recording.conversation,
+        turn=recording.turn,
+        reads=recording.reads,
+        agent=recording.agent,
+        project=recording.project,
+        forgets=unit.operations.forgets(recording.tenant, recording.owner),
+    )
+    turn = [of_entry(entry) for entry in entries if entry.status is Status.ACTIVE]
+    return tuple(after_turn(unit, plan, review, turn, ids))
+
+
+def _turn_row(recording: Recording) -> TurnRow:
+    return TurnRow(recording.turn, TurnStatus.OPEN, recording.started_at, recording.user_hash)
+
+
+def _draft(recording: Recording, message: Message, position: int) -> Draft:
+    return Draft(
+        text=message.text,
+        kind=Kind.RECORD,
+        origin=Origin.SUBAGENT if recording.subagent else ORIGINS.get(message.role, Origin.TOOL),
+        target=Target.USER if message.role == "user" else Target.ENVIRONMENT,
+        agent=recording.agent,
+        project=recording.project,
+        conversation=recording.conversation,
+        owner=recording.owner if recording.owner != recording.space else None,
+        turn=recording.turn,
+        position=position,
+        speaker=message.speaker,
+        occurred_at=recording.ended_at,
+        metadata=dict(recording.metadata),
+    )

@@ -1,0 +1,180 @@
+"""A past turn's blocks rendered again from what was kept, and held against the bytes that were injected.
+
+Pure over a unit. Under other settings, what was found is chosen from anew; the search itself is not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from afterturn.config import KEYS, SHAPING, Config
+from afterturn.conversation.read_turn import compose, hits_of
+from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.trace import find_turns
+from afterturn.errors import ConfigError
+from afterturn.ports import Unit
+from afterturn.recall.block import Block, varied
+from afterturn.recall.duplicates import collapse
+from afterturn.recall.scoring import in_order
+from afterturn.recall.search import worth_telling
+from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar
+
+_OFFERED = (Decision.SHOWN, Decision.BUDGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One block of a turn, rendered again. `identical`: to the byte, by the hash of what was injected.
+
+    A blank `hash`: nothing was handed over, though something was found. `stored` is what was injected, blank once
+    something in it was forgotten; `reason` says why it can't be the same, blank where it is. `changed` is the block
+    under other settings, None when none were given; blank where there would be none.
+    """
+
+    hash: str
+    point: str
+    questions: tuple[str, ...]
+    stored: str
+    rendered: str
+    identical: bool
+    reason: str = ""
+    changed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """`settings` are those that shaped the turn's blocks, `changes` what they were replaced by."""
+
+    space: str
+    conversation: str
+    number: int
+    turn: str
+    settings: Mapping[str, Scalar]
+    changes: Mapping[str, Scalar]
+    blocks: tuple[Replayed, ...]
+
+    @property
+    def identical(self) -> bool:
+        return all(block.identical for block in self.blocks)
+
+
+def check_changes(changes: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The changes as settings have them. ConfigError for what shapes no block: it would have found other memories."""
+    for name in changes:
+        if name in KEYS and name not in SHAPING:
+            raise ConfigError(f"{name!r} can not be replayed: only what was found is chosen from. {_REPLAYABLE}")
+        if name not in KEYS:
+            raise ConfigError(f"{name!r} is no setting. {_REPLAYABLE}")
+    config = Config(**changes)  # type: ignore[arg-type]  # checked by Config itself, which names what is wrong
+    return {name: getattr(config, name) for name in changes}
+
+
+_REPLAYABLE = f"These can: {', '.join(SHAPING)}."
+
+
+def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping[str, Scalar]) -> Replay:
+    """`changes` were checked by `check_changes`. NotFound when there is no such turn."""
+    ((number, turn),) = find_turns(unit, key, wanted)
+    rows = unit.recalls.page(key, turn=turn.id)
+    handed_over = [row for row in rows if row.block and row.delivered_in == turn.id]
+    blocks = {block.hash: block for block in unit.conversations.blocks(key)}
+    groups = [
+        [row for row in handed_over if row.block == name] for name in dict.fromkeys(row.block for row in handed_over)
+    ]
+    groups += [[row] for row in rows if _came_to_nothing(row)]
+    replayed = {row.block for row in handed_over}
+    others = [block for block in blocks.values() if block.turn == turn.id and block.hash not in replayed]
+    return Replay(
+        space=key.space,
+        conversation=key.id,
+        number=number,
+        turn=turn.id,
+        settings={name: row.settings[name] for row in rows[-1:] for name in SHAPING if name in row.settings},
+        changes=changes,
+        blocks=(
+            *(_replayed(unit, key, group, blocks.get(group[0].block), changes) for group in groups),
+            *(_not_replayed(block) for block in others),
+        ),
+    )
+
+
+def _came_to_nothing(row: RecallRow) -> bool:
+    return row.outcome is Outcome.EMPTY and not row.block and bool(row.candidates)
+
+
+def _replayed(
+    unit: Unit,
+    key: ConversationKey,
+    rows: Sequence[RecallRow],
+    block: BlockRow | None,
+    changes: Mapping[str, Scalar],
+) -> Replayed:
+    ordered = sorted(rows, key=lambda row: int(row.settings.get("order") or 0))
+    name = rows[0].block
+    # Where nothing was handed over there is nothing to compare, and what else was weighed with it is not known.
+    again = _rendered(unit, key, ordered, {}) if name else None
+    other = _rendered(unit, key, ordered, changes) if changes else None
+    identical = (again.hash if again else "") == name
+    return Replayed(
+        hash=name,
+        point=rows[0].point,
+        questions=tuple(dict.fromkeys(row.question for row in ordered)),
+        stored=block.text if block else "",
+        rendered=again.text if again else "",
+        identical=identical,
+        reason="" if identical else _why_other(block, again),
+        changed=(other.text if other else "") if changes else None,
+    )
+
+
+def _rendered(
+    unit: Unit, key: ConversationKey, rows: Sequence[RecallRow], changes: Mapping[str, Scalar]
+) -> Block | None:
+    shaping = {name: rows[0].settings[name] for name in SHAPING}
+    config = Config(**{**shaping, **changes})  # type: ignore[arg-type]
+    is_other_floor = "recall_score_min" in changes
+    hits = [hit for row in rows for hit in _hits(unit, key, row, config if is_other_floor else None)]
+    made_at = rows[0].settings.get("made_at", rows[0].settled_at or rows[0].asked_at)
+    assert isinstance(made_at, int | float)
+    if not hits or config.recall_entries_max == 0:
+        return None
+    return compose(hits, config, visible_bytes=rows[0].visible_bytes, now=made_at)
+
+
+def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
+    """What was to be handed over, in its order; with another floor, chosen anew from what was found."""
+    place = ConversationScope(key.id, key.tenant, key.space, row.reads or (key.space,), key.space)
+    if other is None or row.phase is Phase.REFINED:
+        offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
+        return list(hits_of(unit, place, row.terms, offered))
+    found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
+    worth = worth_telling(in_order(hits_of(unit, place, row.terms, found)), other.recall_score_min)
+    return varied(collapse(worth)[0], other.entry_bytes_max)
+
+
+def _why_other(block: BlockRow | None, again: Block | None) -> str:
+    if block is None:
+        return "the block is not in the store any more"
+    shown = len(again.refs) if again else 0
+    if not block.text or len(block.refs) < shown:
+        return "a memory that was in it, or was weighed with it, has been forgotten since"
+    if again is not None and set(again.refs) != set(block.refs):
+        return "other memories come out than were shown"
+    return "the same memories come out in other bytes"
+
+
+def _not_replayed(block: BlockRow) -> Replayed:
+    """Files are no memories, and stay in the bytes in which they came."""
+    reason = (
+        "what was kept of its recall is gone" if block.refs else "it holds context files, which are not rendered again"
+    )
+    return Replayed(
+        hash=block.hash,
+        point=block.point,
+        questions=(),
+        stored=block.text,
+        rendered="" if block.refs else block.text,
+        identical=not block.refs,
+        reason=reason,
+    )

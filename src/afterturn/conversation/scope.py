@@ -1,0 +1,131 @@
+"""Whose conversation it is, which spaces it may read and which one it writes (L2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypedDict, TypeVar
+
+from afterturn.dialects.detection import get_dialect
+from afterturn.errors import InvalidInput
+from afterturn.guard.secrets import redact, scanner
+from afterturn.types import ConversationKey
+from afterturn.validation import check_name, check_space, mend_name
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Visibility(StrEnum):
+    """Whether the host shows us the messages that its model sees (H6)."""
+
+    SHOWN = "shown"
+    HIDDEN = "hidden"
+
+
+class Placement(StrEnum):
+    """How a block goes in: as an element of its own, or into a copy of the last user element (H1)."""
+
+    APPEND = "append"
+    MERGE = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationScope:
+    """A conversation's key is tenant, owner and id; the rest is what the host granted and told this time."""
+
+    id: str
+    tenant: str
+    owner: str
+    reads: tuple[str, ...]
+    writes: str
+    agent: str | None = None
+    project: str | None = None
+    history: Visibility = Visibility.SHOWN
+    placement: Placement = Placement.APPEND
+    dialect: str | None = None
+    subagent: bool = False
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.history is Visibility.HIDDEN
+
+    @property
+    def key(self) -> ConversationKey:
+        return ConversationKey(self.tenant, self.owner, self.id)
+
+
+class ConversationOptions(TypedDict, total=False):
+    """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one.
+
+    `history="hidden"`: what `turn` is given is not all that the model sees, so memory goes by what it handed over, and
+    is told of `compacted()`. `dialect` names the message format where it should not be detected. `subagent`: it is one
+    that talks to another agent, so that what is said in it is a sub-agent's, and nothing is learned from it by itself.
+    """
+
+    user: str | None
+    owner: str | None
+    reads: Sequence[str]
+    writes: str | None
+    agent: str | None
+    project: str | None
+    history: Literal["shown", "hidden"]
+    placement: Literal["append", "merge"]
+    dialect: str | None
+    subagent: bool
+
+
+def make_place(
+    tenant: str, conversation: str, where: ConversationOptions, *, scanning: bool = True
+) -> ConversationScope:
+    """Raises InvalidInput unless exactly one owner is named; nothing is owned by nobody.
+
+    A secret in the name of an agent or a project is taken out here, so that it is known by one name everywhere (G1).
+    """
+    unknown = set(where) - set(ConversationOptions.__annotations__)
+    if unknown:
+        raise TypeError(
+            f"conversation() has no {', '.join(sorted(unknown))}. It takes {', '.join(ConversationOptions.__annotations__)}."
+        )
+    home = _owner(where.get("user"), where.get("owner"))
+    writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")
+    dialect = where.get("dialect")
+    return ConversationScope(
+        id=check_name(conversation, "conversation"),
+        tenant=tenant,
+        owner=home,
+        reads=_reads(home, where.get("reads", ())),
+        writes=home if writes is None else check_space(writes),
+        agent=_clean(agent, "agent", scanning=scanning),
+        project=_clean(project, "project", scanning=scanning),
+        history=_one_of(Visibility, where.get("history", "shown"), "history"),
+        placement=_one_of(Placement, where.get("placement", "append"), "placement"),
+        dialect=get_dialect(dialect).name if dialect is not None else None,
+        subagent=bool(where.get("subagent", False)),
+    )
+
+
+def _clean(name: str | None, what: str, *, scanning: bool) -> str | None:
+    if name is None:
+        return None
+    return mend_name(redact(check_name(name, what), scanner(scanning=scanning)).text)
+
+
+def _one_of(choices: type[E], value: str, what: str) -> E:
+    try:
+        return choices(value)
+    except ValueError:
+        known = " or ".join(f'"{choice}"' for choice in choices)
+        raise InvalidInput(f"{what}={value!r} is not known. Pass {known}.") from None
+
+
+def _owner(user: str | None, owner: str | None) -> str:
+    if (user is None) == (owner is None):
+        raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
+    if user is not None and str(user).startswith("user:"):
+        raise InvalidInput(f'user={user!r} names a space. Pass user="{user[5:]}", or owner={user!r}.')
+    return check_space(owner if user is None else f"user:{check_name(user, 'user')}")
+
+
+def _reads(home: str, others: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(others, str):
+        raise InvalidInput(f"`reads` is a list of spaces, not text. Pass [{others!r}].")
+    return tuple(dict.fromkeys((home, *(check_space(space) for space in others))))

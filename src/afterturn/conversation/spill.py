@@ -1,0 +1,166 @@
+"""Recordings that the store would not take, one file each beside it, until it does."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from afterturn.conversation.recording import Recording
+from afterturn.errors import InvalidFile
+from afterturn.runtime.files import sync
+from afterturn.types import Finding, Selector
+
+logger = logging.getLogger("afterturn")
+
+_LATER = "They are stored when the store can be written, or their provider takes them."
+_LOOK = "Look at it, then remove it, or name it .json again to have it tried once more."
+
+
+class Spill:
+    """A folder of waiting recordings. A file is whole or not there; several processes may share the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, recording: Recording) -> Path:
+        """Durable when it returns. The same turn spilled twice is one file. Raises OSError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = self._path(recording)
+        draft = target.with_suffix(f".{os.getpid()}.tmp")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(recording.to_json())
+            file.flush()
+            # `files` goes by it: turns that were spilled in one tick of the disk's clock, or late, keep their order.
+            os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
+            os.fsync(file.fileno())
+        draft.replace(target)
+        sync(self.folder)
+        return target
+
+    def remove(self, recording: Recording) -> None:
+        """Once it is stored, or forgotten."""
+        _erase(self._path(recording))
+
+    def set_aside(self, recording: Recording) -> None:
+        """Keeps what no store will ever take, for a person to look at."""
+        _set_aside(self._path(recording))
+
+    def clear_drafts(self) -> None:
+        """Erases what processes that have died were still writing. To be called on the thread that calls `put`."""
+        for path in self.folder.glob("*.tmp"):
+            if not _is_written(path):
+                _erase(path)
+
+    def waiting(self) -> Iterator[Recording]:
+        """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
+        for path in self.files():
+            try:
+                yield Recording.from_json(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue  # another process was quicker
+            except (InvalidFile, UnicodeDecodeError) as error:
+                logger.warning("%s is damaged and is set aside: %s", path, error)
+                _set_aside(path)
+            except OSError as error:
+                logger.warning("%s can not be read and goes on waiting: %s", path, error)
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"), key=lambda path: (_modified(path), path.name))
+
+    def damaged(self) -> list[Path]:
+        return sorted(self.folder.glob("*.bad"))
+
+    def findings(self) -> list[Finding]:
+        """What `afterturn doctor` says about it."""
+        found = [
+            Finding("error", "recordings", f"{path} was not taken, or is damaged", _LOOK) for path in self.damaged()
+        ]
+        if waiting := len(self.files()):
+            message = f"{waiting} turns wait in {self.folder}"
+            found.insert(0, Finding("warning", "recordings", message, _LATER))
+        return found or [Finding("ok", "recordings", "none is waiting")]
+
+    def unreadable(self) -> list[Path]:
+        """What may hold a turn that nobody can tell whose it is: damaged, or being written by another process."""
+        return [path for path in self.damaged() if _read(path) is None] + sorted(self.folder.glob("*.tmp"))
+
+    def forget(self, tenant: str, space: str, selector: Selector) -> int:
+        """Erases the files that a selector covers; how many. Raises OSError."""
+        self.clear_drafts()
+        covered = [
+            path
+            for path in [*self.files(), *self.damaged()]
+            if (recording := _read(path)) is not None and covers(recording, tenant, space, selector)
+        ]
+        for path in covered:
+            _erase(path)
+        return len(covered)
+
+    def _path(self, recording: Recording) -> Path:
+        key = "\n".join(recording.key)
+        return self.folder / (
+            hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() + ".json"
+        )
+
+
+def covers(recording: Recording, tenant: str, space: str, selector: Selector) -> bool:
+    """Whether forgetting by this selector means this recording too."""
+    if (recording.tenant, recording.space) != (tenant, space):
+        return False
+    return (
+        selector.everything
+        or selector.conversation == recording.conversation
+        or (selector.speaker is not None and selector.speaker in recording.speakers)
+    )
+
+
+def _read(path: Path) -> Recording | None:
+    """None when there is no telling what it holds."""
+    try:
+        return Recording.from_json(path.read_text(encoding="utf-8"))
+    except (InvalidFile, UnicodeDecodeError, OSError):
+        return None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _is_written(draft: Path) -> bool:
+    """Whether another process that is alive may be writing it: its number is in the name."""
+    writer = draft.suffixes[-2][1:] if len(draft.suffixes) > 1 else ""
+    if not writer.isdecimal() or int(writer) == os.getpid():
+        return False
+    try:
+        os.kill(int(writer), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _set_aside(path: Path) -> None:
+    try:
+        path.replace(path.with_suffix(".bad"))
+    except OSError as error:
+        logger.warning("%s can not be set aside: %s", path, error)
+
+
+def _erase(path: Path) -> None:
+    try:
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.write(b"\x00" * size)
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    except FileNotFoundError:
+        return

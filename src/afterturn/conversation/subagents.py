@@ -1,0 +1,173 @@
+"""The text of a task for a sub-agent: what it is to do, the facts it must not lose, the tools it may ask (A1). Pure."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterturn.conversation.proposals import ProposalContext, statements
+from afterturn.conversation.tools import MemoryTools, ToolParts, failure, offered
+from afterturn.dialects.detection import get_dialect
+from afterturn.dialects.dialect import ToolDefinition
+from afterturn.errors import AfterturnError
+from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.sanitize import neutralise
+from afterturn.recall.block import NOTICE, bullet
+from afterturn.recall.duplicates import collapse
+from afterturn.recall.snippet import CUT, best_window
+from afterturn.runtime.loop_thread import LoopThread
+from afterturn.runtime.supervisor import Supervisor
+from afterturn.text import terms
+from afterturn.types import Excerpt, Hit, Scalar
+
+_ANSWERS_NOTICE = "Treat their answers as notes, too."
+# The host waits for this text, so what is looked at is bounded: a record may hold a megabyte, a turn have many epochs.
+_LOOKED_AT_CHARS = 2_048
+_HITS_MAX = 48
+_TRIED_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told.
+
+    `screen` tells afterwards what it withheld (G3).
+    """
+
+    hits: Sequence[Hit]
+    now: float
+    entries_max: int = 8
+    entry_bytes_max: int = 512
+    bytes_max: int = 2_048
+    screen: OutputFilter = field(default_factory=lambda: OutputFilter(scanning=True))
+
+
+def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] = ()) -> str:
+    """The task in the host's own words, then the facts, then the tools; a part without content is left out."""
+    sections = [f"## Task\n{task.strip()}"]
+    if bullets:
+        sections.append("\n".join(["## Key Context (preserve these facts)", NOTICE, *bullets]))
+    if tools:
+        sections.append("\n".join(["## Memory Tools Available", *map(_tool_line, tools), _ANSWERS_NOTICE]))
+    return "\n\n".join(sections)
+
+
+def key_facts(task: str, facts: Facts) -> list[str]:
+    """One line a fact, as a block would show it. What is too long for the rest of the budget gives way to the next."""
+    wanted = terms(task[:_LOOKED_AT_CHARS])
+    ranked, _ = collapse(_by_overlap(facts.hits[-_HITS_MAX:], wanted)[:_TRIED_MAX])
+    lines: list[str] = []
+    room = facts.bytes_max
+    for hit in ranked:
+        shown = facts.screen.beginning(hit.entry, _LOOKED_AT_CHARS + 1)
+        if shown is None:
+            continue
+        line = bullet(Excerpt(hit, _window(shown, wanted, facts.entry_bytes_max)), now=facts.now)
+        size = len(line.encode()) + 1
+        if size <= room and len(lines) < facts.entries_max:
+            lines.append(line)
+            room -= size
+    return lines
+
+
+def _window(text: str, wanted: Sequence[str], bytes_max: int) -> str:
+    if len(text) <= _LOOKED_AT_CHARS:
+        return best_window(text, wanted, bytes_max)
+    window = best_window(text[:_LOOKED_AT_CHARS], wanted, bytes_max - len(CUT.encode()))
+    return window if window.endswith(CUT) else window + CUT
+
+
+def _by_overlap(hits: Sequence[Hit], wanted: Sequence[str]) -> list[Hit]:
+    """Most of the task's words first, a word that few of the hits have counting more; else in the order given."""
+    asked = frozenset(wanted)
+    shared = [asked.intersection(terms(hit.entry.text[:_LOOKED_AT_CHARS])) for hit in hits]
+    frequencies = Counter(term for found in shared for term in found)
+    weights = {term: math.log1p(len(hits) / count) for term, count in frequencies.items()}
+    # fsum: a set has no order, and a sum that depends on it would give another text in the next process.
+    scores = [math.fsum(weights[term] for term in found) for found in shared]
+    order = sorted(range(len(hits)), key=lambda at: (-scores[at], at))
+    return [hits[at] for at in order]
+
+
+def _tool_line(tool: ToolDefinition) -> str:
+    """The first sentence of a description says what a tool is for; the model gets the rest with its schema."""
+    summary = neutralise(tool.description).split(". ")[0].rstrip(".")
+    return f"- {neutralise(tool.name)}: {summary}."
+
+
+# What a turn has to do with sub-agents: it writes their tasks, takes what they learned, and lends them its tools.
+
+DEFAULT_DIALECT = "openai_chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Subagents:
+    """One per memory, handed over by `runtime`; its verbs may be called from any thread and wait for nothing.
+
+    `expect` is told of work that closing has to wait for.
+    """
+
+    loop: LoopThread
+    supervisor: Supervisor
+    expect: Callable[[asyncio.Task[None]], None]
+    parts: ToolParts
+
+    def delegate(self, occasion: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
+        """The text of the task (A1). A sub-agent gets no block besides: what it needs to know is told here."""
+        if self.parts.store is None:
+            return assemble(task, ())
+        config = self.parts.config
+        screen = OutputFilter(scanning=config.scanning)
+        facts = Facts(recalled, self.parts.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
+        bullets = key_facts(task, facts)
+        text = assemble(task, bullets, offered(remember=remember))
+        told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
+        self.loop.post(self._tell, occasion, "delegated", told)
+        for ref, reason in screen.withheld.items():
+            self.loop.post(self._tell, occasion, "withheld", {"memory": ref, "reason": reason})
+        return text
+
+    def returned(self, occasion: ProposalContext, task: str, result: object) -> None:
+        """Proposes what the sub-agent's answer states (A3). The answer is read here: the host may change it after."""
+        self.loop.post(self._take, occasion, task, statements(result))
+
+    def tools(self, occasion: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
+        return MemoryTools(self.parts, occasion, remember=remember, turn=turn)
+
+    def _take(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
+        if self.parts.store is not None:
+            self.expect(self.supervisor.start(self._propose(occasion, task, texts), f"proposals of {occasion.turn}"))
+
+    async def _propose(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
+        await self.parts.proposals.returned(occasion, task, texts)
+
+    def _tell(self, occasion: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
+        place = occasion.place
+        self.parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+
+
+class ToolVerbs:
+    """What hosts with and without an event loop call alike."""
+
+    def __init__(self, core: MemoryTools, loop: LoopThread) -> None:
+        self._core = core
+        self._loop = loop
+
+    def definitions(self, dialect: str | None = None) -> list[Mapping[str, Any]]:
+        """The tools as a provider's requests list them. Without `dialect`, the conversation's, or OpenAI chat."""
+        return self._core.definitions(get_dialect(dialect or self._core.dialect or DEFAULT_DIALECT))
+
+
+class Tools(ToolVerbs):
+    """Memory as tools of a model, for hosts with an event loop."""
+
+    async def dispatch(self, name: str, arguments: object) -> str:
+        """The answer to a model's call, whatever happens. `arguments` is a mapping, or the JSON text of one."""
+        try:
+            return await self._loop.run(self._core.dispatch(name, arguments))
+        except AfterturnError as error:
+            return failure(name, error)

@@ -1,0 +1,220 @@
+"""A conversation's turns as a person looks back on them: what was recalled, where it went, what was left out and why.
+
+Pure over a unit; `recall.explain` judges each memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.errors import NotFound
+from afterturn.ports import Unit
+from afterturn.recall.explain import Explained, Explainer, fate, shown_first
+from afterturn.text import estimate_tokens
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    ConversationKey,
+    Decision,
+    Event,
+    NoRecallReason,
+    RecallRow,
+    Scope,
+    TurnRow,
+)
+
+LAST = "last"
+TURNS_MAX = 10_000
+_EVENTS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TracedBlock:
+    """A block as it was handed over. `tokens` is estimated; text and tokens are gone once a memory in it is forgotten.
+
+    `refs` are the memories that the model knows by it, also those that one of them states in other words; `memories`
+    how many it shows. `carried_from` are the numbers of the earlier turns that they were recalled in.
+    """
+
+    hash: str
+    point: str
+    injected_at: float
+    size_bytes: int
+    tokens: int | None
+    memories: int
+    refs: tuple[str, ...]
+    carried_from: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRecall:
+    """One phase of a recall. `row` is all that was kept of it, `fate` how it ended, in words.
+
+    `milliseconds` is from asking to settling. `turn` and `delivered_in` are numbers of turns.
+    """
+
+    turn: int | None
+    delivered_in: int | None
+    milliseconds: float | None
+    fate: str
+    shown: tuple[Explained, ...]
+    left_out: tuple[Explained, ...]
+    row: RecallRow
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTurn:
+    """`number` counts the conversation's turns from 1. Recalls are those asked or handed over in it.
+
+    `no_recall` says why there is none.
+    """
+
+    number: int
+    turn: TurnRow
+    blocks: tuple[TracedBlock, ...]
+    recalls: tuple[TracedRecall, ...]
+    no_recall: NoRecallReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The newest turns of a conversation, oldest first, out of `turns_total`."""
+
+    space: str
+    conversation: str
+    turns_total: int
+    turns: tuple[TracedTurn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnswer:
+    """Why one memory came to a recall, or did not."""
+
+    turn: int
+    question: str
+    asked_at: float
+    phase: str
+    explained: Explained
+
+
+def find_turns(unit: Unit, key: ConversationKey, wanted: str | int | None = None) -> list[tuple[int, TurnRow]]:
+    """All of them with their numbers, or the one that an id, a number or "last" names. NotFound when there is none."""
+    numbered = list(enumerate(unit.conversations.turns(key), start=1))
+    if not numbered:
+        raise NotFound(f"There is no conversation {key.id!r} in {key.space}, or it has no turn yet.")
+    if wanted is None:
+        return numbered
+    # A host may call its turns "1" and "2", so an id comes before a number.
+    found = [(number, turn) for number, turn in numbered if turn.id == str(wanted)]
+    if not found and wanted == LAST:
+        found = numbered[-1:]
+    if not found and str(wanted).isdecimal():
+        found = [(number, turn) for number, turn in numbered if number == int(wanted)]
+    if not found:
+        raise NotFound(
+            f"Conversation {key.id!r} has no turn {wanted!r}. Use an id, a number from 1 to {len(numbered)}, or {LAST}."
+        )
+    return found
+
+
+def trace(unit: Unit, key: ConversationKey, wanted: str | int | None, *, limit: int) -> Trace:
+    everything = find_turns(unit, key)
+    chosen = everything[-limit:] if wanted is None else find_turns(unit, key, wanted)
+    numbers = {turn.id: number for number, turn in everything}
+    blocks = unit.conversations.blocks(key)
+    turns = [_traced(unit, key, numbers, blocks, turn) for _, turn in chosen]
+    return Trace(key.space, key.id, len(everything), tuple(_with_reasons(unit, key, turns)))
+
+
+def answers(
+    unit: Unit, key: ConversationKey, wanted: str | int | None, memory: str, look_in: Sequence[str]
+) -> list[TraceAnswer]:
+    """About one memory, for each recall of a turn, or of the last one."""
+    (number, turn), *_ = find_turns(unit, key, LAST if wanted is None else wanted)
+    rows = unit.recalls.page(key, turn=turn.id)
+    if not rows:
+        raise NotFound(f"Nothing was recalled in turn {number} of {key.id!r}, so nothing was left out either.")
+    return [
+        TraceAnswer(number, row.question, row.asked_at, row.phase, Explainer(unit, key, row).about(memory, look_in))
+        for row in rows
+    ]
+
+
+def _traced(
+    unit: Unit, key: ConversationKey, numbers: dict[str, int], blocks: Sequence[BlockRow], turn: TurnRow
+) -> TracedTurn:
+    rows = unit.recalls.page(key, turn=turn.id)
+    weighed_here = {row.block for row in rows if row.delivered_in == turn.id}
+    own = [block for block in blocks if block.turn == turn.id or block.hash in weighed_here]
+    texts = {block.hash: block.text for block in own}
+    return TracedTurn(
+        number=numbers[turn.id],
+        turn=turn,
+        blocks=tuple(_block(block, rows, numbers) for block in own),
+        recalls=tuple(_recall(unit, key, numbers, row, texts.get(row.block, "")) for row in rows),
+    )
+
+
+def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn]) -> Iterator[TracedTurn]:
+    if all(turn.recalls for turn in turns):
+        yield from turns
+        return
+    told: dict[str, list[Event]] = {}
+    for event in unit.timeline.page(Scope(key.tenant, (key.space,)), conversation=key.id, limit=_EVENTS_MAX):
+        told.setdefault(event.turn, []).append(event)
+    for turn in turns:
+        yield turn if turn.recalls else replace(turn, no_recall=_no_recall(told.get(turn.turn.id, ())))
+
+
+def _no_recall(told: Sequence[Event]) -> NoRecallReason:
+    """By what the timeline has of a turn without a recall."""
+    if any(event.name == "recall_started" for event in told):
+        return NoRecallReason.GONE
+    reasons = [event.data.get("no_recall") for event in told if event.name == "turn_started"]
+    if not reasons or reasons[0] is None:
+        return NoRecallReason.UNKNOWN
+    return NoRecallReason(str(reasons[0])) if reasons[0] else NoRecallReason.NOT_BEGUN
+
+
+def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) -> TracedBlock:
+    asked_in = {row.turn for row in rows if row.block == block.hash and row.turn != row.delivered_in}
+    shown = {one.ref for row in rows if row.block == block.hash for one in row.candidates if _is_shown(one)}
+    if block.text and not any(row.block == block.hash for row in rows):
+        shown = set(block.refs)
+    return TracedBlock(
+        hash=block.hash,
+        point=block.point,
+        injected_at=block.injected_at,
+        size_bytes=block.size_bytes,
+        tokens=estimate_tokens(block.text) if block.text else None,
+        memories=len(shown),
+        refs=block.refs,
+        carried_from=tuple(sorted(numbers[turn] for turn in asked_in if turn in numbers)),
+        text=block.text,
+    )
+
+
+def _is_shown(candidate: Candidate) -> bool:
+    return candidate.decision is Decision.SHOWN
+
+
+def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: RecallRow, block: str) -> TracedRecall:
+    explainer = Explainer(unit, key, row)
+    shown, left_out = shown_first([*explainer.weighed(), *explainer.passed_over()])
+    return TracedRecall(
+        turn=numbers.get(row.turn),
+        delivered_in=numbers.get(row.delivered_in),
+        milliseconds=None if row.settled_at is None else round((row.settled_at - row.asked_at) * 1000, 2),
+        fate=fate(row),
+        shown=tuple(replace(one, text=_line(block, one.ref) or one.text) for one in shown),
+        left_out=tuple(left_out),
+        row=row,
+    )
+
+
+def _line(block: str, ref: str) -> str:
+    """What the model read of a memory, after its reference."""
+    start = f"- [{ref}] "
+    return next((line.removeprefix(start) for line in block.splitlines() if line.startswith(start)), "")

@@ -1,0 +1,316 @@
+"""Holds an embedder to its word: a vector for each text, as long as its identity says, of finite numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from afterturn.errors import EmbedderUnavailable
+from afterturn.ports import Aside, Embedder, Separable, Store, Unit
+from afterturn.runtime.once_future import is_set
+from afterturn.types import EmbedderIdentity, Job
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+_REMEDY = (
+    "If it is your own, correct its `embed`. For minilm, run `afterturn models remove minilm`, then `afterturn models "
+    "get minilm`. For a server, check embedder_url and embedder_model."
+)
+
+
+def embed_as_promised(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """EmbedderUnavailable, too, for vectors that could not be compared with the others of its name (M3)."""
+    import numpy as np
+
+    rows = embedder.embed(texts)
+    identity = embedder.identity
+    if rows.shape != (len(texts), identity.dimensions):
+        raise EmbedderUnavailable(
+            f"The embedder {identity.name!r} gave {' × '.join(map(str, rows.shape))} numbers for {len(texts)} texts, "
+            f"but its identity says {identity.dimensions} for each. {_REMEDY}"
+        )
+    if not np.isfinite(rows).all():
+        raise EmbedderUnavailable(f"The embedder {identity.name!r} gave numbers that are not finite. {_REMEDY}")
+    return rows
+
+
+# Vectors for an import while it goes on: another process embeds what is checked, and each chunk stores what is back.
+#
+# What does not come back is left to the job that every chunk leaves behind.
+
+logger = logging.getLogger("afterturn")
+
+# Starting the process takes a core a third of a second: as long as embedding some thousand entries.
+LONG = 4096
+# So far may the other process be behind before an import waits for it.
+_BEHIND_MAX = 16_384
+
+Put: TypeAlias = Callable[[Unit], None]
+
+
+class ImportEmbedder:
+    """Lives on memory's loop, beside one import, which has to `end` it.
+
+    The other process is spoken to between two writes only, when nobody else wants Python's lock.
+    """
+
+    def __init__(self, embedder: Embedder, tenant: str, space: str) -> None:
+        self.place = (tenant, space)
+        self._embedder = embedder
+        self._aside: Aside | None = None
+        self._count = 0
+        self._unsent: list[list[str]] = []
+        self._awaited: deque[str] = deque()
+        self._ready: dict[str, bytes] = {}
+        self._over = asyncio.Event()
+
+    def expect(self, count: int) -> None:
+        """An import of so many entries begins, or has come so far. Long ones are worth a process."""
+        if count >= LONG and self._aside is None and not self._over.is_set():
+            self._aside = start_aside(self._embedder)
+            if self._aside is None:
+                self.end()
+
+    async def take(self, texts: list[str]) -> None:
+        """The texts of entries that are about to be stored. Waits only while the other process is far behind."""
+        self._count += len(texts)
+        self.expect(self._count)
+        if not self._over.is_set():
+            self._unsent.append(texts)
+            await self._exchange(behind_max=_BEHIND_MAX)
+
+    def put_ready(self) -> Put:
+        """Stores, in the unit of a chunk's own writes, the vectors that are back by now."""
+        ready, self._ready = self._ready, {}
+
+        def put(unit: Unit) -> None:
+            if ready:
+                # They come back in the order of the entries, of which the oldest without a vector are given first.
+                identity = self._embedder.identity
+                rows = unit.index.unembedded(*self.place, identity, limit=len(ready))
+                unit.index.put_vectors(identity, [(key, ready[text]) for key, text in rows if text in ready])
+
+        return put
+
+    async def wait(self) -> bool:
+        """Until all is back that will come; nothing may be taken afterwards. Whether anything is left to be stored."""
+        await self._exchange(behind_max=0)
+        if self._aside is not None:
+            # A process takes 5 ms to end. The rest is stored meanwhile.
+            self._aside.stop()
+        return bool(self._ready)
+
+    async def is_over(self, *, within: float) -> bool:
+        """Whether the entries are left to others: it never began, or it ends in time."""
+        return self._aside is None or await is_set(self._over, within=within)
+
+    def end(self) -> None:
+        """What is not back by now does not come any more."""
+        self._over.set()
+        self._unsent.clear()
+        self._awaited.clear()
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
+
+    async def _exchange(self, *, behind_max: int) -> None:
+        try:
+            while self._aside is not None:
+                self._send_and_receive(self._aside)
+                if len(self._awaited) <= behind_max:
+                    return
+                await self._aside.wait()
+        except EmbedderUnavailable as error:
+            logger.warning("%s", error)
+            self.end()
+
+    def _send_and_receive(self, aside: Aside) -> None:
+        for texts in self._unsent:
+            aside.send(texts)
+            self._awaited.extend(texts)
+        self._unsent.clear()
+        for vector in aside.received():
+            self._ready[self._awaited.popleft()] = vector
+
+
+def start_aside(embedder: Embedder) -> Aside | None:
+    """None when the embedder can not work in another process, or not at all: then words are enough."""
+    try:
+        return embedder.start_aside() if isinstance(embedder, Separable) else None
+    except EmbedderUnavailable:
+        return None
+
+
+async def embed_aside(aside: Aside, texts: Sequence[str]) -> list[bytes]:
+    """One batch, awaited, when nothing else is outstanding."""
+    aside.send(texts)
+    vectors = aside.received()
+    while len(vectors) < len(texts):
+        await aside.wait()
+        vectors += aside.received()
+    return vectors
+
+
+# Entries that wait for their vectors, worked off in batches: one is read, one embedded and one stored at a time.
+
+# What is embedded at a time is stored at a time. It grows and shrinks with the embedder's speed: a batch that takes
+# seconds is a batch that is lost when the process ends, and one that outlasts a job's lease would be done twice.
+BATCH_FIRST = 64
+BATCH_MIN = 8
+BATCH_MAX = 512
+BATCH_SECONDS = 2.0
+# Well within a job's lease.
+JOB_SECONDS_MAX = 20.0
+# Old vectors that leave in one transaction, some 10 ms.
+DROPPED = 1000
+
+Rows: TypeAlias = list[tuple[int, str]]
+Vectors: TypeAlias = list[tuple[int, bytes]]
+InProcess: TypeAlias = Callable[[Sequence[str]], Awaitable[list[bytes]]]
+Told: TypeAlias = Callable[[int, int], None]
+Last: TypeAlias = Callable[[Unit], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogParts:
+    """`in_process` embeds here; `told` hears how many entries have vectors by now, and how many of the space wait."""
+
+    embedder: Embedder
+    store: Store
+    in_process: InProcess
+    told: Told
+
+
+class Backlog:
+    """What one job works off. It begins in this process, and goes on in another one when it turns out to be long."""
+
+    def __init__(self, job: Job, parts: BacklogParts) -> None:
+        self._place = (job.tenant, job.space)
+        self._parts = parts
+        self._identity = parts.embedder.identity
+        self._size = BATCH_FIRST
+        self._count = 0
+        # What comes after that has a job of its own, for which others like it are waited for.
+        self._has_read_all = False
+        self._aside: Aside | None = None
+
+    async def work_off(self) -> Last:
+        """Gives the job's space its missing vectors, then takes those of other embedders away.
+
+        The function that comes back has to run with the job's end: it stores the last of them, and says whether
+        something may be left, since a job's time is over.
+        """
+        try:
+            return await self._pass_through()
+        finally:
+            self._end_aside()
+
+    async def _pass_through(self) -> Last:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + JOB_SECONDS_MAX
+        embedded: Vectors = []
+        rows = await self._read(())
+        if not rows:
+            is_left = not await self._drop_abandoned(deadline)
+            return lambda unit: is_left
+        total = await self._total(rows)
+        while rows and loop.time() <= deadline:
+            begun = loop.time()
+            following, vectors = await _together(
+                self._read([*rows, *embedded]), self._embed([text for _, text in rows]), self._put(embedded)
+            )
+            self._adapt(len(rows), loop.time() - begun)
+            embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
+            rows = following
+            self._parts.told(self._count, max(total - self._count, len(rows)))
+        return functools.partial(self._finish, vectors=embedded, is_done=not rows)
+
+    def _finish(self, unit: Unit, *, vectors: Vectors, is_done: bool) -> bool:
+        _put(unit, self._identity, vectors)
+        # Of a space that has all its new vectors, the old ones are of no more use (M3). The rest has the next job.
+        return not is_done or self._drop_some(unit) == DROPPED
+
+    async def _drop_abandoned(self, deadline: float) -> bool:
+        """Whether all are gone."""
+        loop = asyncio.get_running_loop()
+        while loop.time() <= deadline:
+            # Looking first: a job with nothing to do has no need to write.
+            if not await self._parts.store.read(self._has_abandoned):
+                return True
+            await self._parts.store.write(self._drop_some)
+        return False
+
+    def _has_abandoned(self, unit: Unit) -> bool:
+        return unit.index.has_abandoned(*self._place, self._identity)
+
+    def _drop_some(self, unit: Unit) -> int:
+        return unit.index.drop_abandoned(*self._place, self._identity, limit=DROPPED)
+
+    async def _read(self, under_way: Sequence[tuple[int, object]]) -> Rows:
+        if self._has_read_all:
+            return []
+        tenant, space, identity = *self._place, self._identity
+        limit = self._size + len(under_way)
+        rows = await self._parts.store.read(lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit))
+        self._has_read_all = len(rows) < limit
+        taken = {key for key, _ in under_way}
+        return [row for row in rows if row[0] not in taken]
+
+    async def _total(self, rows: Rows) -> int:
+        if self._has_read_all:
+            return len(rows)
+        (tenant, space), identity = self._place, self._identity
+        return await self._parts.store.read(lambda unit: unit.index.waiting(tenant, identity, space=space))
+
+    async def _embed(self, texts: list[str]) -> list[bytes]:
+        if self._count < LONG <= self._count + len(texts):
+            self._aside = start_aside(self._parts.embedder)
+        self._count += len(texts)
+        if self._aside is not None:
+            try:
+                return await embed_aside(self._aside, texts)
+            except EmbedderUnavailable as error:
+                logger.warning("%s", error)
+                self._end_aside()
+        return await self._parts.in_process(texts)
+
+    def _adapt(self, count: int, seconds: float) -> None:
+        """At most twice as many as before: the first texts may be short, and the others long."""
+        affordable = BATCH_MAX if seconds <= 0 else int(count * BATCH_SECONDS / seconds)
+        self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
+
+    async def _put(self, vectors: Vectors) -> None:
+        if vectors:
+            await self._parts.store.write(functools.partial(_put, identity=self._identity, vectors=vectors))
+
+    def _end_aside(self) -> None:
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
+
+
+def _put(unit: Unit, identity: EmbedderIdentity, vectors: Vectors) -> None:
+    if vectors:
+        unit.index.put_vectors(identity, vectors)
+
+
+async def _together(
+    reading: Awaitable[Rows], embedding: Awaitable[list[bytes]], storing: Awaitable[None]
+) -> tuple[Rows, list[bytes]]:
+    """Waits for all three even when one fails: none may go on behind its job's back."""
+    read, embedded, stored = await asyncio.gather(reading, embedding, storing, return_exceptions=True)
+    if isinstance(stored, BaseException):
+        raise stored
+    if isinstance(read, BaseException):
+        raise read
+    if isinstance(embedded, BaseException):
+        raise embedded
+    return read, embedded

@@ -1,0 +1,118 @@
+"""The one way in for statements: rights, budget, the store, and the job that embeds what is new (G1, G2, G4, V8)."""
+
+from dataclasses import replace
+
+from afterturn.config import Config
+from afterturn.errors import Conflict, NotAllowed
+from afterturn.guard.gate import lowered
+from afterturn.guard.quotas import Quota
+from afterturn.guard.trust import check_change, check_privileges, is_privileged, lineage_of, waits
+from afterturn.ports import Unit
+from afterturn.types import Added, Admitted, Entry, JobKind, Kind, Operation, Origin, Scope, Status, Verdict, new_job
+
+_WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
+
+
+class StatementWriter:
+    """Called inside a unit of work. What raises has written nothing, so that a caller may go on with the next one.
+
+    With `approval`, what the origin may not write by itself waits: a new statement or a new version is `proposed`, and
+    a delete is a version `withdrawal` beside the active one.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._allowance = Quota(config)
+
+    def add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
+        """NotAllowed for what an untrusted origin may not say, OverBudget when there is no room for it (G4)."""
+        added = self.put(unit, operation, admitted)
+        embed_later(unit, operation)
+        return added
+
+    def put(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
+        """`add` for whoever adds many, and the job for them all."""
+        ready = self._ready(unit, operation, admitted)
+        check_privileges(ready.draft, ready.trust)
+        if ready.verdict is not Verdict.QUARANTINE:
+            self._allowance.check_new(unit, operation, ready)
+        return unit.memories.add(unit.operations.start(operation), ready)
+
+    def update(
+        self, unit: Unit, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None
+    ) -> Entry:
+        """Conflict as the store says, NotAllowed for what is pinned or trusted more, OverBudget when it would grow."""
+        ready, current = self._ready(unit, operation, admitted), unit.memories.get(_scope(operation), entry_id)
+        if ready.draft.origin is not Origin.USER:
+            check_change(current, ready.trust)
+        if is_privileged(ready.draft) and not is_privileged(current):
+            check_privileges(ready.draft, ready.trust)
+        if ready.verdict is not Verdict.QUARANTINE:
+            held = current if current.status is Status.ACTIVE else None
+            self._allowance.check_change(unit, operation, held, ready.text, ready.draft.target)
+        entry = unit.memories.update(
+            unit.operations.start(operation), entry_id, ready, expected_version=expected_version
+        )
+        embed_later(unit, operation)
+        return entry
+
+    def delete(
+        self,
+        unit: Unit,
+        operation: Operation,
+        entry_id: str,
+        *,
+        trust: int,
+        expected_version: int | None = None,
+        asks: bool = False,
+    ) -> Entry:
+        """Hides the entry, and whatever change of it waits; what only waits is rejected. The entry as it is then.
+
+        With `asks` it waits for a person's word, whoever deletes it.
+        """
+        current = unit.memories.get(_scope(operation), entry_id)
+        if expected_version is not None and current.version != expected_version:
+            raise Conflict(
+                f"{entry_id} is at version {current.version}, not {expected_version}. Read it again, then delete it."
+            )
+        check_change(current, trust)
+        started = unit.operations.start(operation)
+        if current.status is Status.ACTIVE and (asks or waits(self._config, operation.actor)):
+            if current.kind is Kind.RECORD:
+                raise NotAllowed(f"{entry_id} is a recorded message, which only its user deletes.")
+            return unit.memories.propose_delete(started, entry_id, expected_version=current.version)
+        deleted = unit.memories.delete(started, entry_id)
+        if current.status is Status.ACTIVE and deleted.version != current.version:
+            deleted = unit.memories.delete(started, entry_id)
+        return deleted
+
+    def approve(self, unit: Unit, operation: Operation, entry_id: str) -> Entry:
+        """Makes what waits so. OverBudget when there is no room for it by now; else as the store says."""
+        scope = _scope(operation)
+        waiting = next((entry for entry in unit.memories.history(scope, entry_id) if entry.status in _WAITING), None)
+        if waiting is not None and waiting.status is Status.PROPOSED:
+            current = unit.memories.get(scope, entry_id)
+            held = current if current.status is Status.ACTIVE else None
+            self._allowance.check_change(unit, operation, held, waiting.text, waiting.target)
+        entry = unit.memories.approve(unit.operations.start(operation), entry_id)
+        embed_later(unit, operation)
+        return entry
+
+    def _ready(self, unit: Unit, operation: Operation, admitted: Admitted) -> Admitted:
+        """Trusted no further than what it rests on here; waiting, if its origin has to."""
+        draft = admitted.draft
+        if draft.sources:
+            admitted = lowered(admitted, lineage_of(unit, _scope(operation), draft.sources))
+        if waits(self._config, draft.origin) and not draft.proposed:
+            return replace(admitted, draft=replace(draft, proposed=True))
+        return admitted
+
+
+def embed_later(unit: Unit, operation: Operation) -> None:
+    """The operation's id serves the job too: an operation leaves one."""
+    job = new_job(JobKind.EMBED, operation.id, operation.tenant, operation.space, operation.at)
+    unit.jobs.add(job, coalesce=True)
+
+
+def _scope(operation: Operation) -> Scope:
+    return Scope(operation.tenant, (operation.space,))

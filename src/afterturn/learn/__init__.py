@@ -1,1 +1,0 @@
-"""What becomes of a finished turn: it is recorded, durably, once."""

@@ -1,0 +1,133 @@
+"""Whether a statement rests on what was said (V5). Pure: it compares words, names and numbers, and understands none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from afterturn.guard.trust import TRUST_MIN
+from afterturn.text import STOP_WORDS, terms, words
+from afterturn.types import Entry, ReviewMessage
+
+# Below the first, nobody said it; below the second, it is an inference that a person should look at.
+SUPPORT_MIN = 0.2
+SUPPORT_ENOUGH = 0.5
+# Without a message named, the best few that share its words are taken for its evidence.
+FOUND_MAX = 3
+
+# Words of a report about a user or a project, which need not have been said by anybody.
+_REPORTING = frozenset(
+    terms(
+        "user users agent assistant prefers preference likes dislikes wants asks asked uses using called named name "
+        "project environment convention always never should must works working lives about says said told "
+        "nutzer nutzerin benutzer anwender utilisateur utilisatrice usuario usuaria utente gebruiker användaren "
+        "пользователь kullanıcı"
+    )
+)
+_WORD = re.compile(r"\w[\w'’-]*")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n]\s+|[\"'“‘(]\s*)$")
+_DENIAL = re.compile(
+    r"\b(?:never|not|no|none|nothing|nobody|without|cannot|\w+n['’]t|nie|niemals|nicht|kein\w*|ohne|jamais|pas|sans|nunca|sin)\b",
+    re.IGNORECASE,
+)
+_ALWAYS = re.compile(r"\b(?:always|every|each|all|immer|jede\w*|toujours|chaque|siempre|cada)\b", re.IGNORECASE)
+_SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve").split()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """`support` is the share of its own words that were said. `missing` are names and numbers that were not."""
+
+    support: float
+    missing: tuple[str, ...]
+
+    @property
+    def is_said(self) -> bool:
+        return not self.missing and self.support >= SUPPORT_MIN
+
+    @property
+    def is_inference(self) -> bool:
+        return self.support < SUPPORT_ENOUGH
+
+
+def weigh(statement: str, said: Iterable[str]) -> Evidence:
+    """How much of a statement is in these texts."""
+    texts = list(said)
+    spoken = frozenset(term for text in texts for term in terms(text))
+    own = [term for term in dict.fromkeys(terms(statement)) if term not in _REPORTING]
+    support = sum(term in spoken for term in own) / len(own) if own else 1.0
+    return Evidence(support, (*_missing_names(statement, texts), *_missing_numbers(statement, texts)))
+
+
+def find_evidence(statement: str, messages: Sequence[ReviewMessage]) -> tuple[int, ...]:
+    """The messages that say most of it, for a model that named none; empty when none says any of it."""
+    own = frozenset(terms(statement)) - _REPORTING
+    shared = [(len(own.intersection(terms(message.text))), at) for at, message in enumerate(messages)]
+    best = sorted(((count, at) for count, at in shared if count), reverse=True)[:FOUND_MAX]
+    most = best[0][0] if best else 0
+    return tuple(sorted(at for count, at in best if 2 * count > most))
+
+
+def lineage(
+    statement: str, cited: Collection[int], messages: Sequence[ReviewMessage], known: Sequence[Entry] = ()
+) -> list[int]:
+    """The trust of all that a statement comes from: what was named, and whatever untrusted message or known memory says
+    those of its words that no user said.
+
+    A model that was talked into something by a tool's output may name a user's message for it, or the agent's, which
+    tells what the tool has said.
+    """
+    own = frozenset(terms(statement)) - _REPORTING
+    unsaid = own.difference(*(terms(messages[at].text) for at in cited if messages[at].role == "user"))
+    others = [(message.trust, message.text) for message in messages] + [(entry.trust, entry.text) for entry in known]
+    return [
+        *(messages[at].trust for at in cited),
+        *(trust for trust, text in others if trust < TRUST_MIN and unsaid.intersection(terms(text))),
+    ]
+
+
+def turned(statement: str, said: Iterable[str]) -> list[str]:
+    """What would turn it round and nobody said: a denial, an "always"."""
+    texts = list(said)
+    return [
+        word
+        for word, pattern in (("not", _DENIAL), ("always", _ALWAYS))
+        if pattern.search(statement) and not any(pattern.search(text) for text in texts)
+    ]
+
+
+def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
+    spoken = {word for text in texts for word in words(text)}
+    missing = []
+    for found in _WORD.finditer(statement):
+        name = found.group()
+        if not _is_name(name) or (name[1:].islower() and _SENTENCE_START.search(statement, 0, found.start())):
+            # Any word may begin a sentence with a capital; whether it was said counts as support.
+            continue
+        if any(part not in spoken and part not in STOP_WORDS and not _is_reporting(part) for part in words(name)):
+            missing.append(name)
+    return missing
+
+
+def _is_name(word: str) -> bool:
+    """With a capital anywhere (Oslo, MongoDB), or letters and digits together (db7)."""
+    has_digit = any(character.isdigit() for character in word)
+    return word.lower() != word or (has_digit and any(character.isalpha() for character in word))
+
+
+def _is_reporting(word: str) -> bool:
+    return not _REPORTING.isdisjoint(terms(word))
+
+
+def _missing_numbers(statement: str, texts: Sequence[str]) -> list[str]:
+    spoken = {_plain(number) for text in texts for number in _NUMBER.findall(text)}
+    spelled = {word for text in texts for word in words(text) if word in _SPELLED}
+    spoken.update(str(_SPELLED.index(word)) for word in spelled)
+    return [number for number in _NUMBER.findall(statement) if _plain(number) not in spoken]
+
+
+def _plain(number: str) -> str:
+    """10,000 is 10000; 1.5 stays what it is."""
+    return re.sub(r"[.,](?=\d{3}(?:\D|$))", "", number)

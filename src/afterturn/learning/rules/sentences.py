@@ -1,0 +1,275 @@
+"""Whether a message is worth a look: one cheap pass, without loading the rules. What it passes over, no rule reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+LANGUAGES = ("en", "de", "fr", "es")
+# Whoever writes more than this at once has pasted something.
+MESSAGE_CHARACTERS_MAX = 16_384
+
+# Lower case, for the text is brought there first: that is much faster than ignoring case.
+_ENGLISH = r"""
+    remember|memori[sz]e|forget\sthat|in\smind|note|memory|future|for\slater|next\stime
+  | never|always|ever|from\s(?:now|here|today)\son|(?:going|moving)\sforward|henceforth|as\sa\s(?:general\s)?rule
+  | whenever\syou|every\stime\syou|each\stime\syou|stop\s\w+ing
+  | prefer(?:red)?|rather|dislike|hate|can(?:'t|not)\sstand|detest|favou?rite|pronouns|like\smy
+  | (?:more|better)\sthan|(?:don't|dont|not)\s(?:really\s)?like|(?:calls?|address)\sme|my\s\w+\sname|my\sname|go\sby
+  | (?:i'm|im|i\sam)\s(?:an?|also|allergic|severely|very|highly|quite|deathly|strictly|mostly|based|living|currently
+      |now|originally|from|doing|married|engaged|divorced|retired|widowed|no\slonger|not|vegetarian|vegan|
+      pescatarian|lactose
+      |co?eliac|diabetic|colou?r|left|right|dyslexic|deaf|hard\sof|blind|autistic|gluten|night|early)\b
+  | (?:don't|dont|not|can't|cannot)\s(?:eat|dr|sm|sw)|i\s(?:have|suffer|was|grew|speak|live|work|also|use\sa|need\sa)
+  | i\s(?:currently|now|usually)\s(?:live|work)|we\shave|(?:i|we)'ve
+  | my\s(?:[\w-]+\s){1,3}(?:is|are|falls|runs)|my\s\w+'s\sname
+  | no\slonger|any\s?more|(?:moved|relocated|switched|migrated)\s(?:\S+\s){0,3}to|stopped|quit|gave\sup|changed\smy
+  | (?:don'?t|not)\suse\s(?:so\smany\s|any\s)?em
+  | new\sjob|we\s(?:\w+\s)?use|our\s(?:\w+\s){1,3}(?:uses|targets|runs|is|lives|requires)
+  | (?:it's|its|it\sis|that's|is)\snot|isn't|ain't|not\s[^\n,]{1,190},
+"""
+_OTHERS = r"""
+    ich\s(?:bin|hei|wohne|lebe|arbeite|trinke|esse|mag|lese|reise|fahre|bevorzuge)|mein\sname|nenne?\smich
+  | merke?\sdir|vergiss\snicht|denke?\sdaran|nie|niemals|immer|ab\sjetzt|ab\ssofort|nun\san|künftig
+  | je\s(?:suis|vis|travaille|m'appelle|préfère)|j'(?:habite|ai)|mon\s(?:pré)?nom|appelle[sz]?-moi|souviens-toi
+  | souvenez-vous|retiens|rappelle-toi|oublie\spas|jamais|partir\sde\smaintenant|désormais
+  | soy|vivo|trabajo|me\s(?:he\s)?mud\w+|llám[ae]me|llamarme|me\sllamo|mi\snombre|prefiero|recuerda|acuérdate|olvides
+  | en\scuenta|nunca|partir\sde\sahora
+"""
+_INTRODUCES = r"(?<!\w)(?:hi|hello|hey|good\s(?:morning|afternoon|evening))(?:\s(?:there|again))?\W{1,8}i(?:'m|\sam)\s"
+_HINTS = re.compile(rf"(?<!\w)(?:{_ENGLISH}|{_OTHERS})|,\snot\s|{_INTRODUCES}", re.VERBOSE)
+_INTRODUCTION = re.compile(_INTRODUCES)
+
+
+def may_teach(text: str) -> bool:
+    """False when no rule finds anything in it. One pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
+    return bool(_HINTS.search(plain_start(text).lower()))
+
+
+def may_introduce(text: str) -> bool:
+    """Whether somebody may say who they are, right after a greeting."""
+    return bool(_INTRODUCTION.search(plain_start(text).lower()))
+
+
+def plain_start(text: str) -> str:
+    """As much as is ever looked at, with every apostrophe alike."""
+    return text[:MESSAGE_CHARACTERS_MAX].replace("’", "'")
+
+
+# What of a message is its sender's own: rules learn from that alone, not from what is pasted, quoted or wrapped.
+#
+# Rather too little than too much: a lasting thing is mostly said again, and a poisoned one would stand in system prompts.
+
+# Beyond these a message is a document with a request at its beginning.
+PARAGRAPHS_MAX = 3
+CHARS_MAX = 1_200
+
+_BREAKS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+_TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]{0,200})?/?>")
+_QUOTE = re.compile(r"\s*(?:[>|«»‹›「『＂‘“”—–•]|''|\"|\d{1,2}[:.]\d{2}\b|\[[^\]]{0,40}\d[^\]]{0,40}\])")
+_FOREIGN = re.compile(r"\s[|]\s|\s//\s|\s#\s?(?:TODO|FIXME)")
+_PERSONAL = re.compile(r"\s*(?:btw|by the way|also|oh|ps|p\.\s?s\.|and|but|i|i'm|i’m|my|call me)\b", re.IGNORECASE)
+_GREETING = re.compile(
+    r"\s*(?:hi|hello|hey|dear|good (?:morning|afternoon|evening)|greetings|hallo|guten tag|liebe[rs]?|sehr geehrte\w*|"
+    r"bonjour|cher|chère|hola|estimad[oa])\b[^.!?\n]{0,60},\s*$",
+    re.IGNORECASE,
+)
+_SIGNATURE = re.compile(
+    r"\s*(?:best|(?:kind|best|warm) (?:regards|wishes)|regards|cheers|sincerely|yours(?: \w+)?|thanks|thank you|"
+    r"mit freundlichen grüßen|viele grüße|liebe grüße|lg|cordialement|saludos|--+)\s*,?\s*$",
+    re.IGNORECASE,
+)
+_QUOTED_SPEAKER = re.compile(r"\s*[\w][\w .']{0,30}(?:\s*\([^)]{0,20}\))?(?::\s+|\s-\s)\S")
+# Nobody is called that: "Remember: CI runs on ARM."
+_ASKS = re.compile(r"\s*(?:(?:please|pls|also)\s)?remember(?:\sthis)?:\s", re.IGNORECASE)
+_STAMPED = re.compile(r"\s*[\w][\w .'-]{0,30}[,\s]+\[?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2})[^\n]{0,20}$")
+_HANDED_OVER = re.compile(
+    r"\b(?:summar\w*|tl;?dr|translat\w*|proofread\w*|rewrit\w*|rephras\w*|review|explain|analy[sz]e|fix|edit|improve|"
+    r"check|read|reply|answer|respond|what (?:does|do|is)|(?:gave|sent|told|wrote|got) (?:me|us|this)|below|following|"
+    r"this (?:text|page|mail|email|policy|article|message|is what)|think of|says|"
+    r"attached|pasted?|forwarded|fwd|zusammenfass\w*|übersetz\w*|résum\w*|tradu\w*|resum\w*)\b",
+    re.IGNORECASE,
+)
+
+
+def unpasted(text: str) -> str:
+    """The lines that are likely the sender's own, up to the first sign of another's text; blank for a letter."""
+    lines = _BREAKS.sub("\n", text).split("\n")
+    last = max((at for at, line in enumerate(lines) if line.strip()), default=0)
+    if any(_SIGNATURE.match(line) for line in lines[1:last]):
+        return ""
+    return _first_of_document("\n".join(_own(lines, last)))
+
+
+def _own(lines: list[str], last: int) -> Iterator[str]:
+    handed_over, quotes = False, 0
+    for at, line in enumerate(lines):
+        if _is_anothers(line, has_more=at < last):
+            return
+        if at and (quotes % 2 or (handed_over and line.strip() and not _PERSONAL.match(line))):
+            return
+        tag = _TAG.search(line)
+        yield line[: tag.start()] if tag else line
+        if tag:
+            return
+        handed_over = handed_over or _hands_over(line)
+        quotes += line.count('"') + line.count("“") + line.count("”")
+
+
+def _is_anothers(line: str, *, has_more: bool) -> bool:
+    if _QUOTE.match(line) or _STAMPED.match(line) or _FOREIGN.search(line):
+        return True
+    if _ASKS.match(line):
+        return False
+    return has_more and (_GREETING.match(line) is not None or _QUOTED_SPEAKER.match(line) is not None)
+
+
+def _hands_over(line: str) -> bool:
+    """A question or a request with something below it, which is most likely what it is about."""
+    return line.rstrip().endswith(("?", ":")) or _HANDED_OVER.search(line) is not None
+
+
+def _first_of_document(text: str) -> str:
+    """Of what is long, the first paragraph."""
+    paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    is_long = len(paragraphs) > PARAGRAPHS_MAX or len(text) > CHARS_MAX
+    return paragraphs[0] if paragraphs and is_long else text
+
+
+# What somebody wrote themselves, sentence by sentence: without code, logs, quotations, lists and pasted text.
+
+# Whoever writes more prose than this at once has pasted it.
+PROSE_CHARACTERS_MAX = 3_000
+SENTENCE_CHARACTERS_MAX = 400
+SENTENCES_MAX = 60
+
+MASK = "\ufffc"
+
+_FENCE = re.compile(r"\s*(```|~~~)")
+_FOREIGN_LINE = re.compile(
+    r"""\s*(?:
+        [>|<{}\[\]$%@=#]                              # quotations, tables, markup, prompts, comments
+      | //|/\*|--|\*|-\s|•|\d{1,3}[.)]\s              # comments, lists
+      | \d{4}-\d\d-\d\d | \d\d:\d\d:\d\d              # logs
+      | (?:def|class|function)\s\w+.*[({:] | import\s[\w.]+\s*(?:;|$|as\b) | from\s[\w.]+\simport\b
+      | (?:const|let|var|int|String)\s\w+\s*= | (?:print|assert|return)\b.*[(=]
+      | (?:SELECT|INSERT|UPDATE|DELETE)\s.*\b(?:FROM|INTO|SET)\b | (?:git|npm|pip|docker|curl)\s\S+\s(?:-|\S+:)
+      | (?:Traceback|File|INFO|WARN|WARNING|ERROR|DEBUG)\b | \w*(?:Error|Exception):\s
+      )""",
+    re.VERBOSE,
+)
+# What a terminal prints stands below what was typed, up to the next blank line.
+_PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
+_INDENTED = re.compile(r"(?:\t| {4,})\S")
+# "A: My name is Tom." and "Subject: hi" are somebody else's; these words before a colon are the writer's own.
+_SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
+_OWN_WORDS = re.compile(
+    r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|"
+    r"wichtig|übrigens|"
+    r"au fait|por cierto|important|reminder|one|another|quick|small|last|side|update|also|hi|hello|recuerda|"
+    r"nota|souviens|rappel)\b",
+    re.IGNORECASE,
+)
+# A mail, or a word to many, was not written to the agent.
+_LETTER = re.compile(
+    r"\s*(?:(?:subject|from|to|cc|date|sent|betreff|von|an|objet|asunto|de|para):\s|dear\s\w"
+    r"|(?:hi|hello|hey|good\smorning)\s(?:all|team|everyone|everybody|folks|guys)\b)",
+    re.IGNORECASE,
+)
+# Nothing but such an announcement in the line: what follows is pasted.
+_ANNOUNCES = re.compile(r":\s*$")
+_QUOTED = re.compile(
+    r"""`[^`\n]{0,400}`?
+      | (?<![\w"])"[^"]{0,2000}"?
+      | “[^”]{0,2000}”? | „[^“”]{0,2000}[“”]? | «[^»]{0,2000}»?
+      | (?<!\w)'[^'\n]{2,300}'(?!\w)
+      | ‘[^’\n]{2,300}’(?!\w)
+      | <[^<>\n]{1,300}>""",
+    re.VERBOSE,
+)
+_END = re.compile(r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bSt)(?<!\bvs)(?<!\be\.g)(?<!\bi\.e)[.!?…。？！]+(?=\s|$)")
+
+_SMILE = re.compile(
+    r"""(?:\s*(?:(?<!\S)(?:[:;=]['^]?[-o]?[()\[\]dp3/\\|*]|<3+|\^_*\^|\([:;=])
+    |[\u2600-\u27bf\u2b50\ufe0f\u200d\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]))+$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """`plain` is as long as `said`, with what was quoted masked and apostrophes alike, for patterns to look at.
+    `tasked`: a task was set before it."""
+
+    said: str
+    plain: str
+    ending: str
+    tasked: bool = False
+
+    def without_smile(self) -> Sentence:
+        """What is meant is the same: "never change :)" is the saying that it is without it."""
+        smile = _SMILE.search(self.plain)
+        if smile is None or smile.start() == 0:
+            return self
+        return replace(self, said=self.said[: smile.start()], plain=self.plain[: smile.start()])
+
+    @property
+    def asks(self) -> bool:
+        return "?" in self.ending or "？" in self.ending
+
+
+def sentences_of(text: str) -> list[Sentence]:
+    """Empty where it is too long to have been written by hand."""
+    own = "\n".join(_own_lines(text[:MESSAGE_CHARACTERS_MAX]))
+    if len(own) > PROSE_CHARACTERS_MAX:
+        return []
+    plain = _QUOTED.sub(_mask, own).replace("’", "'")
+    return list(_split(own, plain))[:SENTENCES_MAX]
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    fenced = printed = False
+    for line in text.splitlines():
+        if _LETTER.match(line):
+            return
+        printed = bool(line.strip()) and (printed or bool(_PROMPT.match(line)))
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not (fenced or printed):
+            if _is_own(line):
+                yield line
+            if _ANNOUNCES.search(line) and not _OWN_WORDS.match(line):
+                return
+
+
+def _is_own(line: str) -> bool:
+    if _FOREIGN_LINE.match(line) or _INDENTED.match(line):
+        return False
+    return not _SPEAKER.match(line) or bool(_OWN_WORDS.match(line))
+
+
+def _mask(found: re.Match[str]) -> str:
+    """White space stays, so that lines and words keep their places."""
+    return "".join(character if character == "\n" else MASK for character in found.group())
+
+
+def _split(own: str, plain: str) -> Iterator[Sentence]:
+    start = 0
+    for line in plain.splitlines(keepends=True):
+        at = start
+        for end in _END.finditer(line):
+            yield from _sentence(own, plain, at, start + end.end(), end.group())
+            at = start + end.end()
+        yield from _sentence(own, plain, at, start + len(line), "")
+        start += len(line)
+
+
+def _sentence(own: str, plain: str, start: int, end: int, ending: str) -> Iterator[Sentence]:
+    while start < end and plain[start].isspace():
+        start += 1
+    stop = end - len(ending)
+    while stop > start and plain[stop - 1].isspace():
+        stop -= 1
+    if start < stop <= start + SENTENCE_CHARACTERS_MAX:
+        yield Sentence(own[start:stop], plain[start:stop], ending)

@@ -1,0 +1,136 @@
+"""What a chat model's server is to us. Apart from how it is asked, so that its settings are checked in no time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from afterturn.errors import InvalidInput, ModelRefused, ModelUnavailable
+from afterturn.models.client import HttpClient, Reply, ReplyReader, ServerKind
+
+ANSWER_BYTES_MAX = 1 << 20
+CHAT = ServerKind(
+    name="model server",
+    path="/chat/completions",
+    url="model_url",
+    key="model_key",
+    model="model",
+    timeout="model_timeout",
+    answer_bytes_max=ANSWER_BYTES_MAX,
+)
+
+
+# What a chat completion's reply means: an assistant's message, or an error that says what to do. Pure.
+
+
+def read_reply(reader: ReplyReader, reply: Reply) -> dict[str, Any]:
+    """The assistant's message, or ModelError. What the server says that it cost stands under "usage"."""
+    document = reader.document(reply)
+    message = _message(document)
+    if message is None:
+        raise reader.invalid(f"sent no chat completion: {reader.quoted(reply)}", "no_completion")
+    usage = {"usage": document["usage"]} if isinstance(document.get("usage"), dict) else {}
+    return {"content": None, **message, **usage, "role": "assistant"}
+
+
+def _message(document: Any) -> dict[str, Any] | None:
+    choices = document.get("choices") if isinstance(document, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) else None
+
+
+# A chat model behind any server that speaks OpenAI's chat completions: theirs, a gateway, or one on this machine.
+
+# How servers answer that do not know `response_format`, or not all of a schema.
+_SCHEMA_REFUSED = (400, 422)
+
+
+class OpenAICompatible:
+    """The ChatModel port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds a whole call.
+
+    `base.asking` says when a server is asked again, up to `retries` times. ConfigError for a `url` or `key` that can
+    not be used. The key is in no error, log or representation. `service` is how errors name what to change.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+        service: ServerKind = CHAT,
+    ) -> None:
+        self._asker = HttpClient(service, url, key=key, timeout=timeout, retries=retries)
+        self._model = model
+        self._takes_schema = True
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"OpenAICompatible({self._asker.endpoint.shown!r}, {self._model!r})"
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """A server that refuses `schema` is asked once more without it, and no more with one from then on."""
+        self._check_open()
+        async with self._asker.bounded() as deadline:
+            if schema is not None and self._takes_schema:
+                return await self._held_to(schema, messages, tools, deadline)
+            return await self._asked(self._body(messages, tools), deadline)
+
+    async def aclose(self) -> None:
+        """No call can begin afterwards. One that is under way closes its connection when it ends or is cancelled."""
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    async def _held_to(
+        self,
+        schema: Mapping[str, Any],
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        deadline: asyncio.Timeout,
+    ) -> dict[str, Any]:
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": dict(schema)}}
+        try:
+            return await self._asked(self._body(messages, tools, response_format=form), deadline)
+        except ModelRefused as error:
+            if error.status not in _SCHEMA_REFUSED:
+                raise
+        answer = await self._asked(self._body(messages, tools), deadline)
+        self._takes_schema = False
+        return answer
+
+    async def _asked(self, body: bytes, deadline: asyncio.Timeout) -> dict[str, Any]:
+        return await self._asker.ask(body, functools.partial(read_reply, self._asker.reader), deadline)
+
+    def _body(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], **form: Mapping[str, Any]
+    ) -> bytes:
+        request = {"model": self._model, "messages": [dict(message) for message in messages], "stream": False, **form}
+        if tools:
+            request["tools"] = [dict(tool) for tool in tools]
+        try:
+            text = json.dumps(request, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"The messages can not be written as JSON: {error}. Pass plain values.") from error
+        # Half of a character pair, which JSON can hold, is no UTF-8.
+        return text.encode("utf-8", "replace")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ModelUnavailable(f"{self!r} is closed. Make another one.", reason="closed")

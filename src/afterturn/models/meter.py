@@ -1,0 +1,147 @@
+"""What models cost: every call of one passes here, is counted by space, day and purpose, and stops at a day's limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from afterturn.config import Config
+from afterturn.errors import AfterturnError, ModelAnswerInvalid, ModelPaused, ModelUnavailable
+from afterturn.events import Events
+from afterturn.ports import ChatModel, Clock, Store
+from afterturn.text import estimate_tokens
+from afterturn.types import Purpose, UsageRow
+
+logger = logging.getLogger("afterturn")
+
+# What a store that hangs may hold up a call of a model, which takes seconds anyway.
+STORE_WITHIN = 2.0
+DAY = 86_400.0
+# No model reads or writes more at once; a server that says so is not believed.
+TOLD_TOKENS_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """One per memory. A store that can not be asked stops no call: the limit is for the purse, not for safety."""
+
+    store: Store
+    config: Config
+    clock: Clock
+    events: Events
+
+    def of(self, model: ChatModel, purpose: Purpose, tenant: str, space: str) -> MeteredModel:
+        return MeteredModel(self, model, purpose, tenant, space)
+
+    async def check(self, purpose: Purpose, tenant: str, space: str) -> None:
+        """ModelPaused when the day's tokens of the tenant's space are used up (V12)."""
+        limit = self.config.tokens_per_day_max
+        used = 0 if limit is None else await self._used(tenant, space)
+        if limit is not None and used >= limit:
+            self.events.of(tenant).emit("model_paused", space=space, purpose=purpose.value, tokens=used, limit=limit)
+            raise ModelPaused(
+                f"Models have used {used} tokens for {space} today, and tokens_per_day_max is {limit}. They go on "
+                "tomorrow; or raise it.",
+                reason="paused",
+                resumes_at=(self.clock.now() // DAY + 1) * DAY,
+            )
+
+    async def add(self, tenant: str, spent: UsageRow) -> None:
+        try:
+            async with asyncio.timeout(STORE_WITHIN):
+                await self.store.write(lambda unit: unit.usage.add(tenant, spent))
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("%d tokens of a model are not counted: %r", spent.tokens, error)
+
+    async def _used(self, tenant: str, space: str) -> int:
+        day = self.day()
+        try:
+            async with asyncio.timeout(STORE_WITHIN):
+                return await self.store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
+        except (AfterturnError, TimeoutError) as error:
+            logger.warning("what models have cost today is not known: %r", error)
+            return 0
+
+    def day(self) -> str:
+        return datetime.fromtimestamp(self.clock.now(), UTC).date().isoformat()
+
+
+class MeteredModel:
+    """The ChatModel port, counted. `calls` and `tokens` are of this one alone: of one review, say."""
+
+    def __init__(self, meter: Meter, model: ChatModel, purpose: Purpose, tenant: str, space: str) -> None:
+        self._meter = meter
+        self._model = model
+        self._purpose = purpose
+        self._tenant = tenant
+        self._space = space
+        self.calls = 0
+        self.tokens = 0
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        await self._meter.check(self._purpose, self._tenant, self._space)
+        # Before anybody answers: what was asked costs, also when the answer is given up.
+        asked = estimate([*messages, *tools])
+        self.calls += 1
+        await self._add(1, asked, 0, asked)
+        answer = await self._answer(messages, tools, schema)
+        told = _told(answer.get("usage"))
+        tokens_in, tokens_out = told or (asked, estimate([answer]))
+        await self._add(0, tokens_in - asked, tokens_out, tokens_out if told is None else -asked)
+        return {name: value for name, value in answer.items() if name != "usage"}
+
+    async def _answer(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        schema: Mapping[str, Any] | None,
+    ) -> Mapping[str, Any]:
+        """A host's model may raise what would end memory's loop, or cancel itself: then it gave no answer."""
+        try:
+            answer = await self._model.complete(messages, tools, schema=schema)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _no_answer(error) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _no_answer(error) from error
+        if not isinstance(answer, Mapping):
+            raise ModelAnswerInvalid(f"The model gave a {type(answer).__name__}, no message.", reason="no_message")
+        return answer
+
+    async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
+        self.tokens += tokens_in + tokens_out
+        spent = UsageRow(self._space, self._meter.day(), self._purpose, calls, tokens_in, tokens_out, estimated)
+        await self._meter.add(self._tenant, spent)
+
+
+def _no_answer(error: BaseException) -> ModelUnavailable:
+    return ModelUnavailable(f"The model raised {type(error).__name__}. Mend the model.", reason="raised")
+
+
+def _told(usage: object) -> tuple[int, int] | None:
+    """What a server says that the call has cost."""
+    if not isinstance(usage, Mapping):
+        return None
+    counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
+    first, second = (count if isinstance(count, int) and count >= 0 else None for count in counts)
+    if max(first or 0, second or 0) > TOLD_TOKENS_MAX:
+        return None
+    return None if first is None else (first, second or 0)
+
+
+def estimate(parts: Sequence[Mapping[str, Any]]) -> int:
+    """What messages or tools will cost a model, by our count."""
+    return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)

@@ -1,0 +1,223 @@
+"""The standing block of a system prompt, and the block in which context files arrive midway. Pure rendering."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from afterturn.guard.output_filter import OutputFilter
+from afterturn.guard.sanitize import FILE_TAG, STANDING_TAG, TAG, neutralise, neutralise_lines, neutralise_quote
+from afterturn.guard.secrets import Scanner, redact, redact_within, scanner
+from afterturn.prompt.context_files import ContextFile
+from afterturn.prompt.standing_memories import NOTHING_LASTS, StandingMemories
+from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
+from afterturn.types import Entry
+
+SEPARATOR = "\n\n---\n\n"
+
+_STANDING = (f"<{STANDING_TAG}>", f"</{STANDING_TAG}>")
+_ARRIVED = (f"<{TAG}>", f"</{TAG}>")
+_FILES = "## Context Files"
+_INSTRUCTIONS = "## Instructions"
+_CONVENTIONS = "## Project Conventions"
+_PINNED = "## Pinned Memories"
+_PREFERENCES = "## Standing Preferences"
+_AGENT = "## Memories of This Agent"
+_ARRIVED_NOTICE = "They hold for the folders that they lie in, and for what is below these."
+_PATH = re.compile(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Less of a file or of an instruction than this says nothing.
+_TEXT_BYTES_MIN = 160
+_INSTRUCTION_CHARS_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class StandingContent:
+    """What a block is made of, in its order. Blank parts are dropped."""
+
+    files: tuple[ContextFile, ...] = ()
+    instructions: tuple[str, ...] = ()
+    lasting: StandingMemories = NOTHING_LASTS
+    of_agent: tuple[Entry, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBudget:
+    """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are left out."""
+
+    bytes_max: int
+    entry_bytes_max: int
+    scanning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBlock:
+    """`refs` are the versions of memories and `paths` the files that are shown, as far as they fit."""
+
+    text: str = ""
+    refs: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+def render_standing(content: StandingContent, room: StandingBudget) -> StandingBlock:
+    """The same content gives the same bytes. Each part gets what it wants, or a fair share when all do not fit."""
+    return _render(_parts(content, room), _STANDING, room.bytes_max)
+
+
+def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: bool = True) -> StandingBlock:
+    """In the shape of a block of memory, so that it is found and stripped like one (C5)."""
+    arrived = _files(f"{_FILES}\n{_ARRIVED_NOTICE}", files, scanner(scanning=scanning))
+    return _render([arrived], _ARRIVED, bytes_max)
+
+
+def append_standing(system_prompt: str, block: str) -> str:
+    """The prompt with the block at its end, after a `---` line; as it was when there is no block, or it is there."""
+    if not block or system_prompt.endswith(SEPARATOR + block) or system_prompt == block:
+        return system_prompt
+    return f"{system_prompt}{SEPARATOR}{block}" if system_prompt.strip() else block
+
+
+def shown_paths(text: str) -> frozenset[str]:
+    """The files in a block of ours, by `shown_path`. No content can add one: it is unable to form a tag."""
+    return frozenset(_PATH.findall(text))
+
+
+def shown_path(path: str) -> str:
+    """As it stands in a block: on one line, without quotation marks and what can not be written as UTF-8."""
+    return neutralise_quote(_SURROGATE.sub("\ufffd", path))
+
+
+@dataclass(frozen=True, slots=True)
+class _StandingItem:
+    """One file, instruction or memory: `body` may be cut, what is around it may not."""
+
+    head: str
+    body: str
+    tail: str = ""
+    ref: str = ""
+    path: str = ""
+    goes_on: bool = False
+
+    @property
+    def size(self) -> int:
+        """With the line break before it."""
+        return self.frame + size(self.body) + (size(LINES_CUT) if self.goes_on else 0)
+
+    @property
+    def frame(self) -> int:
+        return size(self.head) + size(self.tail) + 1
+
+    def within(self, room: int) -> str:
+        body = self.body + LINES_CUT if self.goes_on else self.body
+        return self.head + cut(body, room - self.frame, LINES_CUT) + self.tail
+
+
+Fit = Callable[[Sequence[_StandingItem], int], list[tuple[_StandingItem, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _StandingPart:
+    heading: str
+    items: Sequence[_StandingItem]
+    fit: Fit
+
+    @property
+    def wanted(self) -> int:
+        return self.frame + sum(item.size for item in self.items)
+
+    @property
+    def frame(self) -> int:
+        return size(self.heading) + 1
+
+
+def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart]:
+    lasting, scan = content.lasting, scanner(scanning=room.scanning)
+    texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
+    return [
+        _files(_FILES, content.files, scan),
+        _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
+        _memories(_CONVENTIONS, lasting.conventions, room),
+        _memories(_PINNED, lasting.pinned, room),
+        _memories(_PREFERENCES, lasting.preferences, room),
+        _memories(_AGENT, content.of_agent, room),
+    ]
+
+
+def _files(heading: str, files: Sequence[ContextFile], scan: Scanner) -> _StandingPart:
+    return _StandingPart(heading, [item for file in files if (item := _file_item(file, scan)).body.strip()], _fit_texts)
+
+
+def _memories(heading: str, entries: Sequence[Entry], room: StandingBudget) -> _StandingPart:
+    """Looked at once more: what is known of secrets improves after the fact (G3)."""
+    screen = OutputFilter(scanning=room.scanning)
+    shown = [(entry, text) for entry in entries if (text := screen.shown(entry)) is not None]
+    return _StandingPart(
+        heading, [_memory_item(entry, text, room.entry_bytes_max) for entry, text in shown], _fit_memories
+    )
+
+
+def _file_item(file: ContextFile, scan: Scanner) -> _StandingItem:
+    head = f'<{FILE_TAG} path="{shown_path(file.path)}">\n'
+    # The block is kept in the store, so a key in a file of the project's would be.
+    body = neutralise_lines(redact(file.text, scan).text)
+    return _StandingItem(head, body, f"\n</{FILE_TAG}>", path=file.path, goes_on=file.cut)
+
+
+def _instruction_item(text: str, scan: Scanner) -> _StandingItem:
+    beginning = redact_within(text, _INSTRUCTION_CHARS_MAX, scan).text
+    return _StandingItem("", neutralise_lines(beginning).strip(), goes_on=len(text) > _INSTRUCTION_CHARS_MAX)
+
+
+def _memory_item(entry: Entry, text: str, bytes_max: int) -> _StandingItem:
+    shown = cut(neutralise(text), bytes_max, WORDS_CUT)
+    return _StandingItem(f"- [{entry.ref}] ", shown or WORDS_CUT, ref=entry.ref)
+
+
+def _render(parts: Sequence[_StandingPart], frame: tuple[str, str], bytes_max: int) -> StandingBlock:
+    wanted = [part for part in parts if part.items]
+    room = bytes_max - size("\n".join(frame))
+    lines: list[str] = []
+    shown: list[_StandingItem] = []
+    left = 0
+    for part, share in zip(wanted, shares([part.wanted for part in wanted], room), strict=True):
+        fitted = part.fit(part.items, share + left - part.frame)
+        part_lines = [part.heading, *(text for _, text in fitted)] if fitted else []
+        left += share - sum(size(line) + 1 for line in part_lines)
+        lines.extend(part_lines)
+        shown.extend(item for item, _ in fitted)
+    if not shown:
+        return StandingBlock()
+    return StandingBlock(
+        "\n".join([frame[0], *lines, frame[1]]),
+        tuple(item.ref for item in shown if item.ref),
+        tuple(item.path for item in shown if item.path),
+    )
+
+
+def _fit_texts(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
+    """As many as can say something, the first before the last; each cut to a fair share."""
+    kept: list[_StandingItem] = []
+    least = 0
+    for item in items:
+        smallest = min(item.size, item.frame + _TEXT_BYTES_MIN)
+        if least + smallest <= room:
+            kept.append(item)
+            least += smallest
+    frames = sum(item.frame for item in kept)
+    bodies = shares([item.size - item.frame for item in kept], room - frames)
+    return [(item, item.within(item.frame + body)) for item, body in zip(kept, bodies, strict=True)]
+
+
+def _fit_memories(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
+    """Whole ones, the most important first, shown in the order of their ids: what comes new goes last."""
+    kept: list[_StandingItem] = []
+    for item in items:
+        if item.size <= room:
+            kept.append(item)
+            room -= item.size
+    return [(item, item.within(item.size)) for item in sorted(kept, key=lambda item: item.head)]

@@ -1,0 +1,174 @@
+"""Which memories stand in the system prompt: conventions, pinned ones, preferences. Only what trusted origins said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from afterturn.errors import NotFound
+from afterturn.guard.trust import TRUST_MIN
+from afterturn.ports import Unit
+from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target
+
+ENTRIES_MAX = 200
+_PAGE = 200
+_PAGES_MAX = 10
+# Longer or wider ancestries are not followed to their end, and what is not followed is not trusted.
+_GENERATIONS_MAX = 8
+_ANCESTORS_MAX = 2_000
+_ID = re.compile(r"[0-9a-z]{4,40}")
+
+_PINNED = Filter(kind=Kind.STATEMENT, pinned=True)
+_CONVENTIONS = Filter(kind=Kind.STATEMENT, target=Target.ENVIRONMENT, metadata={"kind": "convention"})
+_PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind": "preference"})
+
+
+@dataclass(frozen=True, slots=True)
+class StandingReader:
+    """For whom: the spaces that a conversation may see, its agent and its project, and the time.
+
+    Only preferences in the space `owner` are those of whoever is spoken to; without one, all are.
+    """
+
+    scope: Scope
+    now: float
+    agent: str | None = None
+    project: str | None = None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingMemories:
+    """Each entry once, the most important first: pinned, then trusted, then new."""
+
+    conventions: tuple[Entry, ...] = ()
+    pinned: tuple[Entry, ...] = ()
+    preferences: tuple[Entry, ...] = ()
+
+
+NOTHING_LASTS = StandingMemories()
+
+
+def find_lasting(unit: Unit, reader: StandingReader) -> StandingMemories:
+    """What is active and valid now, and meant for this reader's agent and project or for all."""
+    lineage = _Lineage(unit, reader.scope)
+    found: dict[str, Entry] = {}
+    for wanted in (_PINNED, _CONVENTIONS, _PREFERENCES):
+        found.update((entry.ref, entry) for entry in _trusted(unit, reader, wanted, lineage))
+    entries = _stated_once(found.values())
+    conventions = tuple(entry for entry in entries if entry.target is Target.ENVIRONMENT)
+    preferences = tuple(entry for entry in entries if _is_preference(entry))
+    others = tuple(entry for entry in entries if entry.target is Target.USER and not _is_preference(entry))
+    return StandingMemories(conventions, others, preferences)
+
+
+def find_of_agent(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:
+    """Trusted statements that were made with this agent in mind, the most important first."""
+    wanted = Filter(kind=Kind.STATEMENT, agent=agent)
+    return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, _Lineage(unit, reader.scope)))
+
+
+def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: _Lineage) -> list[Entry]:
+    found: list[Entry] = []
+    before: str | None = None
+    for _ in range(_PAGES_MAX):
+        page = unit.memories.page(reader.scope, wanted, limit=_PAGE, before=before)
+        found.extend(entry for entry in page if _is_meant(entry, reader) and lineage.is_trusted(entry))
+        if len(page) < _PAGE or len(found) >= ENTRIES_MAX:
+            break
+        before = page[-1].id
+        unit.check()
+    return found[:ENTRIES_MAX]
+
+
+def _is_meant(entry: Entry, reader: StandingReader) -> bool:
+    mine = entry.agent in (None, reader.agent) and entry.project in (None, reader.project)
+    mine = mine and not (_is_preference(entry) and reader.owner not in (None, entry.space))
+    return entry.holds(reader.now) and mine
+
+
+def _is_preference(entry: Entry) -> bool:
+    return entry.target is Target.USER and entry.metadata.get("kind") == "preference"
+
+
+def _stated_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    ordered = sorted(entries, key=lambda entry: (entry.id, entry.version, entry.space), reverse=True)
+    ordered.sort(key=lambda entry: (not entry.pinned, -entry.trust))
+    chosen: dict[str, Entry] = {}
+    for entry in ordered:
+        chosen.setdefault(entry.content_hash, entry)
+    return tuple(chosen.values())
+
+
+class _Lineage:
+    """Follows what entries rest on. Judgements are kept for as long as one unit of work."""
+
+    def __init__(self, unit: Unit, scope: Scope) -> None:
+        self._unit = unit
+        self._scope = scope
+        self._known: dict[str, Entry | None] = {}
+
+    def is_trusted(self, entry: Entry) -> bool:
+        """Itself and all that it rests on, as far as it can be seen.
+
+        A source that can not be seen is accepted from a user or an agent, who may name a ticket or a page. A review
+        only ever rests on what was recorded: when that is out of sight, nobody can vouch for it.
+        """
+        generation: list[Entry] | None = [entry]
+        seen: set[str] = set()
+        for _ in range(_GENERATIONS_MAX):
+            if generation is None or not all(map(_is_trusted_itself, generation)):
+                return False
+            if not generation:
+                return True
+            generation = self._older(generation, seen)
+        return False
+
+    def _older(self, generation: Sequence[Entry], seen: set[str]) -> list[Entry] | None:
+        """What these rest on and was not `seen` yet; None when one of them rests on what nobody can vouch for."""
+        older: list[Entry] = []
+        for child in generation:
+            for source in dict.fromkeys(child.sources):
+                found = self._find(source)
+                if found is None and child.trust < Origin.AGENT.trust:
+                    return None
+                if found is not None and source not in seen:
+                    older.append(found)
+                seen.add(source)
+        return older
+
+    def _find(self, source: str) -> Entry | None:
+        if source not in self._known:
+            if len(self._known) >= _ANCESTORS_MAX:
+                return _UNFOLLOWED
+            self._known[source] = self._get(source.partition(".")[0])
+        return self._known[source]
+
+    def _get(self, entry_id: str) -> Entry | None:
+        if not _ID.fullmatch(entry_id):
+            return None
+        try:
+            return self._unit.memories.get(self._scope, entry_id)
+        except NotFound:
+            return None
+
+
+def _is_trusted_itself(entry: Entry) -> bool:
+    return entry.trust >= TRUST_MIN and entry.status not in (Status.QUARANTINED, Status.PROPOSED)
+
+
+_UNFOLLOWED = Entry(
+    id="",
+    version=1,
+    kind=Kind.STATEMENT,
+    space="",
+    text="",
+    status=Status.QUARANTINED,
+    origin=Origin.IMPORT,
+    trust=0,
+    target=Target.USER,
+    content_hash="",
+    recorded_at=0.0,
+    occurred_at=0.0,
+)

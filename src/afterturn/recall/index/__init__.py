@@ -1,0 +1,1 @@
+"""The in-memory index of a space, and the cache of those indexes."""

@@ -1,0 +1,197 @@
+"""Which rows of a shelf hold a term, and how often. Terms are kept as numbers, so that no word stays in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Two parts are made one while the older is at most so many times as large: few parts, and each row moves seldom.
+_GROWTH = 3
+# Beyond this many postings making one of two would be felt by the recall that waits for it; a rebuild does it.
+_MERGED_MAX = 200_000
+# Up to here, looking for each takes less time than looking each posting up.
+_BLANK_ONE_BY_ONE_MAX = 6
+# What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
+_SLICE = 8192
+_CHECKSUM_BITS = 32
+_UNSIGNED = 1 << 2 * _CHECKSUM_BITS
+
+Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
+"""Rows, and how often each holds a term."""
+
+
+class _TermNumbers(dict[str, int]):
+    """Of terms, each reckoned when it is first met."""
+
+    def __missing__(self, term: str) -> int:
+        letters = term.encode("utf-8", "surrogatepass")
+        number = self[term] = crc32(letters) << _CHECKSUM_BITS | crc32(letters[::-1])
+        return number
+
+
+def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """One number an occurrence, in order; the same in every process, since what a shelf holds is saved."""
+    numbers = map(_TermNumbers().__getitem__, chain.from_iterable(terms))
+    return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
+
+
+def numbers(terms: Iterable[str]) -> list[int]:
+    """Those of a few terms, each with the sign that it has in an array."""
+    known = _TermNumbers()
+    return [number - _UNSIGNED if number >= _UNSIGNED >> 1 else number for number in map(known.__getitem__, terms)]
+
+
+@dataclass(frozen=True, slots=True)
+class PostingForm:
+    """How a term and a row share a number of 64 bits: the row has the lower ones. What is left of a term's hash is
+    the same for two terms of a hundred thousand about once in ten thousand spaces."""
+
+    row_bits: int
+
+    @property
+    def term_mask(self) -> np.int64:
+        return np.int64(-1 << self.row_bits)
+
+    def packed(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
+        return self.terms(terms) | rows
+
+    def terms(self, packed: NDArray[np.int64]) -> NDArray[np.int64]:
+        return packed & self.term_mask
+
+    def rows(self, packed: NDArray[np.int64]) -> NDArray[np.int32]:
+        return (packed & np.int64((1 << self.row_bits) - 1)).astype(np.int32)
+
+    def holds(self, row: int) -> bool:
+        return row < 1 << self.row_bits
+
+
+def form_for(rows: int) -> PostingForm:
+    """With room for as many again, and as many again."""
+    return PostingForm((4 * rows + 4096).bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class PostingPart:
+    """Sorted by term, then row: term number `i` is held by `rows[starts[i] : starts[i + 1]]`, each row once."""
+
+    form: PostingForm
+    terms: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    counts: NDArray[np.uint16]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.terms.nbytes + self.starts.nbytes + self.rows.nbytes + self.counts.nbytes
+
+    def seek(self, numbers: Iterable[int]) -> Iterator[int | None]:
+        """Where each of these terms is among `terms`."""
+        # Without numpy: of so few, it takes longer to begin than to end.
+        terms, mask = self.terms.data, -1 << self.form.row_bits
+        for number in numbers:
+            wanted = number & mask
+            at = bisect_left(terms, wanted)
+            yield at if at < len(terms) and terms[at] == wanted else None
+
+    def places(self, at: int) -> Places:
+        start, end = self.starts[at : at + 2].tolist()
+        return self.rows[start:end], self.counts[start:end]
+
+
+def make_part(form: PostingForm, packed: NDArray[np.int64]) -> PostingPart:
+    """Of occurrences, which are sorted in place."""
+    packed.sort()
+    differs = _differs(packed)
+    if packed.size <= _SLICE:
+        begins = np.flatnonzero(differs)
+        return _part(form, packed[begins], np.diff(begins, append=packed.size).astype(np.uint16))
+    size = int(np.count_nonzero(differs))
+    distinct, firsts = np.empty(size, np.int64), np.empty(size + 1, np.int32)
+    done, firsts[-1] = 0, packed.size
+    for start in range(0, packed.size, _SLICE):
+        found = np.flatnonzero(differs[start : start + _SLICE]) + start
+        firsts[done : done + found.size] = found
+        distinct[done : done + found.size] = packed[found]
+        done += found.size
+    return _part(form, distinct, np.diff(firsts).astype(np.uint16))
+
+
+class Postings:
+    """Immutable but for `blank`. Later parts hold later rows."""
+
+    def __init__(self, parts: Sequence[PostingPart] = ()) -> None:
+        self._parts = tuple(parts)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self._parts)
+
+    def find(self, terms: Sequence[str]) -> list[list[Places]]:
+        """For each term wherever it is; rows are in ascending order and none is there twice."""
+        wanted = numbers(terms)
+        found: list[list[Places]] = [[] for _ in terms]
+        for part in self._parts:
+            for places, at in zip(found, part.seek(wanted), strict=True):
+                if at is not None:
+                    places.append(part.places(at))
+        return found
+
+    def with_rows(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Postings:
+        """With occurrences in rows that come after all others."""
+        last = int(rows[-1]) if rows.size else 0
+        form = next((part.form for part in self._parts if part.form.holds(last)), form_for(last))
+        parts = [*self._parts, make_part(form, form.packed(terms, rows))]
+        while len(parts) > 1 and _worth_joining(*parts[-2:]):
+            parts[-2:] = [_join(*parts[-2:])]
+        return Postings(parts)
+
+    def blank(self, rows: NDArray[np.int32]) -> None:
+        """In place, so that what was forgotten is nowhere: these hold nothing any more."""
+        for part in self._parts:
+            if rows.size > _BLANK_ONE_BY_ONE_MAX:
+                part.counts[_is_among(part.rows, rows)] = 0
+                continue
+            for row in rows.tolist():
+                part.counts[part.rows == row] = 0
+
+
+def _is_among(rows: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.bool_]:
+    is_wanted = np.zeros(int(wanted.max()) + 2, np.bool_)
+    is_wanted[wanted] = True
+    # All rows beyond the last wanted one look at the element behind it.
+    return is_wanted.take(rows, mode="clip")
+
+
+def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether another number begins."""
+    differs = np.ones(numbers.size, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=differs[1:])
+    return differs
+
+
+def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> PostingPart:
+    """Of postings in order, which become their terms."""
+    rows = np.empty(packed.size, np.int32)
+    for start in range(0, packed.size, _SLICE):
+        rows[start : start + _SLICE] = form.rows(packed[start : start + _SLICE])
+    packed &= form.term_mask
+    starts = np.flatnonzero(_differs(packed))
+    return PostingPart(form, packed[starts], np.append(starts, packed.size), rows, counts)
+
+
+def _worth_joining(older: PostingPart, newer: PostingPart) -> bool:
+    size = older.rows.size + newer.rows.size
+    return older.form == newer.form and older.rows.size <= _GROWTH * newer.rows.size and size <= _MERGED_MAX
+
+
+def _join(older: PostingPart, newer: PostingPart) -> PostingPart:
+    packed = np.concatenate([np.repeat(part.terms, np.diff(part.starts)) | part.rows for part in (older, newer)])
+    order = np.argsort(packed)
+    return _part(older.form, packed[order], np.concatenate([older.counts, newer.counts])[order])

@@ -1,0 +1,1 @@
+"""Threads, the private event loop, background tasks and jobs."""

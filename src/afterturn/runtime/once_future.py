@@ -1,0 +1,96 @@
+"""A value that one thread settles and others read, wait for, or never ask about."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class OnceFuture(Generic[T]):
+    """Settled at most once. Reading never blocks; waiting is bounded and works from any loop or thread."""
+
+    __slots__ = ("_lock", "_value", "_waiters")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._value: tuple[T] | None = None
+        self._waiters: list[Callable[[], None]] = []
+
+    def settle(self, value: T) -> bool:
+        """False when it was settled before: the first value stands."""
+        with self._lock:
+            if self._value is not None:
+                return False
+            self._value = (value,)
+            waiters, self._waiters = self._waiters, []
+        for wake in waiters:
+            wake()
+        return True
+
+    def peek(self) -> T | None:
+        """The value, or None while there is none."""
+        return None if self._value is None else self._value[0]
+
+    @property
+    def settled(self) -> bool:
+        return self._value is not None
+
+    async def wait(self, *, within: float) -> T | None:
+        """The value as soon as it is there, else None after `within` seconds of this loop's time."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(_finish, woken)
+            except RuntimeError:  # the host closed its loop meanwhile: nobody waits there any more
+                return
+
+        if not self._register(wake):
+            return self.peek()
+        try:
+            await asyncio.wait({woken}, timeout=within)
+        finally:
+            self._unregister(wake)
+        return self.peek()
+
+    def wait_blocking(self, *, within: float) -> T | None:
+        """The same for a thread without a loop."""
+        woken = threading.Event()
+        if self._register(woken.set):
+            try:
+                woken.wait(within)
+            finally:
+                self._unregister(woken.set)
+        return self.peek()
+
+    def _register(self, wake: Callable[[], None]) -> bool:
+        with self._lock:
+            if self._value is not None:
+                return False
+            self._waiters.append(wake)
+            return True
+
+    def _unregister(self, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if wake in self._waiters:
+                self._waiters.remove(wake)
+
+
+def _finish(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+async def is_set(event: asyncio.Event, *, within: float) -> bool:
+    """Whether the event comes in time. Not `asyncio.wait_for`: until Python 3.12 that swallows a cancellation."""
+    try:
+        async with asyncio.timeout(within):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""Threads for blocking work. Not `concurrent.futures`: its threads are gone before `atexit` handlers run."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from afterturn.errors import ForkedProcess, MemoryClosed
+
+logger = logging.getLogger(__name__)
+
+
+class ThreadWorker:
+    """The Worker port on own daemon threads, which start with the first `post`.
+
+    With one thread, work runs in the order it was posted; with more, it begins in that order.
+    """
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._name = name
+        self._wanted = threads
+        self._threads: list[threading.Thread] = []
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process = os.getpid()
+
+    def post(self, work: Callable[[], None]) -> None:
+        """MemoryClosed after `close`, ForkedProcess in a forked child: nobody would ever run it there."""
+        if os.getpid() != self._process:
+            raise ForkedProcess(
+                f"The worker {self._name!r} stayed in the parent process. Open memory anew in the child."
+            )
+        with self._lock:
+            if self._closed:
+                raise MemoryClosed(f"The worker {self._name!r} is closed. Open memory again.")
+            self._queue.put(work)
+            if len(self._threads) < self._wanted:
+                self._start_thread()
+
+    def close(self, *, within: float) -> bool:
+        if os.getpid() != self._process:
+            return True
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._queue.put(None)
+        deadline = time.monotonic() + within
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception:  # the boundary: one broken piece of work must not end the thread for all later ones
+                logger.exception("work on %s failed", self._name)
+            # Otherwise the last piece of work, and all it refers to, would live until the next one comes.
+            del work

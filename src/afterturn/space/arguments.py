@@ -1,0 +1,206 @@
+"""What a caller asks by: limits, versions, lanes, filters, selectors. Checked once, where they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import TypedDict, TypeVar
+
+from afterturn.errors import InvalidInput
+from afterturn.types import ANYTHING, Draft, Filter, Kind, Lane, Metadata, Origin, Scalar, Selector, Status, Target
+from afterturn.validation import check_id, check_member, check_metadata, check_name, is_whole, moment
+
+LIMIT_MAX = 10_000
+# What a 64-bit column can hold; no memory comes near it.
+VERSION_MAX = 2**63 - 1
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def check_version(version: object) -> int | None:
+    if version is None:
+        return None
+    if not is_whole(version, VERSION_MAX):
+        raise InvalidInput(f"The version is {_shown(version)}. Use a whole number from 1 on.")
+    assert isinstance(version, int)
+    return version
+
+
+def check_conversation(conversation: object) -> str | None:
+    return None if conversation is None else check_name(conversation, "conversation")
+
+
+def check_lanes(lanes: object) -> tuple[Lane, ...]:
+    """All of them for None."""
+    return tuple(Lane) if lanes is None else _members(lanes, Lane, "lane")
+
+
+def check_ids(ids: object) -> frozenset[str]:
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidInput(f"`exclude` is {_shown(ids)}. Pass a list of memory ids.")
+    return frozenset(check_id(one) for one in ids)
+
+
+def check_filter(wanted: object) -> Filter:
+    """The same filter as a store takes it: lists as tuples, a whole number in both of its spellings."""
+    if wanted is ANYTHING:
+        return ANYTHING
+    if not isinstance(wanted, Filter):
+        raise InvalidInput(f"The filter is a {type(wanted).__name__}. Pass afterturn.Filter(...).")
+    for value, what in (
+        (wanted.agent, "agent"),
+        (wanted.project, "project"),
+        (wanted.conversation, "conversation"),
+    ):
+        if value is not None:
+            check_name(value, what)
+    if wanted.pinned is not None and not isinstance(wanted.pinned, bool):
+        raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
+    since, until = moment(wanted.since), moment(wanted.until)
+    if since is not None and until is not None and since >= until:
+        raise InvalidInput(f"The filter's since ({wanted.since}) is not before its until ({wanted.until}). Swap them.")
+    return replace(
+        wanted,
+        since=since,
+        until=until,
+        kind=None if wanted.kind is None else _member(wanted.kind, Kind, "kind"),
+        target=None if wanted.target is None else _member(wanted.target, Target, "target"),
+        statuses=_members(wanted.statuses, Status, "status"),
+        metadata=_alternatives(wanted.metadata),
+    )
+
+
+def check_selector(selector: Selector) -> Selector:
+    """Exactly one thing to forget. A memory's id is left to whoever looks it up."""
+    if not isinstance(selector.everything, bool):
+        raise InvalidInput(f"`everything` is {_shown(selector.everything)}. Erasing a space takes a plain True.")
+    named = [
+        (value, what)
+        for what in ("memory", "conversation", "source", "speaker")
+        if (value := getattr(selector, what)) is not None
+    ]
+    if len(named) + selector.everything != 1:
+        raise InvalidInput("Say what to forget: exactly one of memory, conversation, source, speaker, everything.")
+    for value, what in named:
+        if what != "memory":
+            check_name(value, what)
+    return selector
+
+
+def _alternatives(metadata: object) -> dict[str, tuple[Scalar, ...]]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"The filter's metadata is a {type(metadata).__name__}. Pass a mapping of keys to values.")
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for key, wanted in metadata.items():
+        options = wanted if isinstance(wanted, tuple | list) else (wanted,)
+        for option in options:
+            check_member(key, option)
+        found[key] = tuple(spelling for option in options for spelling in _spellings(key, option))
+    return found
+
+
+def _spellings(key: str, value: Scalar) -> Iterator[Scalar]:
+    """1 and 1.0 are one number, though not one text. True is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        yield value
+        return
+    if value != value or value in (float("inf"), float("-inf")):
+        raise InvalidInput(f"The filter's {key[:60]!r} is {value!r}, which no memory can have. Use a finite number.")
+    if value == 0:
+        yield from (0, 0.0, -0.0)
+        return
+    yield value
+    try:
+        other = float(value) if isinstance(value, int) else int(value)
+    except OverflowError:
+        return
+    if other == value:
+        yield other
+
+
+def _members(values: object, kind: type[E], what: str) -> tuple[E, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{_shown(values)} is not a list. Pass one, such as [{str(next(iter(kind)))!r}].")
+    return tuple(_member(value, kind, what) for value in values)
+
+
+def _member(value: object, kind: type[E], what: str) -> E:
+    if not isinstance(value, str) or value not in list(kind):
+        raise InvalidInput(f"{_shown(value)} is not a {what}. Use one of: {', '.join(kind)}.")
+    return kind(value)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]
+
+
+# What may be said about a memory beside its text, as `add` takes it: checked and turned into a draft.
+
+_OLDER_NAME = "memory"
+
+
+class DraftFields(TypedDict, total=False):
+    """`target` is "user" or "environment". Times are Unix seconds, or datetimes or ISO-8601 texts with a time zone."""
+
+    target: str
+    origin: str
+    agent: str | None
+    project: str | None
+    speaker: str | None
+    metadata: Metadata | None
+    pinned: bool
+    occurred_at: float | datetime | str | None
+    valid_from: float | datetime | str | None
+    valid_to: float | datetime | str | None
+    expires_at: float | datetime | str | None
+    sources: Sequence[str]
+
+
+def draft_of(text: str, fields: DraftFields) -> Draft:
+    unknown = set(fields) - set(DraftFields.__annotations__)
+    if unknown:
+        raise TypeError(
+            f"add() has no {', '.join(sorted(unknown))}. It takes {', '.join(DraftFields.__annotations__)}."
+        )
+    return Draft(
+        text=text,
+        target=target_of(fields.get("target", Target.USER)),
+        origin=origin_of(fields.get("origin", Origin.USER)),
+        agent=fields.get("agent"),
+        project=fields.get("project"),
+        speaker=fields.get("speaker"),
+        metadata=_metadata(fields.get("metadata")),
+        pinned=fields.get("pinned", False),
+        occurred_at=moment(fields.get("occurred_at")),
+        valid_from=moment(fields.get("valid_from")),
+        valid_to=moment(fields.get("valid_to")),
+        expires_at=moment(fields.get("expires_at")),
+        sources=_sources(fields.get("sources", ())),
+    )
+
+
+def _metadata(given: Metadata | None) -> Metadata:
+    """A copy: what a caller does to its own mapping meanwhile must not reach the store."""
+    return {} if given is None else dict(check_metadata(given))
+
+
+def _sources(given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInput(f"`sources` is a list of ids, not {type(given).__name__}. Pass a list.")
+    return tuple(given)
+
+
+def target_of(value: str) -> Target:
+    try:
+        return Target.ENVIRONMENT if value == _OLDER_NAME else Target(value)
+    except ValueError:
+        raise InvalidInput(f"{value!r} is no target. Use one of: {', '.join(Target)}.") from None
+
+
+def origin_of(value: str) -> Origin:
+    try:
+        return Origin(value)
+    except ValueError:
+        raise InvalidInput(f"{value!r} is no origin. Use one of: {', '.join(Origin)}.") from None

@@ -1,0 +1,896 @@
+"""The values that cross module boundaries, all frozen. Times are Unix seconds, UTC, as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+
+from afterturn.errors import InvalidName
+
+Scalar: TypeAlias = str | int | float | bool | None
+Metadata: TypeAlias = Mapping[str, Scalar]
+SOURCES_MAX = 1000
+
+
+class Kind(StrEnum):
+    STATEMENT = "statement"
+    RECORD = "record"
+
+
+class Status(StrEnum):
+    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or rejects it; beside an
+    active version of the same id it is a change that was proposed. `withdrawal`: it was proposed to delete that one.
+    """
+
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    PROPOSED = "proposed"
+    WITHDRAWAL = "withdrawal"
+    EXPIRED = "expired"
+    UNDONE = "undone"
+    QUARANTINED = "quarantined"
+
+
+class Target(StrEnum):
+    USER = "user"
+    ENVIRONMENT = "environment"
+
+
+class Lane(StrEnum):
+    """Derived, never stored. The order is the order of a block (H4)."""
+
+    SHORT_TERM = "short_term"
+    LONG_TERM = "long_term"
+    EPISODIC = "episodic"
+
+
+class Origin(StrEnum):
+    """Who wrote an entry; stamped by the host's call, never read from text (G2)."""
+
+    USER = "user"
+    AGENT = "agent"
+    BACKGROUND_REVIEW = "background_review"
+    SUBAGENT = "subagent"
+    TOOL = "tool"
+    WEB = "web"
+    IMPORT = "import"
+
+    @property
+    def trust(self) -> int:
+        """Higher is more trusted; subagent, tool and web rank alike."""
+        return _TRUST[self]
+
+
+_TRUST = {
+    Origin.USER: 100,
+    Origin.AGENT: 80,
+    Origin.BACKGROUND_REVIEW: 60,
+    Origin.SUBAGENT: 40,
+    Origin.TOOL: 40,
+    Origin.WEB: 40,
+    Origin.IMPORT: 20,
+}
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    REDACT = "redact"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The spaces a query may see, under one tenant. Never empty: nothing reads across spaces it did not name."""
+
+    tenant: str
+    spaces: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.spaces:
+            raise InvalidName('No space was named. Name at least one, such as "user:ada".')
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored version of a statement or of a recorded message.
+
+    `owner` is the space whose conversation it was said in, None when that is the entry's own `space`.
+    """
+
+    id: str
+    version: int
+    kind: Kind
+    space: str
+    text: str
+    status: Status
+    origin: Origin
+    trust: int
+    target: Target
+    content_hash: str
+    recorded_at: float
+    occurred_at: float
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    owner: str | None = None
+    turn: str | None = None
+    position: int | None = None
+    speaker: str | None = None
+    valid_from: float | None = None
+    valid_to: float | None = None
+    expires_at: float | None = None
+    pinned: bool = False
+    metadata: Metadata = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def ref(self) -> str:
+        """Names this version: what a model that saw version 1 has not seen is version 2."""
+        return reference(self.id, self.version)
+
+    def holds(self, at: float) -> bool:
+        """Whether it may be recalled at that time (L7)."""
+        return self.status is Status.ACTIVE and self.is_valid(at)
+
+    def is_valid(self, at: float) -> bool:
+        """In force and not expired at that time, whatever its status is now."""
+        return (
+            (self.expires_at is None or self.expires_at > at)
+            and (self.valid_from is None or self.valid_from <= at)
+            and (self.valid_to is None or self.valid_to > at)
+        )
+
+
+def reference(entry_id: str, version: int) -> str:
+    return entry_id if version == 1 else f"{entry_id}.{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them.
+
+    `since` (inclusive) and `until` (exclusive) bound `occurred_at`: Unix seconds, a datetime with a time zone, or an
+    ISO-8601 text with an offset.
+    """
+
+    kind: Kind | Literal["statement", "record"] | None = None
+    target: Target | Literal["user", "environment"] | None = None
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    pinned: bool | None = None
+    metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    statuses: tuple[Status, ...] = (Status.ACTIVE,)
+    since: float | datetime | str | None = None
+    until: float | datetime | str | None = None
+
+
+ANYTHING = Filter()
+"""What narrows nothing: told from others at a glance where it is this one."""
+
+
+class LaneQuery(NamedTuple):
+    """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
+
+    `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now;
+    `excluded_ids` are memories that the caller does not want, in any version.
+    `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
+    only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
+    id is another conversation (L2). Without `owner` the id alone counts. Records of the conversation that were recorded
+    after `seen_since` are not given: a host that hides its messages still shows them to its model (L9). Nor is a
+    statement all of whose sources are records of its space that the model sees in one of these ways.
+    """
+
+    scope: Scope
+    now: float
+    lane: Lane | None = None
+    conversation: str | None = None
+    owner: str | None = None
+    excluded_refs: frozenset[str] = frozenset()
+    visible_hashes: frozenset[str] = frozenset()
+    excluded_ids: frozenset[str] = frozenset()
+    seen_since: float | None = None
+    filter: Filter = ANYTHING
+    evidence: bool = False
+
+
+class Match(NamedTuple):
+    """An entry as the index has it: `key` is the store's handle on this version, `terms` its terms with repeats."""
+
+    key: int
+    entry: Entry
+    terms: tuple[str, ...]
+
+
+class IndexedEntry(NamedTuple):
+    """What an active entry is ranked by, beside its vector; a tuple, since there are many."""
+
+    key: int
+    space: str
+    kind: Kind
+    origin: Origin
+    speaker: str | None
+    conversation: str | None
+    owner: str | None
+    position: int | None
+    terms: tuple[str, ...]
+
+
+class ContextEntry(NamedTuple):
+    """A message around another one, and whether the query would give it as an answer."""
+
+    entry: IndexedEntry
+    is_admitted: bool
+
+
+class SpaceStats(NamedTuple):
+    """How much of a space is searchable, and its newest change."""
+
+    documents: int
+    terms_total: int
+    seq: int
+
+
+class Changes(NamedTuple):
+    """What moved in a space since a sequence number. `keys=None`: too long ago to say, rebuild."""
+
+    generation: str
+    seq: int
+    keys: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One recalled entry and why: `lexical` and `similarity` are 0 to 1, `similarity` None without vectors.
+
+    `terms` are the query's terms that the entry contains, as indexed.
+    """
+
+    entry: Entry
+    lane: Lane
+    score: float
+    lexical: float
+    similarity: float | None
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    missing: tuple[str, ...] = ()
+    correlation: str = ""
+
+
+class Verb(StrEnum):
+    """What an operation did; `undo` is an operation too, so it can be undone."""
+
+    ADD = "add"
+    UPDATE = "update"
+    PROMOTE = "promote"
+    APPROVE = "approve"
+    DELETE = "delete"
+    RECORD = "record"
+    IMPORT = "import"
+    UNDO = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What somebody asks to have stored, before the guard has seen it.
+
+    `owner` is the space whose conversation it was said in; None is the space that it is stored in. `proposed`: a
+    statement that waits for approval, and is not recalled before.
+    """
+
+    text: str
+    kind: Kind = Kind.STATEMENT
+    origin: Origin = Origin.USER
+    target: Target = Target.USER
+    agent: str | None = None
+    project: str | None = None
+    conversation: str | None = None
+    owner: str | None = None
+    turn: str | None = None
+    position: int | None = None
+    speaker: str | None = None
+    occurred_at: float | None = None
+    valid_from: float | None = None
+    valid_to: float | None = None
+    expires_at: float | None = None
+    pinned: bool = False
+    metadata: Metadata = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    id: str | None = None
+    proposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else (G1).
+
+    `terms` is the text as the lexical index sees it, in order, repeats included.
+    """
+
+    draft: Draft
+    id: str
+    text: str
+    content_hash: str
+    terms: tuple[str, ...]
+    trust: int
+    recorded_at: float
+    verdict: Verdict = Verdict.ALLOW
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """`created` is False when the space already held the statement (G6); `operation` is what undo takes."""
+
+    entry: Entry
+    created: bool
+    operation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Vectors of two identities never meet in one comparison (M3)."""
+
+    name: str
+    version: str
+    dimensions: int
+    normalised: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One undoable step in one space, at one time. Steps that belong together share a `group`."""
+
+    id: str
+    tenant: str
+    space: str
+    verb: Verb
+    actor: Origin
+    at: float
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOperation(Operation):
+    """An operation with a memory that it changed: the last one, as it left it. `entries` is how many it changed."""
+
+    entry_id: str | None = None
+    text: str = ""
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one operation did to one version."""
+
+    operation: Operation
+    entry_id: str
+    version: int
+    before: Status | None
+    after: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What to forget; exactly one is set. `everything` is the whole space.
+
+    `memories` are several at once: forgetting looks through the space's jobs and timeline, and once is enough.
+    """
+
+    memory: str | None = None
+    conversation: str | None = None
+    source: str | None = None
+    speaker: str | None = None
+    everything: bool = False
+    memories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceSummary:
+    """A space at a glance. Counts are of active entries; `newest_at` is their newest `occurred_at`."""
+
+    name: str
+    statements: int
+    records: int
+    newest_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What a store's `forget` removed: entry ids with every version of them, and in which `spaces` they were."""
+
+    ids: tuple[str, ...]
+    versions: int
+    spaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """`pending`: the rows are gone from every query, but a reader still holds old bytes; a job finishes it.
+
+    `out_of_reach` names what may still hold the text: backups, a recording provider of the host's.
+    """
+
+    state: str
+    erased: int
+    out_of_reach: tuple[str, ...] = ()
+
+
+class JobKind(StrEnum):
+    """What is done behind a write. A store takes other kinds too."""
+
+    EMBED = "embed"
+    SCRUB = "scrub"
+    REVIEW = "review"
+    RULES = "rules"
+    CONSOLIDATE = "consolidate"
+
+
+class JobState(StrEnum):
+    READY = "ready"
+    LEASED = "leased"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that follows a write, committed with it. `payload` is JSON text and holds ids, never memory text."""
+
+    id: str
+    kind: str
+    tenant: str
+    space: str
+    payload: str
+    run_at: float
+    attempts: int = 0
+    state: JobState = JobState.READY
+    error: str = ""
+
+
+def new_job(kind: JobKind, job_id: str, tenant: str, space: str, at: float) -> Job:
+    """For the whole space, so that those which wait coalesce; due at `at`."""
+    return Job(job_id, kind, tenant, space, "{}", at)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that memory did. `data` holds ids, counts and reasons, never memory text."""
+
+    name: str
+    at: float
+    tenant: str = ""
+    space: str = ""
+    conversation: str = ""
+    turn: str = ""
+    data: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `doctor`: `level` is ok, warning or error; `remedy` says what to do."""
+
+    level: str
+    subject: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An update or a delete: the entry as it is now, and what `undo` takes."""
+
+    entry: Entry
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What `undo` did: an operation too, and its steps."""
+
+    operation: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Every version of one entry, oldest first, and every step that was taken on them."""
+
+    versions: tuple[Entry, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A hit that was chosen for a block; `text` is what is shown of it, and where it was cut it says "…"."""
+
+    hit: Hit
+    text: str
+
+
+# The metadata of what was read from a store: shared by whoever reads it, so nobody may change it.
+
+
+class ReadMetadata(dict[str, Any]):
+    """A dictionary in all but that. A copy, also a deep or a pickled one, is a plain dictionary."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(
+            "What was read of a memory can not be changed. Change dict(entry.metadata) and update the memory."
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
+# The values of conversations and their turns, all frozen. Times are Unix seconds, UTC, as floats.
+
+
+class TurnStatus(StrEnum):
+    OPEN = "open"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+    ABANDONED = "abandoned"
+
+
+class HandoverPoint(StrEnum):
+    """Where a block may be handed over (H1). `prompt`: as text, to a host that writes its prompt itself (H8)."""
+
+    USER_MESSAGE = "user_message"
+    TOOL_RESULT = "tool_result"
+    PROMPT = "prompt"
+
+
+class RecallCause(StrEnum):
+    """Why a recall was started. The first three are epochs (R1); the last is counted apart."""
+
+    MESSAGE = "message"
+    INTERJECTION = "interjection"
+    CUE = "cue"
+    COMPACTION = "compaction"
+
+    @property
+    def is_epoch(self) -> bool:
+        return self in (RecallCause.MESSAGE, RecallCause.INTERJECTION, RecallCause.CUE)
+
+
+class Phase(StrEnum):
+    """A recall's two results, consumed separately (R7)."""
+
+    FAST = "fast"
+    REFINED = "refined"
+
+
+class Outcome(StrEnum):
+    """How a phase of a recall ended; each ends in exactly one, with a reason (R5)."""
+
+    DELIVERED = "delivered"
+    EMPTY = "empty"
+    DEGRADED = "degraded"
+    SUPERSEDED = "superseded"
+    CANCELLED = "cancelled"
+    UNDELIVERED = "undelivered"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationKey:
+    """The same id under another owner is another conversation (L2). `space` is the owner's."""
+
+    tenant: str
+    space: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationState:
+    """What a conversation has come to. `turns` counts those recorded; `compacted_at` is the last compaction's time."""
+
+    turns: int = 0
+    compactions: int = 0
+    compacted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A stored turn. `user_hash` finds its user message again in a list that the host has rebuilt."""
+
+    id: str
+    status: TurnStatus
+    started_at: float
+    user_hash: str
+    ended_at: float | None = None
+    recorded_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block that was really injected (H5), by the hash of its bytes.
+
+    `anchor` names the messages that it stands after, blank where it is never put back. `text` is blank once something
+    in it was forgotten. `in_sight`: no compaction, reset or exhaustion came since, as far as we were told.
+    """
+
+    hash: str
+    turn: str
+    refs: tuple[str, ...]
+    size_bytes: int
+    injected_at: float
+    point: str = ""
+    anchor: str = ""
+    text: str = ""
+    in_sight: bool = True
+
+
+class Decision(StrEnum):
+    """What became of a memory in a recall. The first six are decided when it is asked, the others are looked up later.
+
+    `rank`: more was found than is weighed; `unfound`: it matches now, and nothing tells why it did not then.
+    """
+
+    SHOWN = "shown"
+    FLOOR = "floor"
+    BUDGET = "budget"
+    RESTATED = "restated"
+    VISIBLE = "visible"
+    STALE = "stale"
+    NOT_HANDED_OVER = "not_handed_over"
+    EXCLUDED = "excluded"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    PROPOSED = "proposed"
+    QUARANTINED = "quarantined"
+    UNDONE = "undone"
+    SCOPE = "scope"
+    RANK = "rank"
+    LATER = "later"
+    MISSING = "missing"
+    UNRELATED = "unrelated"
+    UNFOUND = "unfound"
+
+
+class NoRecallReason(StrEnum):
+    """Why a turn has no recall. The first two are told when it begins, the others found when somebody looks back.
+
+    `not_begun`: the turn was over, or is not yet so far; `unknown`: what was told then is gone by now.
+    """
+
+    OFF = "off"
+    NOTHING_TO_ASK = "nothing_to_ask"
+    NOT_BEGUN = "not_begun"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One entry that a recall weighed, by reference, and what became of it; None where nothing was decided."""
+
+    ref: str
+    space: str
+    lane: Lane
+    score: float
+    lexical: float
+    similarity: float | None
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRow:
+    """One phase of one recall as it went, for `afterturn trace` and `afterturn replay`.
+
+    `excluded` are the references and `visible` the content hashes that the model saw already. `terms` are those of the
+    question that were found, `candidates` what was to be handed over, in its order, then the others; `settings` those
+    that shaped the block. `block` is what it was weighed for, in the turn `delivered_in`: whether something of it was
+    shown there is what `outcome` tells.
+    """
+
+    correlation: str
+    turn: str
+    epoch: int
+    cause: RecallCause
+    phase: Phase
+    question: str
+    asked_at: float
+    settled_at: float | None
+    outcome: Outcome
+    reason: str
+    reads: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    visible_bytes: int = 0
+    terms: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    point: str = ""
+    block: str = ""
+    delivered_in: str = ""
+    delivered_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRow:
+    """A recall that settled too late for its turn, for the next one (R8).
+
+    `refined` are the references that a model chose, the other candidates are the fast phase's. `forgets` and `speakers`
+    tell later whether what was asked is to be known no more (M2).
+    """
+
+    correlation: str
+    turn: str
+    epoch: int
+    question: str
+    asked_at: float
+    settled_at: float
+    phases: tuple[Phase, ...]
+    candidates: tuple[Candidate, ...]
+    refined: tuple[str, ...] = ()
+    cause: RecallCause = RecallCause.MESSAGE
+    forgets: int = 0
+    speakers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRow:
+    """The standing block that a conversation is frozen to (S3), and the versions of memories in it."""
+
+    text: str
+    refs: tuple[str, ...]
+    made_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as a dialect reads it. `speaker` is a role or a name; `text` may be blank."""
+
+    role: str
+    text: str
+    speaker: str
+    hash: str
+
+
+# The values of reviews and of what models cost, all frozen. Times are Unix seconds, UTC, as floats.
+
+
+class ReviewKind(StrEnum):
+    """Why a review was scheduled. The first three ask a model, and wait for one another within a conversation (V1)."""
+
+    INTERVAL = "interval"
+    COMPACTION = "compaction"
+    ASKED = "asked"
+    RULES = "rules"
+    EXTRACTION = "extraction"
+    CONSOLIDATION = "consolidation"
+
+    @property
+    def takes_turns(self) -> bool:
+        return self in (ReviewKind.INTERVAL, ReviewKind.COMPACTION, ReviewKind.ASKED)
+
+
+class ReviewState(StrEnum):
+    """What became of a review. Only `saved` has written something; a review that timed out is not tried again (V4)."""
+
+    WAITING = "waiting"
+    SAVED = "saved"
+    NOTHING = "nothing"
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+    FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewMessage:
+    """One message as it was when the review was scheduled; our own blocks are not in it (C5).
+
+    `source` is the record that holds it, None for what is not recorded. `fresh`: no review has seen it yet.
+    """
+
+    role: str
+    speaker: str
+    text: str
+    source: str | None
+    trust: int
+    occurred_at: float
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRow:
+    """One review, from its schedule to its end. Its id is the group of all operations that it did.
+
+    `space` owns the conversation and lists the review; `writes` is the space that the conversation may write, `reads`
+    are those whose named speakers it may learn about. `forgets` is the newest forget when it was scheduled (M2).
+    `refusals` and `notes` are reasons of ours, without a memory's words.
+    """
+
+    id: str
+    kind: ReviewKind
+    tenant: str
+    space: str
+    writes: str
+    created_at: float
+    conversation: str = ""
+    turn: str = ""
+    reads: tuple[str, ...] = ()
+    agent: str | None = None
+    project: str | None = None
+    forgets: int = 0
+    state: ReviewState = ReviewState.WAITING
+    ended_at: float | None = None
+    written: int = 0
+    proposed: int = 0
+    refusals: tuple[str, ...] = ()
+    calls: int = 0
+    tokens: int = 0
+    reason: str = ""
+    spaces: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Purpose(StrEnum):
+    """What a model was asked for; `afterturn usage` counts by it."""
+
+    RECALL = "recall"
+    REVIEW = "review"
+    EXTRACTION = "extraction"
+    COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What calls of models came to for one space, day (ISO, UTC) and purpose.
+
+    `estimated` of the tokens were counted by us, since the server did not say.
+    """
+
+    space: str
+    day: str
+    purpose: Purpose
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    estimated: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedChange:
+    """One operation of a review: the version that it found, and the one that it left; None where there was none.
+
+    `state` is what became of it: it `stands`, `waits` for approval, was `approved`, `rejected` or `undone`, or was
+    `changed` by somebody else; `planned` where nothing is done yet.
+    """
+
+    verb: Verb
+    space: str
+    operation: str
+    before: Entry | None
+    after: Entry | None
+    state: str = "stands"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A review as a person reads it."""
+
+    row: ReviewRow
+    changes: tuple[ReviewedChange, ...] = ()

@@ -1,0 +1,67 @@
+"""Memory tools and proposals over a real store, without the rest of a memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from afterturn.config import Config
+from afterturn.conversation.proposals import ProposalContext, ProposalParts, Proposals
+from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.conversation.tools import MemoryTools, ToolParts
+from afterturn.events import Events
+from afterturn.guard.gate import Gate
+from afterturn.ports import Store, Unit
+from afterturn.stores.sqlite.store import open_store
+from afterturn.testing import EventLog
+from afterturn.testing.clock import ManualClock, SequentialIds
+from afterturn.types import Draft, Entry, Filter, Operation, Origin, Scope, Status, Verb
+
+ADA: ConversationOptions = {"user": "ada"}
+
+
+class Toolbox:
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.told = EventLog()
+        self.clock = ManualClock()
+        self.ids = SequentialIds()
+        self.config = Config(**config)
+        self.gate = Gate(self.config, self.clock, self.ids)
+        self.store = open_store(path, self.config, self.clock)
+        self.events = Events(self.clock, "default", self.told)
+
+    async def close(self) -> None:
+        await self.store.close(within=5.0)
+
+    async def add(self, text: str, space: str = "user:ada", **fields: object) -> Entry:
+        admitted = self.gate.admit(Draft(text, **fields))
+        operation = Operation(self.ids.new(), "default", space, Verb.ADD, Origin.USER, self.clock.now())
+
+        def work(unit: Unit) -> Entry:
+            return unit.memories.add(unit.operations.start(operation), admitted).entry
+
+        return await self.store.write(work)
+
+    async def read(self, work: Callable[[Unit], object]) -> object:
+        return await self.store.read(work)
+
+    async def waiting(self, space: str = "user:ada") -> list[Entry]:
+        """What was proposed, oldest first."""
+        scope, proposed = Scope("default", (space,)), Filter(statuses=(Status.PROPOSED,))
+        found = await self.store.read(lambda unit: unit.memories.page(scope, proposed, limit=100))
+        return found[::-1]
+
+    def occasion(
+        self, where: ConversationOptions = ADA, *, turn: str = "t1", since: int | None = None
+    ) -> ProposalContext:
+        return ProposalContext(make_place("default", "c1", where), turn, since)
+
+    def proposals(self, store: Store | None = None) -> Proposals:
+        parts = ProposalParts(store or self.store, self.gate, self.clock, self.ids, self.config, self.events)
+        return Proposals(parts)
+
+    def tools(
+        self, where: ConversationOptions = ADA, *, remember: bool = True, store: Store | None = None
+    ) -> MemoryTools:
+        chosen = store or self.store
+        parts = ToolParts(chosen, None, self.proposals(chosen), self.clock, self.ids, self.config, self.events)
+        return MemoryTools(parts, self.occasion(where), remember=remember)

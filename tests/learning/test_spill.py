@@ -1,0 +1,150 @@
+"""Recordings in files: whole or not there, private, found again, erased."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from afterturn.conversation.recording import Recording
+from afterturn.conversation.spill import Spill
+from afterturn.types import BlockRow, Message, Selector
+
+TURN = Recording(
+    tenant="default",
+    space="user:ada",
+    conversation="c",
+    turn="turn-1",
+    owner="user:ada",
+    started_at=1.0,
+    forgets=0,
+    user_hash="hash",
+    messages=(
+        Message("user", "Grüße \ud800 \U0001f600", "ada", "hash"),
+        Message("assistant", "Noted.", "assistant", "h"),
+    ),
+    blocks=(BlockRow("block", "turn-1", ("m1", "m2"), 10, 2.0),),
+    ended_at=3.0,
+    metadata={"channel": "mail"},
+)
+
+
+@pytest.fixture
+def spill(tmp_path: Path) -> Spill:
+    return Spill(tmp_path / "memory.db.waiting")
+
+
+def test_what_is_put_comes_back_as_it_was(spill: Spill) -> None:
+    """C4: every field, in any script, lone surrogates included."""
+    spill.put(TURN)
+    assert list(spill.waiting()) == [TURN]
+
+
+def test_what_waits_from_before_an_update_is_read_all_the_same(spill: Spill) -> None:
+    """C4: the number of the newest forget had another name then."""
+    path = spill.put(replace(TURN, forgets=7))
+    path.write_text(path.read_text().replace('"forgets"', '"epoch"'))
+    assert [recording.forgets for recording in spill.waiting()] == [7]
+
+
+def test_a_file_is_its_owners_alone(spill: Spill) -> None:
+    """C4: it holds what was said."""
+    path = spill.put(TURN)
+    assert [stat.S_IMODE(item.stat().st_mode) for item in (spill.folder, path)] == [0o700, 0o600]
+
+
+def test_the_same_turn_twice_is_one_file(spill: Spill) -> None:
+    """C3: a turn's id counts once, inside its conversation."""
+    spill.put(TURN)
+    spill.put(TURN)
+    spill.put(replace(TURN, conversation="d"))
+    assert len(spill.files()) == 2
+
+
+def test_the_oldest_comes_first(spill: Spill) -> None:
+    """C4: turns are stored in the order in which they ended, whenever each of them was spilled."""
+    for number in (3, 1, 2):
+        spill.put(replace(TURN, turn=f"turn-{number}", ended_at=float(number)))
+    assert [recording.turn for recording in spill.waiting()] == ["turn-1", "turn-2", "turn-3"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"messages": 3}', b"null"])
+def test_a_damaged_file_is_set_aside(spill: Spill, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """C4: it stops nobody and is left for a person to look at."""
+    spill.put(TURN).with_name("damaged.json").write_bytes(content)
+    assert list(spill.waiting()) == [TURN]
+    assert [path.name for path in spill.damaged()] == ["damaged.bad"]
+    assert "set aside" in caplog.text
+
+
+def test_a_file_of_a_later_version_is_set_aside_whole(spill: Spill) -> None:
+    """C4: an unknown field is not dropped in silence."""
+    path = spill.put(TURN)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "novelty": 1}))
+    assert list(spill.waiting()) == []
+    assert "novelty" in spill.damaged()[0].read_text()
+
+
+def test_a_removed_file_is_overwritten_first(spill: Spill) -> None:
+    """M2: whoever still holds the file open reads zeros."""
+    path = spill.put(TURN)
+    with path.open("rb") as held:
+        spill.remove(TURN)
+        assert set(held.read()) == {0}
+    assert not path.exists()
+
+
+def test_removing_what_is_not_there_is_harmless(spill: Spill) -> None:
+    """C4: another process may have been quicker."""
+    spill.remove(TURN)
+    assert list(spill.waiting()) == []
+
+
+@pytest.mark.parametrize(
+    "selector, left",
+    [
+        (Selector(conversation="c"), 1),
+        (Selector(speaker="ada"), 0),
+        (Selector(everything=True), 0),
+        (Selector(conversation="x"), 2),
+        (Selector(memory="m1"), 2),
+    ],
+)
+def test_forgetting_erases_what_a_selector_covers(spill: Spill, selector: Selector, left: int) -> None:
+    """M2: by conversation, by speaker, the whole space."""
+    spill.put(TURN)
+    spill.put(replace(TURN, conversation="d"))
+    assert spill.forget("default", "user:ada", selector) == 2 - left
+    assert len(spill.files()) == left
+
+
+@pytest.mark.parametrize("tenant, space", [("other", "user:ada"), ("default", "user:bob")])
+def test_forgetting_in_one_space_leaves_the_others(spill: Spill, tenant: str, space: str) -> None:
+    """L2: nothing reaches beyond the space that was named."""
+    spill.put(TURN)
+    assert spill.forget(tenant, space, Selector(everything=True)) == 0
+    assert len(spill.files()) == 1
+
+
+def test_drafts_of_the_dead_are_cleared_and_those_of_the_living_are_not(spill: Spill) -> None:
+    """M2: a half-written file holds text too."""
+    spill.put(TURN)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    drafts = [spill.folder / f"draft.{number}.tmp" for number in (dead.pid, os.getpid(), os.getppid())]
+    for draft in drafts:
+        draft.write_text("half a recording")
+    spill.clear_drafts()
+    assert [draft.exists() for draft in drafts] == [False, False, True]
+
+
+def test_a_folder_that_is_a_file_can_not_be_put_to(spill: Spill) -> None:
+    """C4: it raises OSError, and looking there finds nothing."""
+    spill.folder.write_text("in the way")
+    with pytest.raises(OSError, match="exists"):
+        spill.put(TURN)
+    assert (list(spill.waiting()), spill.damaged()) == ([], [])

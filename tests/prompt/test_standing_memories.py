@@ -1,0 +1,229 @@
+"""Which memories stand in the system prompt: what trusted origins said, and nothing that rests on less."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterturn.config import Config
+from afterturn.ports import Unit
+from afterturn.prompt import standing_memories
+from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
+from afterturn.runtime.clock import SystemClock
+from afterturn.stores.sqlite.engine import Engine, open_engine
+from afterturn.testing.drafts import admit, operation
+from afterturn.types import Entry, Kind, Origin, Scope, Target, Verb, Verdict
+
+READER = StandingReader(Scope("default", ("user:ada", "project:api")), 1000.0)
+CONVENTION = {"target": Target.ENVIRONMENT, "metadata": {"kind": "convention"}}
+PREFERENCE = {"metadata": {"kind": "preference"}}
+
+Add = Callable[..., Entry]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    opened = open_engine(tmp_path / "memory.db", Config(), SystemClock())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def add(engine: Engine) -> Add:
+    def added(text: str, *, space: str = "user:ada", **draft: Any) -> Entry:
+        step = operation(space=space)
+        if draft.get("kind") is Kind.RECORD:
+            return engine.write_now(
+                lambda unit: unit.records.add(unit.operations.start(step), [admit(text, **draft)])[0]
+            )
+        return engine.write_now(lambda unit: unit.memories.add(unit.operations.start(step), admit(text, **draft))).entry
+
+    return added
+
+
+def add_many(engine: Engine, texts: list[str], **draft: Any) -> None:
+    def work(unit: Unit) -> None:
+        step = unit.operations.start(operation())
+        for text in texts:
+            unit.memories.add(step, admit(text, **draft))
+
+    engine.write_now(work)
+
+
+def found(engine: Engine, reader: StandingReader = READER) -> list[list[str]]:
+    """Conventions, pinned ones, preferences."""
+    result = engine.read_now(lambda unit: find_lasting(unit, reader))
+    return [[entry.text for entry in part] for part in (result.conventions, result.pinned, result.preferences)]
+
+
+def test_each_memory_stands_in_one_part(engine: Engine, add: Add):
+    """S1: conventions, pinned memories, preferences; what is none of these does not stand."""
+    add("Tabs", **CONVENTION)
+    add("Pinned about the project", target=Target.ENVIRONMENT, pinned=True)
+    add("Pinned about Ada", pinned=True)
+    add("Short answers", **PREFERENCE, pinned=True)
+    add("Italian", **PREFERENCE)
+    add("Ada has a cat")
+    add("Said", kind=Kind.RECORD, pinned=True)
+    add("A user's convention is none", metadata={"kind": "convention"})
+    add("An environment prefers nothing", target=Target.ENVIRONMENT, metadata={"kind": "preference"})
+    assert found(engine) == [["Pinned about the project", "Tabs"], ["Pinned about Ada"], ["Short answers", "Italian"]]
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_only_trusted_origins_stand(engine: Engine, add: Add, origin: Origin):
+    """S1, G2: sub-agents, tools, the web and imports never speak in a system prompt, pinned or not."""
+    add("x", origin=origin, pinned=True)
+    add("y", origin=origin, **CONVENTION)
+    add("z", origin=origin, **PREFERENCE)
+    trusted = origin in (Origin.USER, Origin.AGENT, Origin.BACKGROUND_REVIEW)
+    assert found(engine) == ([["y"], ["x"], ["z"]] if trusted else [[], [], []])
+
+
+@pytest.mark.parametrize("generations", range(5))
+def test_what_rests_on_less_trusted_words_does_not_stand(engine: Engine, add: Add, generations: int):
+    """S1: however far back."""
+    source = add("the web said", origin=Origin.WEB)
+    clean = add("the user said", kind=Kind.RECORD, conversation="c")
+    for at in range(generations):
+        source = add(f"step {at}", origin=Origin.BACKGROUND_REVIEW, sources=(clean.id, source.id))
+    add("from the web", pinned=True, origin=Origin.AGENT, sources=(clean.id, source.id))
+    add("from the user", pinned=True, origin=Origin.AGENT, sources=(clean.id,))
+    assert found(engine)[1] == ["from the user"]
+
+
+def test_an_ancestry_that_is_too_long_to_follow_is_not_trusted(engine: Engine, add: Add):
+    """S1: bounded, on the safe side."""
+    source = add("origin")
+    for at in range(10):
+        source = add(f"step {at}", sources=(source.id,))
+    add("far away", pinned=True, sources=(source.id,))
+    assert found(engine)[1] == []
+
+
+def test_an_ancestry_that_is_too_wide_to_follow_is_not_trusted(
+    engine: Engine, add: Add, monkeypatch: pytest.MonkeyPatch
+):
+    """S1: bounded, on the safe side."""
+    monkeypatch.setattr(standing_memories, "_ANCESTORS_MAX", 3)
+    sources = tuple(add(f"source {at}").id for at in range(4))
+    add("narrow", pinned=True, sources=sources[:3])
+    assert found(engine)[1] == ["narrow"]
+    add("wide", pinned=True, sources=sources)
+    assert found(engine)[1] in ([], ["narrow"])
+
+
+def test_circles_in_an_ancestry_end(engine: Engine, add: Add):
+    """S1: two that rest on each other rest on nothing else."""
+    add("one", id="aaaa", sources=("bbbb",), pinned=True)
+    add("two", id="bbbb", sources=("aaaa",), pinned=True)
+    assert found(engine)[1] == ["two", "one"]
+
+
+def test_a_review_that_rests_on_what_is_out_of_sight_does_not_stand(engine: Engine, add: Add):
+    """S1: nobody can vouch for it; a user may name a ticket as the source."""
+    hidden = add("elsewhere", space="team:secret")
+    add("reviewed", origin=Origin.BACKGROUND_REVIEW, pinned=True, sources=(hidden.id,))
+    add("told", origin=Origin.USER, pinned=True, sources=("TICKET-7", hidden.id))
+    assert found(engine)[1] == ["told"]
+
+
+def test_a_source_is_known_by_its_version_too(engine: Engine, add: Add):
+    """S1: references name versions."""
+    web = add("the web said", origin=Origin.WEB)
+    add("from the web", pinned=True, sources=(f"{web.id}.2",))
+    assert found(engine)[1] == []
+
+
+def test_what_is_not_active_does_not_stand(engine: Engine, add: Add):
+    """S1, L7: deleted, superseded, quarantined, expired, not yet valid, no longer valid."""
+    gone, old = add("deleted", pinned=True), add("superseded", pinned=True)
+    engine.write_now(lambda unit: unit.memories.delete(unit.operations.start(operation(Verb.DELETE)), gone.id))
+    newer = admit("newer", pinned=True)
+    engine.write_now(
+        lambda unit: unit.memories.update(
+            unit.operations.start(operation(Verb.UPDATE)), old.id, newer, expected_version=None
+        )
+    )
+    add("quarantined", pinned=True, verdict=Verdict.QUARANTINE)
+    add("expired", pinned=True, expires_at=1000.0)
+    add("not yet", pinned=True, valid_from=1000.5)
+    add("no longer", pinned=True, valid_to=999.0)
+    add("valid", pinned=True, valid_from=1000.0, valid_to=1001.0, expires_at=2000.0)
+    assert found(engine)[1] == ["valid", "newer"]
+
+
+def test_a_proposal_does_not_stand(engine: Engine, add: Add):
+    """S1: it waits for a person."""
+    add("proposed", pinned=True, proposed=True)
+    assert found(engine)[1] == []
+
+
+def test_spaces_and_tenants_stay_apart(engine: Engine, add: Add):
+    """S1, L2: only the spaces that the host granted."""
+    add("Ada's", pinned=True)
+    add("the api's", pinned=True, space="project:api")
+    add("Bob's", pinned=True, space="user:bob")
+    assert sorted(found(engine)[1]) == ["Ada's", "the api's"]
+    assert found(engine, replace(READER, scope=Scope("acme", READER.scope.spaces)))[1] == []
+
+
+def test_what_is_meant_for_another_project_or_agent_does_not_stand(engine: Engine, add: Add):
+    """S1, L2: project and agent narrow inside a space."""
+    add("for all", pinned=True)
+    add("for the api", pinned=True, project="api")
+    add("for the tester", pinned=True, agent="tester")
+    assert found(engine)[1] == ["for all"]
+    assert found(engine, replace(READER, project="api"))[1] == ["for the api", "for all"]
+    assert found(engine, replace(READER, project="web", agent="tester"))[1] == ["for the tester", "for all"]
+
+
+def test_only_the_owners_preferences_stand(engine: Engine, add: Add):
+    """S1: what a colleague prefers in a shared space is nobody else's preference."""
+    add("Short answers", **PREFERENCE)
+    add("Long answers", **PREFERENCE, space="project:api", pinned=True)
+    assert found(engine, replace(READER, owner="user:ada")) == [[], [], ["Short answers"]]
+
+
+def test_a_fact_in_two_spaces_stands_once(engine: Engine, add: Add):
+    """S1, L10: the most trusted of them."""
+    add("Use tabs", pinned=True, origin=Origin.AGENT)
+    add("Use tabs", pinned=True, space="project:api")
+    result = engine.read_now(lambda unit: find_lasting(unit, READER))
+    assert [entry.space for entry in result.pinned] == ["project:api"]
+
+
+def test_many_untrusted_ones_hide_no_trusted_one(engine: Engine, add: Add):
+    """S1: what may not stand takes nobody's place."""
+    add("trusted", pinned=True)
+    add_many(engine, [f"web {at}" for at in range(450)], pinned=True, origin=Origin.WEB)
+    assert found(engine)[1] == ["trusted"]
+
+
+def test_no_more_than_anybody_would_read(engine: Engine):
+    """S1: the newest of very many."""
+    add_many(engine, [f"pinned {at:04}" for at in range(standing_memories.ENTRIES_MAX + 5)], pinned=True)
+    pinned = found(engine)[1]
+    assert len(pinned) == standing_memories.ENTRIES_MAX
+    assert pinned[0] == f"pinned {standing_memories.ENTRIES_MAX + 4:04}"
+
+
+def test_what_an_agent_should_know_of_its_own_work(engine: Engine, add: Add):
+    """S4: trusted statements with that agent, pinned first, then new."""
+    add("about others")
+    add("first", agent="tester")
+    add("second", agent="tester", project="api")
+    add("third", agent="tester", project="web")
+    add("from the web", agent="tester", origin=Origin.WEB)
+    add("pinned", agent="tester", pinned=True)
+    add("another's", agent="writer")
+    reader = replace(READER, project="api")
+    result = engine.read_now(lambda unit: find_of_agent(unit, reader, "tester"))
+    assert [entry.text for entry in result] == ["pinned", "second", "first"]
+
+
+def test_an_empty_store_has_nothing_lasting(engine: Engine):
+    """S1: absent when empty."""
+    assert engine.read_now(lambda unit: find_lasting(unit, READER)) == StandingMemories()

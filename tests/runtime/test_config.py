@@ -1,0 +1,110 @@
+"""Where settings come from, and what a wrong one says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from afterturn.config import KEYS, Config, config_origins, config_schema, load_config
+from afterturn.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def test_an_argument_beats_the_environment_beats_the_file_beats_the_default(file: Path) -> None:
+    """The documented order, seen with the grace."""
+    assert load_config(environment={}, path=file).grace == 0.05
+    file.write_text("grace = 1")
+    assert load_config(environment={}, path=file).grace == 1.0
+    environment = {"AFTERTURN_GRACE": "2"}
+    assert load_config(environment=environment, path=file).grace == 2.0
+    assert load_config({"grace": 3}, environment=environment, path=file).grace == 3.0
+
+
+@pytest.mark.parametrize(
+    "written, expected", [("true", True), ("off", False), ("NO", False), ("on", True), ("False", False)]
+)
+def test_switches_in_the_environment_are_read_as_people_write_them(file: Path, written: str, expected: bool) -> None:
+    assert load_config(environment={"AFTERTURN_RECALL": written}, path=file).recall is expected
+
+
+@pytest.mark.parametrize(
+    "values, hint",
+    [
+        ({"graze": 1}, "Did you mean 'grace'"),
+        ({"colour": "blue"}, "config schema"),
+        ({"grace": "soon"}, "must be a number"),
+        ({"grace": -1}, "at least 0"),
+        ({"grace": float("nan")}, "at least 0"),
+        ({"grace": True}, "must be a number"),
+        ({"synchronous": "off"}, "full, normal"),
+        ({"recall_entries_max": 2.5}, "must be an integer"),
+    ],
+)
+def test_a_wrong_setting_says_which_and_what_would_do(file: Path, values: dict[str, object], hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        load_config(values, environment={}, path=file)
+
+
+def test_a_config_made_by_hand_is_checked_too() -> None:
+    with pytest.raises(ConfigError, match="synchronous"):
+        Config(synchronous="bogus")
+    assert Config(grace=1).grace == 1.0
+
+
+def test_a_secret_is_in_no_representation_and_no_error(file: Path) -> None:
+    assert "sk-secret" not in repr(Config(model_key="sk-secret"))
+    assert Config(model_key="sk-secret").model_key == "sk-secret"
+    file.write_text("model_key = ['sk-secret']")
+    with pytest.raises(ConfigError, match="model_key") as caught:
+        load_config(environment={}, path=file)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
+    with pytest.raises(ConfigError, match="AFTERTURN_GRACE"):
+        load_config(environment={"AFTERTURN_GRACE": "soon"}, path=file)
+    file.write_text("graze = 1")
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        load_config(environment={}, path=file)
+    file.write_text("grace = = 1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(environment={}, path=file)
+
+
+def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
+    for name, item in KEYS.items():
+        assert item.metadata["reason"].endswith("."), name
+    assert set(config_schema()["properties"]) == set(KEYS)
+    json.dumps(config_schema())
+
+
+def test_the_defaults_are_valid_settings(file: Path) -> None:
+    given = {name: item.default for name, item in KEYS.items()}
+    assert load_config(given, environment={}, path=file) == Config()
+
+
+def test_a_settings_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    """A name in the environment is meant; only the usual place may be empty."""
+    missing = {"AFTERTURN_CONFIG": str(tmp_path / "missing.toml")}
+    with pytest.raises(ConfigError, match="AFTERTURN_CONFIG"):
+        load_config(environment=missing)
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
+        config_origins(environment=missing)
+    assert load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}) == Config()
+
+
+def test_reviews_settings_have_a_second_name(tmp_path):
+    """V1: `memory_review_interval` and the like are accepted wherever settings come from; the own name wins."""
+    path = tmp_path / "config.toml"
+    path.write_text("memory_review_interval = 3\n")
+    environment = {"AFTERTURN_MEMORY_REVIEW_TIMEOUT": "7", "AFTERTURN_REVIEW_ENTRIES_MAX": "2"}
+    config = load_config({"memory_review_verbose": True}, environment=environment, path=path)
+
+    assert (config.review_interval, config.review_timeout) == (3, 7.0)
+    assert (config.review_entries_max, config.review_verbose) == (2, True)
+    both = {"AFTERTURN_MEMORY_REVIEW_INTERVAL": "3", "AFTERTURN_REVIEW_INTERVAL": "5"}
+    assert load_config({}, environment=both, path=tmp_path / "none.toml").review_interval == 5

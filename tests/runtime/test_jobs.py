@@ -1,0 +1,280 @@
+"""Running jobs: leases, backoff, giving up, another chance. On a real store, with a clock that tests move."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterturn.config import Config
+from afterturn.errors import StoreLocked
+from afterturn.events import Events
+from afterturn.ports import Store, Unit
+from afterturn.runtime import jobs as running
+from afterturn.runtime.jobs import Commit, JobRunner, Work
+from afterturn.stores.sqlite.store import open_store
+from afterturn.testing.clock import ManualClock
+from afterturn.types import Event, Job, JobState
+
+Handler = Callable[[Job], Awaitable[Commit]]
+
+
+class Bench:
+    """One store, its clock, and runners that share them."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.told: list[Event] = []
+        self.done: list[str] = []
+
+    def runner(self, owner: str = "me", handler: Handler | None = None) -> JobRunner:
+        work = Work(self.store, self.clock, Events(self.clock, "default", self.told.append), owner)
+        return JobRunner(work, {"note": handler or self.note})
+
+    async def note(self, job: Job) -> Commit:
+        self.done.append(job.id)
+        return lambda unit: None
+
+    async def fail(self, job: Job) -> Commit:
+        raise ValueError(f"attempt {job.attempts}")
+
+    async def add(self, *ids: str, run_at: float | None = None) -> None:
+        at = self.clock.now() if run_at is None else run_at
+        for job_id in ids:
+            job = Job(job_id, "note", "default", "user:ada", f'"{job_id}"', at)
+            await self.store.write(lambda unit, job=job: unit.jobs.add(job))
+
+    async def page(self) -> list[Job]:
+        return await self.store.read(lambda unit: unit.jobs.page("default"))
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    store = open_store(tmp_path / "memory.db", Config(), clock)
+    yield Bench(store, clock)
+    await store.close(within=5.0)
+
+
+async def test_due_jobs_run_in_order_and_are_gone(bench: Bench) -> None:
+    """C8: what is due runs, once; what is not waits."""
+    await bench.add("job-1", "job-2")
+    await bench.add("job-3", run_at=bench.clock.now() + 60)
+    assert await bench.runner().run_due() == 2
+    assert bench.done == ["job-1", "job-2"]
+    assert [job.id for job in await bench.page()] == ["job-3"]
+
+
+async def test_a_failed_job_is_tried_again_later_and_later(bench: Bench) -> None:
+    """C8: backoff: two seconds, then four; of the error its kind is kept, since its words may be a memory's."""
+    await bench.add("job-1")
+    runner = bench.runner(handler=bench.fail)
+    waits = []
+    for _ in range(3):
+        await runner.run_due()
+        (job,) = await bench.page()
+        waits.append(job.run_at - bench.clock.now())
+        bench.clock.advance(waits[-1])
+    assert waits == [2.0, 4.0, 8.0]
+    assert job.error == "ValueError"
+    assert [event.name for event in bench.told] == ["job_failed"] * 3
+
+
+async def test_a_job_is_given_up_after_the_limit_and_has_another_chance(bench: Bench) -> None:
+    """C8: dead jobs are shown and told; `retry` makes them ready, with all their attempts before them."""
+    await bench.add("job-1")
+    failing = bench.runner(handler=bench.fail)
+    for _ in range(running.ATTEMPTS_MAX):
+        await failing.run_due()
+        bench.clock.advance(3600)
+    (dead,) = await bench.page()
+    assert (dead.state, bench.told[-1].name) == (JobState.DEAD, "job_dead")
+    assert await failing.run_due() == 0
+    now = bench.clock.now()
+    assert await bench.store.write(lambda unit: unit.jobs.retry("default", now=now)) == 1
+    assert await bench.runner().run_due() == 1
+    assert await bench.page() == []
+
+
+async def test_a_job_whose_lease_was_lost_commits_nothing(bench: Bench) -> None:
+    """C8: another owner took it over meanwhile; only that one's writes count."""
+    await bench.add("job-1")
+
+    async def slow(job: Job) -> Commit:
+        bench.clock.advance(running.LEASE + 1)
+        assert await bench.runner("other").run_due() == 1
+        return lambda unit: unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0))
+
+    assert await bench.runner("slow", slow).run_due() == 0
+    assert bench.done == ["job-1"]
+    assert await bench.page() == []
+
+
+async def test_what_a_handler_returns_commits_with_the_jobs_end(bench: Bench) -> None:
+    """C8: when those writes fail, the job is not done either."""
+    await bench.add("job-1")
+
+    async def broken(job: Job) -> Commit:
+        def commit(unit: Unit) -> None:
+            unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0))
+            raise ValueError("broken")
+
+        return commit
+
+    assert await bench.runner(handler=broken).run_due() == 0
+    assert [(job.id, job.state) for job in await bench.page()] == [("job-1", JobState.READY)]
+
+
+async def test_one_bad_job_does_not_stop_the_others(bench: Bench) -> None:
+    """C8: the rest of the claim runs."""
+    await bench.add("job-1", "job-2", "job-3")
+
+    async def picky(job: Job) -> Commit:
+        if job.id == "job-2":
+            raise ValueError("broken")
+        return await bench.note(job)
+
+    assert await bench.runner(handler=picky).run_due() == 2
+    assert bench.done == ["job-1", "job-3"]
+
+
+async def test_released_jobs_are_as_if_never_claimed(bench: Bench) -> None:
+    """C8: a runner that is cancelled in the middle gives back what it holds, and no attempt is counted."""
+    await bench.add("job-1", "job-2")
+    begun = asyncio.Event()
+
+    async def hang(job: Job) -> Commit:
+        begun.set()
+        return await asyncio.get_running_loop().create_future()
+
+    runner = bench.runner(handler=hang)
+    running_task = asyncio.ensure_future(runner.run_due())
+    await begun.wait()
+    running_task.cancel()
+    await asyncio.wait({running_task})
+    await runner.release()
+    assert [(job.state, job.attempts) for job in await bench.page()] == [(JobState.READY, 0)] * 2
+
+
+async def test_waking_runs_what_came_since(bench: Bench) -> None:
+    """C8: `run` goes on until it is cancelled, and looks soon when it is woken."""
+    done = asyncio.Event()
+
+    async def tell(job: Job) -> Commit:
+        done.set()
+        return lambda unit: None
+
+    runner = bench.runner(handler=tell)
+    task = asyncio.ensure_future(runner.run())
+    await bench.add("job-1")
+    runner.wake()
+    await asyncio.wait_for(done.wait(), 10)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def test_what_becomes_due_while_jobs_run_waits_for_others_like_it(bench: Bench) -> None:
+    """C8: beside a steady writer a job for each of its writes would cost more than the writes do."""
+    await bench.add("job-1")
+
+    async def followed(job: Job) -> Commit:
+        bench.clock.advance(1.0)
+        await bench.add(f"{job.id}-again")
+        return lambda unit: None
+
+    runner = bench.runner(handler=followed)
+    assert await runner.run_due(by=bench.clock.now()) == 1
+    assert [(job.id, job.state) for job in await bench.page()] == [("job-1-again", JobState.READY)]
+
+
+async def test_a_lease_lasts_from_its_claim_however_long_others_took(bench: Bench) -> None:
+    """C8: jobs that were due long ago are not taken over by the next process at once."""
+    await bench.add("job-1")
+    begun = bench.clock.now()
+    bench.clock.advance(running.LEASE - 1)
+
+    async def slow(job: Job) -> Commit:
+        bench.clock.advance(running.LEASE - 1)
+        assert await bench.runner("other").run_due() == 0
+        return await bench.note(job)
+
+    assert await bench.runner(handler=slow).run_due(by=begun) == 1
+
+
+async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C8: so many are enough, though the writer goes on."""
+    monkeypatch.setattr(running, "GATHER", 3600.0)
+    monkeypatch.setattr(running, "GATHER_MAX", 3600.0)
+    looked, done = asyncio.Event(), asyncio.Event()
+    ran: list[str] = []
+
+    async def tell(job: Job) -> Commit:
+        ran.append(job.id)
+        (looked if job.id == "job-1" else done).set()
+        return lambda unit: None
+
+    runner = bench.runner(handler=tell)
+    await bench.add("job-1")
+    task = asyncio.ensure_future(runner.run())
+    await asyncio.wait_for(looked.wait(), 10)
+    bench.clock.advance(1.0)
+    await bench.add("job-2")
+    for _ in range(2 * running.GATHER_WRITES_MAX):
+        runner.wake()
+    await asyncio.wait_for(done.wait(), 10)
+    task.cancel()
+    await asyncio.wait({task})
+    assert ran == ["job-1", "job-2"]
+
+
+async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> None:
+    """C8: ready and leased jobs count, dead ones do not."""
+    runner = bench.runner()
+    assert await runner.idle("default")
+    await bench.add("job-1")
+    assert not await runner.idle("default")
+    await runner.run_due()
+    assert await runner.idle("default")
+
+
+class _Refusing:
+    """A store that refuses one write when it is told to."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.is_told = False
+        self.refused = asyncio.Event()
+
+    async def write(self, work: Callable[[Unit], Any]) -> Any:
+        if not self.is_told:
+            return await self._inner.write(work)
+        self.is_told = False
+        self.refused.set()
+        raise StoreLocked("The store is busy. Try again later.")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def test_a_failure_that_can_not_be_written_leaves_the_jobs_beside_it_alone(bench: Bench) -> None:
+    """C8: the others end, whoever runs them hears of the store as it is, and the one is tried again."""
+    store = _Refusing(bench.store)
+
+    async def handle(job: Job) -> Commit:
+        if job.id == "job-2" or store.refused.is_set():
+            await store.refused.wait()
+            return await bench.note(job)
+        store.is_told = True
+        raise ValueError("no")
+
+    await bench.add("job-1", "job-2")
+    events = Events(bench.clock, "default", bench.told.append)
+    runner = JobRunner(Work(store, bench.clock, events, "me", side_by_side=True), {"note": handle})
+    with pytest.raises(StoreLocked):
+        await runner.run_due()
+    assert [job.id for job in await bench.page()] == ["job-1"]
+    assert await runner.run_due() == 1
+    assert bench.done == ["job-2", "job-1"]

@@ -1,0 +1,181 @@
+"""The private loop: accepting work, refusing it, and ending for good."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from afterturn.errors import CalledFromHandler, ForkedProcess, MemoryClosed
+from afterturn.runtime.exits import ExitCloser
+from afterturn.runtime.loop_thread import LoopThread, run_on
+from afterturn.runtime.worker import ThreadWorker
+
+WAIT = 10.0
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    private = LoopThread("test-loop")
+    private.start()
+    yield private
+    private.end(_nothing)
+    assert private.wait_ended(within=WAIT)
+
+
+async def _nothing() -> None:
+    """Nothing is left to do."""
+
+
+async def _thread_name() -> str:
+    return threading.current_thread().name
+
+
+async def test_work_runs_on_the_private_thread(loop: LoopThread) -> None:
+    """§2: nothing of memory's runs on the host's loop."""
+    assert await loop.run(_thread_name()) == "test-loop"
+
+
+def test_threads_without_a_loop_wait_for_their_answer(loop: LoopThread) -> None:
+    """§2: the second bridge to the same loop."""
+    assert loop.wait(_thread_name()) == "test-loop"
+
+
+def test_what_was_posted_before_the_end_runs_before_it(loop: LoopThread) -> None:
+    """C4: whoever was told yes is served, however close behind them the end comes."""
+    seen: list[int] = []
+
+    async def last() -> None:
+        seen.append(-1)
+
+    for number in range(100):
+        loop.post(seen.append, number)
+    loop.end(last)
+    assert loop.wait_ended(within=WAIT)
+    assert seen == [*range(100), -1]
+
+
+def test_an_ended_loop_refuses_work(loop: LoopThread) -> None:
+    """§2: use after closing raises."""
+    loop.end(_nothing)
+    with pytest.raises(MemoryClosed):
+        loop.post(print)
+    with pytest.raises(MemoryClosed):
+        loop.wait(_nothing())
+
+
+def test_the_first_end_stands(loop: LoopThread) -> None:
+    """§2: closing twice is harmless."""
+    ended: list[str] = []
+
+    async def note(name: str) -> None:
+        ended.append(name)
+
+    loop.end(lambda: note("first"))
+    loop.end(lambda: note("second"))
+    assert loop.wait_ended(within=WAIT)
+    assert ended == ["first"]
+
+
+async def test_who_still_waits_at_the_end_is_told(loop: LoopThread) -> None:
+    """§2: a call that the end cuts off raises MemoryClosed; nobody waits for ever."""
+    begun = threading.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.ensure_future(loop.run(hang()))
+    await asyncio.to_thread(begun.wait, WAIT)
+    loop.end(_nothing)
+    with pytest.raises(MemoryClosed):
+        await asyncio.wait_for(waiting, WAIT)
+
+
+async def test_cancelling_the_host_cancels_the_work(loop: LoopThread) -> None:
+    """§2: cancellation passes through to memory's loop."""
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def hang() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    waiting = asyncio.ensure_future(loop.run(hang()))
+    await asyncio.to_thread(begun.wait, WAIT)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(cancelled.wait, WAIT)
+
+
+def test_a_failing_end_still_ends_the_thread(loop: LoopThread, caplog: pytest.LogCaptureFixture) -> None:
+    """§2: the error is logged and the thread is gone."""
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    loop.end(fail)
+    assert loop.wait_ended(within=WAIT)
+    assert "closing failed" in caplog.text
+
+
+def test_waiting_on_its_own_thread_is_refused(loop: LoopThread) -> None:
+    """§2: it would wait for itself."""
+
+    async def wait_for_itself() -> None:
+        loop.wait(_nothing())
+
+    with pytest.raises(CalledFromHandler):
+        loop.wait(wait_for_itself())
+
+
+def test_a_forked_child_is_refused_even_while_the_lock_is_held(loop: LoopThread) -> None:
+    """§2: the lock of another thread is held for ever in the child, so the child looks at its number first."""
+    with loop._lock:
+        child = os.fork()
+        if not child:
+            try:
+                loop.post(print)
+            except ForkedProcess:
+                os._exit(0)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+async def test_a_workers_error_is_raised_where_it_is_awaited() -> None:
+    """§13: blocking work runs on its own thread; its result and its errors come back."""
+    worker = ThreadWorker("test-worker")
+    with pytest.raises(ZeroDivisionError):
+        await run_on(worker, lambda: 1 // 0)
+    assert await run_on(worker, lambda: 6 * 7) == 42
+    worker.close(within=WAIT)
+
+
+class _Open:
+    def __init__(self, steps: list[str], *, broken: bool = False) -> None:
+        self._steps = steps
+        self._broken = broken
+
+    def start_closing(self) -> None:
+        if self._broken:
+            raise ValueError("broken")
+        self._steps.append("start")
+
+    def wait_closed(self) -> None:
+        self._steps.append("wait")
+
+
+def test_at_exit_all_begin_to_close_before_any_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """C4: three memories take as long as the slowest; one that fails does not keep the others open."""
+    steps: list[str] = []
+    chance = ExitCloser()
+    for memory in (_Open(steps), _Open(steps, broken=True), _Open(steps)):
+        chance.watch(memory)
+    chance.close_all()
+    assert steps == ["start", "start", "wait", "wait", "wait"]
+    assert "closing at exit failed" in caplog.text
+    chance._open.clear()

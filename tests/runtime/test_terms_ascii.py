@@ -1,0 +1,10 @@
+"""Plain text takes a shorter way through the analysis; it must come out the same."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127)))
+def test_plain_text_gives_the_words_that_the_general_way_gives(text: str):
+    """L5: one analysis for all scripts."""
+    assert text.words(text) == text._any_word().findall(text.lower())
