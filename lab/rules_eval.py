@@ -165,7 +165,7 @@ def count_writes(dialogue: Dialogue) -> Writes:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """One a line, as tests/learn/rule_cases tells. Empty when the file holds something else."""
+    """One a line, as tests/learning/rule_cases tells. Empty when the file holds something else."""
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         return [_case(row) for row in rows] if all("lessons" in row for row in rows) else []

@@ -38,7 +38,7 @@ PUBLIC_NAMES = {
     "Interaction",
     "Lane",
     "Memory",
-    "Parts",
+    "Components",
     "SearchResults",
     "RecordingProvider",
     "Scope",
@@ -50,19 +50,22 @@ PUBLIC_NAMES = {
 
 # What only some places may say. A folder stands for everything in it.
 RESERVED = {
-    "os.environ": ("base/config.py",),
-    "os.getenv": ("base/config.py",),
-    "time.time": ("base/clock.py",),
-    "time.monotonic": ("base/clock.py", "base/worker.py", "stores/sqlite/connection.py"),
+    "os.environ": ("config.py",),
+    "os.getenv": ("config.py",),
+    "time.time": ("runtime/clock.py",),
+    "time.monotonic": ("runtime/clock.py", "runtime/worker.py", "stores/sqlite/connection.py"),
     "time.sleep": ("stores/sqlite/connection.py",),
-    "asyncio.create_task": ("base/supervisor.py",),
-    "asyncio.ensure_future": ("base/supervisor.py",),
-    "loop.create_task": ("base/bridge.py", "base/supervisor.py"),  # the bridge's end with the call that waits for them
-    "Admitted": ("base/types.py", "guard/gate.py", "testing/"),
+    "asyncio.create_task": ("runtime/supervisor.py",),
+    "asyncio.ensure_future": ("runtime/supervisor.py",),
+    "loop.create_task": (
+        "runtime/loop_thread.py",
+        "runtime/supervisor.py",
+    ),  # the bridge's end with the call that waits for them
+    "Admitted": ("types.py", "guard/gate.py", "testing/"),
 }
 
 # The modules that hand entries to a store: the guard's door for statements, and those that bring records.
-WRITERS = {"guard/writing.py", "learn/recording.py", "space/transfer.py"}
+WRITERS = {"guard/statement_writer.py", "conversation/recording.py", "space/transfer.py"}
 
 
 def test_the_public_names_are_the_promised_ones():
@@ -158,25 +161,27 @@ def test_the_lock_satisfies_what_the_project_asks_for():
 
 def test_only_one_module_chooses_parts():
     """Hosts and the evaluation may, since a program begins there."""
-    part = re.compile(r"afterturn\.(stores\.sqlite|embedders|models)\b")
+    part = re.compile(r"afterturn\.(stores\.sqlite|embedders\.(?!service|backlog)|models\.(?!client|meter))")
     choosing = {
         name(path)
         for path in MODULES
-        if not name(path).startswith(("parts", "hosts/", "evaluation/", "stores/sqlite/", "embedders/", "models/"))
+        if not name(path).startswith(("services", "hosts/", "evaluation/", "stores/sqlite/", "embedders/", "models/"))
         for module in imports(tree(path))
         if part.match(module)
     }
     assert choosing == set()
 
 
-def test_the_public_fakes_rest_on_base_alone():
+def test_the_public_fakes_need_no_component():
     """Whoever writes a store or an embedder can use them without the rest of the runtime."""
     resting = {
         f"{name(path)}: {module}"
         for path in MODULES
         if name(path).startswith("testing/")
         for module in imports(tree(path))
-        if re.match(r"afterturn\.(?!base\b|testing\b)", module)
+        if re.match(
+            r"afterturn\.(?!(?:testing|base|types|errors|config|events|ports|text|validation|runtime)\b)", module
+        )
     }
     assert resting == set()
 
@@ -200,10 +205,11 @@ def test_only_known_modules_hand_entries_to_a_store():
 
 def test_whoever_hands_entries_over_asks_the_gate():
     """G1: a module that writes, or has the guard's door write, takes what it writes from `admit`."""
-    writing = {name(path) for path in MODULES if goes_through_the_door(tree(path))} | WRITERS - {"guard/writing.py"}
+    writing = {name(path) for path in MODULES if goes_through_the_door(tree(path))}
+    writing |= WRITERS - {"guard/statement_writer.py"}
     asking = {module for module in writing if any(verb.startswith("admit") for verb in called(PACKAGE / module))}
     assert writing - asking == set()
-    assert {"space/verbs.py", "turn/proposals.py", "learn/staging.py"} <= writing
+    assert {"space/verbs.py", "conversation/proposals.py", "learning/staging.py"} <= writing
 
 
 @cache

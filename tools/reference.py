@@ -22,7 +22,7 @@ def configuration_page() -> str:
     rows = "".join(_setting(name) for name in config.KEYS)
     return f"""# Settings
 
-Written by `make docs` from the table in `base/config.py`; `afterturn config schema` prints the same as JSON Schema.
+Written by `make docs` from the table in `config.py`; `afterturn config schema` prints the same as JSON Schema.
 
 A setting comes from the first of these that has it:
 
@@ -54,7 +54,7 @@ def errors_page() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
     return f"""# Errors
 
-Written by `make docs` from `base/errors.py`. Every error that afterturn raises stands in one tree, so `except
+Written by `make docs` from `errors.py`. Every error that afterturn raises stands in one tree, so `except
 AfterturnError` catches all of them and nothing else. A message says what happened, then what to do; programs read
 attributes, shown here in brackets.
 
@@ -70,7 +70,7 @@ def events_page() -> str:
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in events.EVENTS.items())
     return f"""# Events
 
-Written by `make docs` from `base/events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those
+Written by `make docs` from `events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those
 of a space are kept in its timeline too, which `afterturn trace` shows. An event carries ids, counts and reasons, never
 the text of a memory.
 

@@ -334,8 +334,8 @@ async def measure_waiting(store: Path, scale: Scale, told: Progress) -> list[Wai
 
 
 def _open(store: Path, case: Case, scale: Scale, grace: float) -> afterturn.Memory:
-    parts = afterturn.Parts(store=Hanging) if case.hangs else afterturn.Parts()
-    return afterturn.open(store, replace(scale.settings, grace=grace), model=Choosing(case.selector), parts=parts)
+    parts = afterturn.Components(store=Hanging) if case.hangs else afterturn.Components()
+    return afterturn.open(store, replace(scale.settings, grace=grace), model=Choosing(case.selector), components=parts)
 
 
 class Hanging:

@@ -40,7 +40,7 @@ class Scene:
     play: Callable[[Play], Awaitable[None]]
     days_ago: int = 0
     settings: Mapping[str, int | str] = field(default_factory=dict)
-    parts: afterturn.Parts = field(default_factory=afterturn.Parts)
+    parts: afterturn.Components = field(default_factory=afterturn.Components)
 
 
 class PastClock(SystemClock):
@@ -61,20 +61,20 @@ def scenes() -> tuple[Scene, ...]:
         Scene(
             "Memory is slow: what comes too late is not lost",
             partial(play_late, slow),
-            parts=afterturn.Parts(embedder=slow),
+            parts=afterturn.Components(embedder=slow),
         ),
         Scene(
             "Eight memories, three turns: nothing is said twice",
             party.play_party,
             settings=party.SETTINGS,
-            parts=afterturn.Parts(model=ScriptedModel(party.SUMMARY)),
+            parts=afterturn.Components(model=ScriptedModel(party.SUMMARY)),
         ),
         Scene("A sub-agent learns something, and Ada decides", play_errand),
         Scene(
             "First conversation: Ada says two things in passing, and one too many",
             passing.play_first,
             settings=passing.LEARNS,
-            parts=afterturn.Parts(review_model=passing.reviewer()),
+            parts=afterturn.Components(review_model=passing.reviewer()),
         ),
         Scene("Second and third conversation: another process, and Basil knows", passing.play_third),
         Scene("What was learned is shown, and taken back", passing.play_undoing),
@@ -82,7 +82,7 @@ def scenes() -> tuple[Scene, ...]:
             "Learned again, and this time Ada is asked first",
             passing.play_approving,
             settings=passing.ASKS_FIRST,
-            parts=afterturn.Parts(review_model=passing.reviewer()),
+            parts=afterturn.Components(review_model=passing.reviewer()),
         ),
     )
 
@@ -105,7 +105,7 @@ async def play(scene: Scene, store: Path, stage: Stage) -> Cost:
     stage.heading(scene.title, f"{date.day} {date:%b} · process {os.getpid()}")
     events = EventQueue()
     parts = replace(scene.parts, clock=clock)
-    async with afterturn.open(store, {**SETTINGS, **scene.settings}, on_event=events.put, parts=parts) as memory:
+    async with afterturn.open(store, {**SETTINGS, **scene.settings}, on_event=events.put, components=parts) as memory:
         await memory.ready()
         playing = Play(memory, memory.space(SPACE), events, stage, store)
         await scene.play(playing)

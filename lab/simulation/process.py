@@ -101,7 +101,7 @@ class Process:
             worker=self._new_worker,
             store=self._open_store,
         )
-        self._memory = open_memory(around.path, around.config, on_event=self._hear, parts=parts)
+        self._memory = open_memory(around.path, around.config, on_event=self._hear, components=parts)
         self.wait(self._memory.start())
 
     def close(self) -> None:

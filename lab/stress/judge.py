@@ -41,8 +41,8 @@ def read_logs(logs: Sequence[Path]) -> list[dict[str, Any]]:
 async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
     """Every promise that was broken, in words; empty is well. What still waits is done first."""
     config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
-    parts = afterturn.Parts(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
-    async with afterturn.open(store, config, parts=parts) as memory:
+    parts = afterturn.Components(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
+    async with afterturn.open(store, config, components=parts) as memory:
         found = [] if await memory.drain(within=60) else ["what waited was not done within a minute"]
         spaces = [memory.space(name) for name in SPACES]
         entries = {space.name: [entry async for entry in _every(space)] for space in spaces}

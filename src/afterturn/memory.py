@@ -38,7 +38,7 @@ Handler: TypeAlias = Callable[[Event], None]
 class Options(TypedDict, total=False):
     """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
     `review_model` does; `provider` keeps finished turns in memory's place; `on_event` hears of all that memory does;
-    `background=False` leaves jobs to other processes; `parts` are for tests and unusual hosts."""
+    `background=False` leaves jobs to other processes; `components` are for tests and unusual hosts."""
 
     tenant: str | None
     on_event: Handler | None
@@ -46,14 +46,14 @@ class Options(TypedDict, total=False):
     model: ChatModel | None
     review_model: ChatModel | None
     provider: RecordingProvider | None
-    parts: Components | None
+    components: Components | None
 
 
 def chosen(config: Settings, options: Options) -> tuple[Config, Components, Handler | None]:
     """What a memory is made of, from the arguments of `open`."""
     if unknown := set(options) - set(Options.__annotations__):
         raise TypeError(f"open() has no {', '.join(sorted(unknown))}. It takes {', '.join(Options.__annotations__)}.")
-    parts = options.get("parts") or Components()
+    parts = options.get("components") or Components()
     if (model := options.get("model")) is not None:
         parts = replace(parts, model=model)
     if (reviewer := options.get("review_model")) is not None:

@@ -28,7 +28,6 @@ from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
-from afterturn.learning.consolidation import consolidate_job
 from afterturn.learning.review_jobs import LearningParts, ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
@@ -40,7 +39,9 @@ from afterturn.runtime.jobs import Commit, Handler, JobRunner, Work
 from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
-from afterturn.space.verbs import SpaceCore, SpaceParts
+from afterturn.space.consolidation import consolidate_job
+from afterturn.space.parts import SpaceParts
+from afterturn.space.verbs import SpaceCore
 from afterturn.stores.sqlite.engine import rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.types import (

@@ -30,9 +30,9 @@ def stage(tmp_path: Path, told: Told, clock: ManualClock) -> Stage:
 @pytest.fixture
 def open_memory(tmp_path: Path, told: Told, clock: ManualClock) -> OpenMemory:
     def opened(**config: object) -> afterturn.Memory:
-        parts = afterturn.Parts(embedder=HashingEmbedder(), clock=clock)
+        parts = afterturn.Components(embedder=HashingEmbedder(), clock=clock)
         settings = {"grace": 5.0, **config}
-        return afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts)
+        return afterturn.open(tmp_path / "memory.db", settings, on_event=told, components=parts)
 
     return opened
 

@@ -22,7 +22,7 @@ from afterturn.testing.clock import ManualClock
 R = TypeVar("R")
 HELD_MAX = 60.0
 # The one read that searches lanes; the others look at conversations, jobs and entries.
-SEARCH = "Recaller.find"
+SEARCH = "RecallClient.find"
 LETTERS = "ABCDEFGH"
 HERBS = ("Anise", "Basil", "Clove", "Dill", "Endive", "Fennel", "Garlic", "Hyssop")
 _NAMED = re.compile(r"^- \[([^\]]+)\]", re.MULTILINE)
@@ -99,9 +99,9 @@ class Stage:
         return self._stores[-1]
 
     def open(self, *, model: ChatModel | None = None, **config: object) -> afterturn.Memory:
-        parts = afterturn.Parts(clock=self.clock, store=self._opened)
+        parts = afterturn.Components(clock=self.clock, store=self._opened)
         settings: dict[str, object] = {"grace": 5.0, "embedder": "none", "busy_timeout": 1.0, **config}
-        return afterturn.open(self.path, settings, on_event=self.told, parts=parts, model=model)
+        return afterturn.open(self.path, settings, on_event=self.told, components=parts, model=model)
 
     def _opened(self, target: Path, config: Config, clock: Clock) -> StagedStore:
         self._stores.append(StagedStore(open_store(target, config, clock)))

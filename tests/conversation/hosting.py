@@ -89,10 +89,10 @@ class Host:
 
     def open(self) -> None:
         self.model = MoodyModel()
-        parts = afterturn.Parts(clock=self.clock, store=self._stage)
+        parts = afterturn.Components(clock=self.clock, store=self._stage)
         config = {**CONFIG, "refined": self.refined}
         self.memory = blocking.open(
-            self.folder / "memory.db", config, on_event=self.told, parts=parts, model=self.model
+            self.folder / "memory.db", config, on_event=self.told, components=parts, model=self.model
         ).start()
         self.conversation = self.memory.conversation("c", **self.where)
 

@@ -286,8 +286,8 @@ class Troubled(HashingEmbedder):
 async def test_a_failing_embedder_leaves_recall_by_words(tmp_path: Path, told: Told) -> None:
     """L1: what is broken is reported as missing; the rest arrives whole."""
     embedder = Troubled()
-    parts = afterturn.Parts(embedder=embedder)
-    async with afterturn.open(tmp_path / "memory.db", on_event=told, parts=parts) as memory:
+    parts = afterturn.Components(embedder=embedder)
+    async with afterturn.open(tmp_path / "memory.db", on_event=told, components=parts) as memory:
         await memory.ready()
         await memory.space("user:ada").add("Ada's cat is called Miso")
         embedder.fails = True
@@ -301,9 +301,9 @@ async def test_a_failing_embedder_leaves_recall_by_words(tmp_path: Path, told: T
 async def test_a_hanging_recall_is_given_up_and_the_turn_stays_whole(tmp_path: Path, told: Told) -> None:
     """R2: nobody waits for a recall beyond its grace; given up, it is degraded, and the turn is recorded."""
     embedder = Troubled()
-    parts = afterturn.Parts(embedder=embedder)
+    parts = afterturn.Components(embedder=embedder)
     settings = {"recall_timeout": 0.2}
-    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, components=parts) as memory:
         await memory.ready()
         embedder.free.clear()
         messages = [user("What is my cat called?")]

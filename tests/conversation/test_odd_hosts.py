@@ -157,8 +157,8 @@ async def test_work_for_another_tenant_is_not_told_to_this_host(tmp_path: Path) 
     path, told = tmp_path / "memory.db", Told()
     async with afterturn.open(path, {"embedder": "none"}, tenant="acme", background=False) as memory:
         await memory.space("user:ada").add("Ada keeps a zebra")
-    parts = afterturn.Parts(embedder=Talkative())
-    async with afterturn.open(path, tenant="other", on_event=told, parts=parts) as memory:
+    parts = afterturn.Components(embedder=Talkative())
+    async with afterturn.open(path, tenant="other", on_event=told, components=parts) as memory:
         await memory.space("user:bob").add("Bob keeps bees")
         await memory.drain(within=5.0)
         assert not [event for event in told.events if event.space == "user:ada"]

@@ -296,9 +296,9 @@ class Scene:
         }
 
     def open(self) -> afterturn.Memory:
-        parts = afterturn.Parts(embedder=self._embedder, clock=self._clock)
+        parts = afterturn.Components(embedder=self._embedder, clock=self._clock)
         model = ScriptedModel(*[self._chosen] * 100) if self._refined else None
-        return afterturn.open(self._path, self._settings, parts=parts, model=model)
+        return afterturn.open(self._path, self._settings, components=parts, model=model)
 
     def _chosen(self, messages: Sequence[Mapping[str, Any]]) -> str:
         offered = re.findall(r"^\[(\d+)\] ", str(messages[-1]["content"]), re.MULTILINE)

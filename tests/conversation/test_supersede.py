@@ -38,9 +38,9 @@ def embedder() -> Held:
 @pytest.fixture
 async def memory(tmp_path: Path, told: Told, embedder: Held) -> AsyncIterator[afterturn.Memory]:
     """Ada's, who has a cat and a dog."""
-    parts = afterturn.Parts(embedder=embedder)
+    parts = afterturn.Components(embedder=embedder)
     settings = {"grace": 5.0, "busy_timeout": 20.0}
-    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts) as opened:
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, components=parts) as opened:
         await opened.ready()
         for text in ("Ada's cat is called Miso", "Ada's dog is called Rex"):
             await opened.space("user:ada").add(text)

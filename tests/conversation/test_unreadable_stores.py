@@ -49,12 +49,12 @@ def stores() -> list[MoodyStore]:
 
 
 @pytest.fixture
-def parts(stores: list[MoodyStore]) -> afterturn.Parts:
+def parts(stores: list[MoodyStore]) -> afterturn.Components:
     def opened(*values: Any) -> MoodyStore:
         stores.append(MoodyStore(*values))
         return stores[-1]
 
-    return afterturn.Parts(store=opened)
+    return afterturn.Components(store=opened)
 
 
 async def _recorded(memory: afterturn.Memory) -> list[str]:
@@ -63,10 +63,10 @@ async def _recorded(memory: afterturn.Memory) -> list[str]:
 
 
 async def test_a_turn_is_recorded_though_the_store_can_not_be_read(
-    tmp_path: Path, told: Told, parts: afterturn.Parts, stores: list[MoodyStore]
+    tmp_path: Path, told: Told, parts: afterturn.Components, stores: list[MoodyStore]
 ) -> None:
     """C4, L8: its recall is degraded, and nothing of it is lost, from its first message on."""
-    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, on_event=told, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, on_event=told, components=parts) as memory:
         with stores[0].refusing("read"):
             messages = [user("old"), assistant("old"), user("Do I like tea?")]
             async with memory.conversation("c", user="ada").turn(messages) as turn:
@@ -80,10 +80,10 @@ async def test_a_turn_is_recorded_though_the_store_can_not_be_read(
 
 
 async def test_what_was_forgotten_long_ago_costs_no_turn_that_can_not_be_read(
-    tmp_path: Path, parts: afterturn.Parts, stores: list[MoodyStore]
+    tmp_path: Path, parts: afterturn.Components, stores: list[MoodyStore]
 ) -> None:
     """C4, M2: of a forget that was there before it began, a turn is free, though its own beginning was not read."""
-    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, components=parts) as memory:
         conversation = memory.conversation("c", user="ada")
         await memory.space("user:ada").forget(conversation="c")
         messages: list[Message] = []
@@ -98,10 +98,10 @@ async def test_what_was_forgotten_long_ago_costs_no_turn_that_can_not_be_read(
 
 
 async def test_the_same_words_twice_in_a_turn_are_recorded_twice(
-    tmp_path: Path, parts: afterturn.Parts, stores: list[MoodyStore]
+    tmp_path: Path, parts: afterturn.Components, stores: list[MoodyStore]
 ) -> None:
     """C1, C3: a turn begins with its own message, not with one that says the same."""
-    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}, components=parts) as memory:
         messages = [user("go on"), assistant("earlier"), user("go on")]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             messages.extend([call("one"), answer("one"), user("go on")])
@@ -113,12 +113,12 @@ async def test_the_same_words_twice_in_a_turn_are_recorded_twice(
 
 
 async def test_a_block_that_was_refused_once_is_known_to_the_next_process(
-    tmp_path: Path, told: Told, parts: afterturn.Parts, stores: list[MoodyStore]
+    tmp_path: Path, told: Told, parts: afterturn.Components, stores: list[MoodyStore]
 ) -> None:
     """H6, C5: the store is told again of what went into the host's messages, so that it is not shown again."""
     settings = {"embedder": "none", "grace": 5.0}
     messages = [user("Which tea do I like?")]
-    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", settings, on_event=told, components=parts) as memory:
         await memory.space("user:ada").add("The tea that Ada likes is oolong")
         turn = await memory.conversation("c", user="ada").start_turn(messages)
         with stores[0].refusing("write"):
@@ -126,7 +126,7 @@ async def test_a_block_that_was_refused_once_is_known_to_the_next_process(
             told.wait("handed_over")
             while not stores[0].refused:
                 await memory.ready(within=0.01)
-    async with afterturn.open(tmp_path / "memory.db", settings, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", settings, components=parts) as memory:
         again = await memory.conversation("c", user="ada").resume_turn(turn.id)
         messages.append(assistant("Oolong."))
         again.finish(messages)

@@ -153,7 +153,7 @@ async def test_an_embedder_that_a_host_has_brought_stays_the_hosts(path: Path, t
 
         shared = HttpEmbedder(server.url, "small")
         for name in ("one.db", "two.db"):
-            async with afterturn.open(tmp_path / name, parts=afterturn.Parts(embedder=shared)) as memory:
+            async with afterturn.open(tmp_path / name, components=afterturn.Components(embedder=shared)) as memory:
                 assert await memory.ready()
         shared.close()
 

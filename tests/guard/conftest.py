@@ -28,9 +28,9 @@ def opened(tmp_path: Path, told: EventLog, clock: ManualClock) -> Opened:
     """The same store each time, under other settings. Rules are off: what they learn is not what is tested here."""
 
     def open_memory(**config: object) -> afterturn.Memory:
-        parts = afterturn.Parts(embedder=HashingEmbedder(), clock=clock)
+        parts = afterturn.Components(embedder=HashingEmbedder(), clock=clock)
         settings = {"grace": 5.0, "rules": False, **config}
-        return afterturn.open(tmp_path / "memory.db", settings, on_event=told, parts=parts)
+        return afterturn.open(tmp_path / "memory.db", settings, on_event=told, components=parts)
 
     return open_memory
 

@@ -130,9 +130,9 @@ async def test_a_model_that_chooses_sees_no_secret_either(opened, tmp_path, cloc
     await stored_before(opened)
     await stored_before(opened, origin="web", target="environment")
     model = ScriptedModel(['{"chosen": [1]}', '{"chosen": [1]}'])
-    parts = afterturn.Parts(clock=clock, model=model)
+    parts = afterturn.Components(clock=clock, model=model)
     settings = {"refined": True, "embedder": "none", "rules": False, "grace": 5.0}
-    async with afterturn.open(tmp_path / "memory.db", settings, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", settings, components=parts) as memory:
         messages = [{"role": "user", "content": QUESTION}]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             await turn.inject(messages, phase="refined")

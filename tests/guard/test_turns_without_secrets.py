@@ -164,9 +164,9 @@ async def test_what_the_model_still_sees_is_not_recalled_though_it_was_redacted(
 async def test_a_turn_that_waits_in_a_file_waits_without_its_secret(tmp_path: Path, clock: ManualClock) -> None:
     """G1, C4: a store that can not be written makes a file, and the file holds no secret."""
     path = tmp_path / "memory.db"
-    parts = afterturn.Parts(embedder=HashingEmbedder(), clock=clock)
+    parts = afterturn.Components(embedder=HashingEmbedder(), clock=clock)
     settings = {"grace": 0.0, "busy_timeout": 0.1, "close_timeout": 2.0, "rules": False}
-    async with afterturn.open(path, settings, parts=parts) as memory:
+    async with afterturn.open(path, settings, components=parts) as memory:
         await memory.ready()
         await memory.drain()
         holder = _locked(path)
@@ -177,7 +177,7 @@ async def test_a_turn_that_waits_in_a_file_waits_without_its_secret(tmp_path: Pa
     holder.close()
     assert len(waiting) == 1
     assert TOKEN not in waiting[0].read_text()
-    async with afterturn.open(path, settings, parts=parts) as memory:
+    async with afterturn.open(path, settings, components=parts) as memory:
         await memory.drain()
         first = (await records(memory))[0]
     assert (first.text, first.reason) == (CLEAN, "github token redacted")

@@ -87,7 +87,7 @@ def changes(cli: CommandLine) -> dict[str, str]:
     ]
     config = {"embedder": "none", "background": False, "rules": False, "approval": "background"}
     model = ScriptedModel(call_tools(*calls), "Nothing to save.")
-    with blocking.open(cli.store, config, parts=afterturn.Parts(model=model)) as memory:
+    with blocking.open(cli.store, config, components=afterturn.Components(model=model)) as memory:
         messages = [{"role": "user", "content": "Oolong tea is what the user drinks"}]
         with memory.conversation("support-42", user="ada").turn(messages) as turn:
             messages.append({"role": "assistant", "content": "Noted."})

@@ -44,7 +44,7 @@ def reviewed(cli: CommandLine, *script: Any, **settings: object) -> str:
     """The id of a review of the conversation, by a model that says this."""
     model = ScriptedModel(*script)
     config = {"embedder": "none", "background": False, **settings}
-    with blocking.open(cli.store, config, parts=afterturn.Parts(model=model)) as memory:
+    with blocking.open(cli.store, config, components=afterturn.Components(model=model)) as memory:
         review = memory.space("user:ada").run_review(TALK)
         assert review is not None
         return review.row.id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import apsw
 import pytest
 
-from afterturn import Parts, blocking
+from afterturn import Components, blocking
 from afterturn.hosts.cli.commands.forget import print_forgotten
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Forgotten
@@ -63,7 +63,7 @@ def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: Comm
 
 def test_looking_at_a_store_with_vectors_of_another_embedder_changes_none(cli: CommandLine) -> None:
     """M3: `search`, `stats` and `doctor` in a shell with another setting make nobody embed everything anew."""
-    with blocking.open(cli.store, background=False, parts=Parts(embedder=HashingEmbedder())) as memory:
+    with blocking.open(cli.store, background=False, components=Components(embedder=HashingEmbedder())) as memory:
         memory.space("user:ada").add("Ada drinks oolong tea")
         assert memory.drain()
     found, stats, findings = (cli(*command, "--json").json for command in (["search", "oolong"], ["stats"], ["doctor"]))

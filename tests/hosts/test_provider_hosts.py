@@ -42,7 +42,7 @@ def embedder() -> HeldEmbedder:
 
 @pytest.fixture
 async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[afterturn.Memory]:
-    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as opened:
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
         await opened.space("user:ada").add(SAID)
         await opened.ready()
         yield opened

@@ -66,7 +66,7 @@ def embedder() -> HeldEmbedder:
 @pytest.fixture
 async def host(name: str, tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[Host]:
     loop = get_loop(name)
-    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as memory:
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as memory:
         await memory.ready()
         with ProviderServer(loop.wire, []).serving() as server:
             async with connected(name, server.origin) as client:

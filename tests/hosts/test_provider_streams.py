@@ -61,8 +61,8 @@ def told() -> EventLog:
 
 @pytest.fixture
 async def memory(tmp_path: Path, told: EventLog) -> AsyncIterator[afterturn.Memory]:
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(tmp_path / "memory.db", on_event=told, parts=parts) as opened:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", on_event=told, components=parts) as opened:
         await opened.space("user:ada").add(SAID)
         await opened.space("user:ada").add(TRAIN)
         await opened.ready()

@@ -47,7 +47,7 @@ def embedder() -> HeldEmbedder:
 
 @pytest.fixture
 async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[afterturn.Memory]:
-    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as opened:
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
         await opened.space("user:ada").add(SAID)
         await opened.ready()
         yield opened
@@ -55,7 +55,7 @@ async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[aftert
 
 @pytest.fixture
 def blocking_memory(tmp_path: Path, embedder: HeldEmbedder) -> Iterator[afterturn.blocking.Memory]:
-    with afterturn.blocking.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as opened:
+    with afterturn.blocking.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
         opened.space("user:ada").add(SAID)
         opened.ready()
         yield opened

@@ -23,9 +23,9 @@ class Ears(list[Event]):
 
 
 def opened(path: Path, model: ScriptedModel | None = None, ears: Ears | None = None, **config: Any) -> afterturn.Memory:
-    parts = afterturn.Parts(clock=ManualClock(), model=model)
+    parts = afterturn.Components(clock=ManualClock(), model=model)
     heard = None if ears is None else ears.append
-    return afterturn.open(path / "memory.db", {**CONFIG, **config}, parts=parts, on_event=heard)
+    return afterturn.open(path / "memory.db", {**CONFIG, **config}, components=parts, on_event=heard)
 
 
 async def say(

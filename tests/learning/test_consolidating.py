@@ -105,9 +105,9 @@ async def test_a_users_own_word_is_not_dropped_without_asking(tmp_path: Path) ->
 async def test_what_was_learned_and_never_used_fades(tmp_path: Path) -> None:
     """V10: with `fade_days`; not what somebody wrote, what is pinned, or what was shown meanwhile."""
     clock = ManualClock()
-    parts = afterturn.Parts(clock=clock)
+    parts = afterturn.Components(clock=clock)
     config = {"embedder": "none", "fade_days": 30.0, "grace": 5.0, "synchronous": "normal", "rules": False}
-    async with afterturn.open(tmp_path / "memory.db", config, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", config, components=parts) as memory:
         space = memory.space("user:ada")
         await space.add("Ada collects stamps", origin="background_review")
         await space.add("Ada plays the cello", origin="background_review")

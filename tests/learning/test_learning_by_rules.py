@@ -254,10 +254,10 @@ async def test_what_users_say_of_a_secret_is_learned_without_it(tmp_path: Path) 
 async def test_a_year_of_small_talk_leaves_few_memories(tmp_path: Path) -> None:
     """V11: many days of ordinary turns, of which a few say something to keep."""
     clock = ManualClock()
-    parts = afterturn.Parts(clock=clock)
+    parts = afterturn.Components(clock=clock)
     config = {"embedder": "none", "grace": 0.0, "synchronous": "normal"}
     lasting = {40: "I prefer metric units.", 90: "My birthday is on 3 May.", 200: "Never send mail after 8pm."}
-    async with afterturn.open(tmp_path / "memory.db", config, parts=parts) as memory:
+    async with afterturn.open(tmp_path / "memory.db", config, components=parts) as memory:
         for day in range(365):
             said = lasting.get(day, f"what should I cook today? there are {day % 7} eggs and some rice left")
             await say(memory.conversation(f"day-{day}", user="ada"), said, "Fried rice.")

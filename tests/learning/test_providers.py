@@ -79,9 +79,9 @@ class Host:
         return Path(f"{self.path}.waiting")
 
     def open(self, provider: afterturn.RecordingProvider | None, **config: object) -> afterturn.Memory:
-        parts = afterturn.Parts(clock=self.clock, store=self._opened)
+        parts = afterturn.Components(clock=self.clock, store=self._opened)
         settings = {**CONFIG, **config}
-        return afterturn.open(self.path, settings, provider=provider, on_event=self.told, parts=parts)
+        return afterturn.open(self.path, settings, provider=provider, on_event=self.told, components=parts)
 
     async def heard(self, name: str, count: int = 1) -> afterturn.Event:
         return await asyncio.to_thread(self.told.wait, name, count)

@@ -29,8 +29,8 @@ class Home:
         self._path = folder / "memory.db"
 
     def open(self, model: ScriptedModel | None = None, **config: Any) -> afterturn.Memory:
-        parts = afterturn.Parts(clock=self.clock, model=model)
-        return afterturn.open(self._path, {**CONFIG, **config}, parts=parts, on_event=self.told)
+        parts = afterturn.Components(clock=self.clock, model=model)
+        return afterturn.open(self._path, {**CONFIG, **config}, components=parts, on_event=self.told)
 
     async def heard(self, name: str, count: int = 1) -> afterturn.Event:
         return await asyncio.to_thread(self.told.wait, name, count)

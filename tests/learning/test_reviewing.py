@@ -476,9 +476,9 @@ async def test_over_the_days_limit_reviews_wait_for_tomorrow(tmp_path: Path) -> 
     """V12: over `tokens_per_day_max` reviews pause and say so, nothing is lost, and recall goes on."""
     ears, clock = Ears(), ManualClock()
     model = ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
-    parts = afterturn.Parts(clock=clock, model=model)
+    parts = afterturn.Components(clock=clock, model=model)
     config = {**CONFIG, "review_interval": 1, "tokens_per_day_max": 1500}
-    async with afterturn.open(tmp_path / "memory.db", config, parts=parts, on_event=ears.append) as memory:
+    async with afterturn.open(tmp_path / "memory.db", config, components=parts, on_event=ears.append) as memory:
         conversation = memory.conversation("c", user="ada")
         space = memory.space("user:ada")
         await say(conversation, "I prefer oolong tea")

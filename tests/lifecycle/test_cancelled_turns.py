@@ -50,8 +50,8 @@ async def test_a_turn_whose_resumption_was_cancelled_is_still_open(path: Path, d
 @pytest.mark.parametrize("delay", DELAYS)
 async def test_a_cancelled_drain_leaves_its_jobs_to_the_next(path: Path, delay: float) -> None:
     """C8: a job that was begun is neither lost nor kept from others."""
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(path, background=False, parts=parts) as memory:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(path, background=False, components=parts) as memory:
         await memory.ready()
         for cut in range(1, AWAITS_MAX):
             await memory.space("user:ada").add(f"Ada likes tea number {cut}")

@@ -95,7 +95,7 @@ def held():
     return count
 
 embedder = HashingEmbedder()
-with blocking.open(path, parts=afterturn.Parts(embedder=embedder)) as memory:
+with blocking.open(path, components=afterturn.Components(embedder=embedder)) as memory:
     ada = memory.space("user:ada")
     assert memory.ready()
     ada.search("anything")
@@ -116,7 +116,7 @@ def test_what_was_committed_is_in_the_next_recall_of_another_process(path: Path,
         ada = memory.space("user:ada")
         entry = ada.add("Ada likes green tea").entry
         assert "Ada likes green tea" in _ask(other, "green tea")
-        with blocking.open(path, parts=_hashing()) as worker:
+        with blocking.open(path, components=_hashing()) as worker:
             assert worker.drain()
         assert _ask(other, "green tea") == "[('Ada likes green tea', True)]"
         ada.update(entry.id, "Ada likes black tea")
@@ -135,7 +135,7 @@ def test_what_one_process_forgot_is_gone_from_the_memory_of_another(path: Path, 
     """M2: after the other's next recall no object of it holds the text, neither as text nor as bytes."""
     other = start(LOOK)
     other.hear()
-    with blocking.open(path, parts=_hashing()) as memory:
+    with blocking.open(path, components=_hashing()) as memory:
         entry = memory.space("user:ada").add(f"The word is {SENTINEL}").entry
         memory.drain()
         assert SENTINEL in _ask(other, "which word")
@@ -160,7 +160,7 @@ def test_jobs_are_done_once_by_whoever_comes(path: Path, start: StartChild) -> N
                     if text.startswith("Statement"):
                         say(text)
                 return super().embed(texts)
-        with blocking.open(path, background=False, parts=afterturn.Parts(embedder=Counting())) as memory:
+        with blocking.open(path, background=False, components=afterturn.Components(embedder=Counting())) as memory:
             assert memory.drain()
     """
     children = [start(script) for _ in range(PROCESSES)]
@@ -181,7 +181,7 @@ class Hanging(HashingEmbedder):
         return super().embed(texts)
 from afterturn.base import jobs
 jobs.LEASE = float(arguments[0])
-memory = blocking.open(path, {"close_timeout": 0.2}, parts=afterturn.Parts(embedder=Hanging())).start()
+memory = blocking.open(path, {"close_timeout": 0.2}, components=afterturn.Components(embedder=Hanging())).start()
 """
 
 
@@ -193,7 +193,7 @@ def test_a_killed_workers_job_is_done_by_another_after_its_lease(path: Path, sta
     child.hear()
     child.send(signal.SIGKILL)
     child.end()
-    with blocking.open(path, background=False, parts=_hashing()) as memory:
+    with blocking.open(path, background=False, components=_hashing()) as memory:
         drained = memory.drain(within=20)
         (hit,) = memory.space("user:ada").search("green tea").hits
     assert drained
@@ -208,17 +208,17 @@ def test_a_closing_worker_gives_its_jobs_back(path: Path, start: StartChild) -> 
     child.hear()
     child.say()
     ended = child.end()
-    with blocking.open(path, background=False, parts=_hashing()) as memory:
+    with blocking.open(path, background=False, components=_hashing()) as memory:
         drained = memory.drain(within=20)
     assert ended.code == 0
     assert drained
 
 
 def _hashing():
-    from afterturn import Parts
+    from afterturn import Components
     from afterturn.testing.hashing import HashingEmbedder
 
-    return Parts(embedder=HashingEmbedder())
+    return Components(embedder=HashingEmbedder())
 
 
 def _ask(child, question: str) -> str:

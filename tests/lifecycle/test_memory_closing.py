@@ -43,7 +43,7 @@ class HangingEmbedder(HashingEmbedder):
 async def test_closing_is_bounded_though_the_embedder_hangs(path: Path, answers: int) -> None:
     """C4: an embedder that never answers, while loading or later, costs no turn and no more than the timeout."""
     embedder = HangingEmbedder(answers)
-    memory = afterturn.open(path, {"close_timeout": 0.5}, parts=afterturn.Parts(embedder=embedder))
+    memory = afterturn.open(path, {"close_timeout": 0.5}, components=afterturn.Components(embedder=embedder))
     await memory.start()
     await memory.space("user:ada").add("Ada likes green tea")
     await asyncio.to_thread(embedder.hanging.wait, WAIT)
@@ -60,8 +60,8 @@ async def test_closing_is_bounded_though_the_embedder_hangs(path: Path, answers:
 async def test_an_embedder_that_hangs_leaves_recall_by_words(path: Path) -> None:
     """L1: the question gets its answer without vectors, and the answer says so."""
     embedder = HangingEmbedder(answers=1)
-    parts = afterturn.Parts(embedder=embedder)
-    async with afterturn.open(path, {"close_timeout": 0.5}, background=False, parts=parts) as memory:
+    parts = afterturn.Components(embedder=embedder)
+    async with afterturn.open(path, {"close_timeout": 0.5}, background=False, components=parts) as memory:
         await memory.ready()
         await memory.space("user:ada").add("Ada likes green tea")
         found = await memory.space("user:ada").search("green tea")
@@ -229,7 +229,7 @@ async def test_a_write_under_way_while_closing_is_answered(path: Path) -> None:
 
 
 def _live(path: Path) -> None:
-    with blocking.open(path, parts=afterturn.Parts(embedder=HashingEmbedder())) as memory:
+    with blocking.open(path, components=afterturn.Components(embedder=HashingEmbedder())) as memory:
         memory.space("user:ada").add("Ada likes green tea")
         memory.drain()
         with memory.conversation("c", user="ada").turn(exchange("Which tea does Ada like?")):

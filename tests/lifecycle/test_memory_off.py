@@ -84,8 +84,8 @@ def test_memory_that_is_off_leaves_nothing_behind(caplog: pytest.LogCaptureFixtu
 
 async def test_without_background_no_job_runs_until_it_is_drained(path: Path) -> None:
     """C8: `background=False` runs none; `drain` does."""
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(path, background=False, parts=parts) as memory:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(path, background=False, components=parts) as memory:
         await memory.ready()
         await memory.space("user:ada").add("Ada likes green tea")
         before = await memory.stats()
@@ -115,8 +115,8 @@ async def test_draining_is_bounded_though_a_job_hangs(path: Path) -> None:
                 release.wait(20)
             return super().embed(texts)
 
-    parts = afterturn.Parts(embedder=Hanging())
-    async with afterturn.open(path, {"close_timeout": 1.0}, background=False, parts=parts) as memory:
+    parts = afterturn.Components(embedder=Hanging())
+    async with afterturn.open(path, {"close_timeout": 1.0}, background=False, components=parts) as memory:
         await memory.space("user:ada").add("Ada likes green tea")
         drained = await memory.drain(within=1.0)
         release.set()

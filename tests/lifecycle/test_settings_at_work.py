@@ -20,7 +20,9 @@ class Missing(HashingEmbedder):
 
 async def test_an_embedder_that_is_loaded_is_told(path: Path, ears: Ears) -> None:
     """From then on recall uses vectors, and the event names whose."""
-    async with afterturn.open(path, on_event=ears, parts=afterturn.Parts(embedder=HashingEmbedder())) as memory:
+    async with afterturn.open(
+        path, on_event=ears, components=afterturn.Components(embedder=HashingEmbedder())
+    ) as memory:
         ready = await memory.ready()
         told = await asyncio.to_thread(ears.wait, "vectors_ready")
     assert ready
@@ -29,7 +31,7 @@ async def test_an_embedder_that_is_loaded_is_told(path: Path, ears: Ears) -> Non
 
 async def test_an_embedder_that_is_missing_is_told_and_words_go_on(path: Path, ears: Ears) -> None:
     """L1: no vectors is no failure; the event says why, each recall says so, and `doctor` says what to do."""
-    async with afterturn.open(path, on_event=ears, parts=afterturn.Parts(embedder=Missing())) as memory:
+    async with afterturn.open(path, on_event=ears, components=afterturn.Components(embedder=Missing())) as memory:
         await memory.space("user:ada").add("Ada likes green tea")
         ready = await memory.ready()
         told = await asyncio.to_thread(ears.wait, "embedder_unavailable")
@@ -58,9 +60,9 @@ async def test_the_timeline_keeps_as_many_events_as_it_may(path: Path, ears: Ear
 async def test_vectors_that_do_not_fit_are_read_for_each_question(path: Path) -> None:
     """L1, §13: `index_bytes_max` bounds what is held between questions, and no answer is the poorer for it."""
     # 4096 dimensions of four bytes: 64 vectors in the least that may be configured.
-    parts = afterturn.Parts(embedder=HashingEmbedder(4096))
+    parts = afterturn.Components(embedder=HashingEmbedder(4096))
     drafts = [afterturn.Draft(f"Ada likes tea number {number}") for number in range(80)]
-    async with afterturn.open(path, {"index_bytes_max": 1_048_576}, parts=parts) as memory:
+    async with afterturn.open(path, {"index_bytes_max": 1_048_576}, components=parts) as memory:
         await memory.space("user:ada").add_many(drafts)
         await memory.drain()
         for _ in range(3):

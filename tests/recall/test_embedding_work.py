@@ -55,7 +55,7 @@ class Batched(Named):
 
 
 def opened(path: Path, embedder: Named, *, background: bool = False, **options: object) -> afterturn.Memory:
-    return afterturn.open(path, background=background, parts=afterturn.Parts(embedder=embedder), **options)
+    return afterturn.open(path, background=background, components=afterturn.Components(embedder=embedder), **options)
 
 
 async def filled(path: Path, embedder: Named, count: int = 5, *, space: str = SPACE) -> None:

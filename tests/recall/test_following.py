@@ -75,7 +75,7 @@ def drafts(count: int) -> list[Draft]:
 
 
 def opened(path: Path, embedder: Divisible, *, background: bool = False) -> afterturn.Memory:
-    return afterturn.open(path, background=background, parts=afterturn.Parts(embedder=embedder))
+    return afterturn.open(path, background=background, components=afterturn.Components(embedder=embedder))
 
 
 def vectors(path: Path) -> dict[str, bytes]:

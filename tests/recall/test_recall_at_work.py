@@ -74,7 +74,7 @@ def texts(found: afterturn.SearchResults) -> list[str]:
 async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) -> None:
     """L6: in the direct verbs and in a turn; a name of nobody who spoke stays."""
     embedder = Listening()
-    async with afterturn.open(tmp_path / "memory.db", parts=afterturn.Parts(embedder=embedder)) as memory:
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as memory:
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
         found = await memory.space("user:ada").search("Where did Bob go hiking with Carol?")
@@ -99,8 +99,8 @@ async def is_in_memory(memory: afterturn.Memory) -> bool:
 
 async def test_a_large_space_is_found_by_words_until_it_is_in_memory(tmp_path: Path, built: Built) -> None:
     """L6: which it is behind the first answer."""
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", components=parts) as memory:
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
         ada = memory.space("user:ada")
@@ -128,8 +128,8 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
         raise StoreError("the disk is slow today")
 
     monkeypatch.setattr(IndexCache, "build_wanted", fails)
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", components=parts) as memory:
         assert await memory.ready()
         await told(memory, HIKE, "Bob Miller")
         for _ in range(2):
@@ -142,14 +142,14 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
 
 async def test_the_first_question_of_another_process_has_vectors(tmp_path: Path) -> None:
     """L6, M3: written by one, asked of another, which answers as the first one did."""
-    path, parts = tmp_path / "memory.db", afterturn.Parts(embedder=HashingEmbedder())
+    path, parts = tmp_path / "memory.db", afterturn.Components(embedder=HashingEmbedder())
     facts = [HIKE, "My sister plays the cello", "The boat is moored at the northern harbour"]
-    async with afterturn.open(path, parts=parts) as memory:
+    async with afterturn.open(path, components=parts) as memory:
         assert await memory.ready(within=WITHIN)
         await memory.space("user:ada").add_many([afterturn.Draft(fact) for fact in facts])
         assert await memory.drain(within=WITHIN)
         expected = await memory.space("user:ada").search("where is the boat moored?")
-    async with afterturn.open(path, parts=parts) as memory:
+    async with afterturn.open(path, components=parts) as memory:
         assert await memory.ready(within=WITHIN)
         found = await memory.space("user:ada").search("where is the boat moored?")
     assert [(hit.entry.text, hit.score) for hit in found.hits] == [(hit.entry.text, hit.score) for hit in expected.hits]
@@ -159,8 +159,8 @@ async def test_the_first_question_of_another_process_has_vectors(tmp_path: Path)
 
 async def test_a_forget_takes_answers_out_of_this_process_at_once(tmp_path: Path) -> None:
     """M2: not only when the space is next asked."""
-    parts = afterturn.Parts(embedder=HashingEmbedder())
-    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+    parts = afterturn.Components(embedder=HashingEmbedder())
+    async with afterturn.open(tmp_path / "memory.db", components=parts) as memory:
         assert await memory.ready(within=WITHIN)
         space = memory.space("user:ada")
         hike = await space.add(HIKE)

@@ -86,7 +86,7 @@ async def test_over_the_days_limit_models_pause_until_tomorrow(tmp_path: Path) -
     clock, events = ManualClock(), []
     config = {"embedder": "none", "tokens_per_day_max": 100}
     async with afterturn.open(
-        tmp_path / "memory.db", config, parts=afterturn.Parts(clock=clock), on_event=events.append
+        tmp_path / "memory.db", config, components=afterturn.Components(clock=clock), on_event=events.append
     ) as memory:
         meter = meter_of(memory)
         for _ in range(2):

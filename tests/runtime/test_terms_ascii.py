@@ -3,8 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterturn import text
+
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
-def test_plain_text_gives_the_words_that_the_general_way_gives(text: str):
+def test_plain_text_gives_the_words_that_the_general_way_gives(given_text: str):
     """L5: one analysis for all scripts."""
-    assert text.words(text) == text._any_word().findall(text.lower())
+    assert text.words(given_text) == text._any_word().findall(given_text.lower())

@@ -17,8 +17,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def memory(tmp_path: Path, clock: ManualClock) -> AsyncIterator[afterturn.Memory]:
-    parts = afterturn.Parts(embedder=HashingEmbedder(), clock=clock)
-    async with afterturn.open(tmp_path / "memory.db", parts=parts) as opened:
+    parts = afterturn.Components(embedder=HashingEmbedder(), clock=clock)
+    async with afterturn.open(tmp_path / "memory.db", components=parts) as opened:
         await opened.ready()
         yield opened
 

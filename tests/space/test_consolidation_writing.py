@@ -11,8 +11,8 @@ import pytest
 
 import afterturn
 from afterturn.errors import NotFound
-from afterturn.learning.consolidation import Consolidation, ConsolidationParts, ConsolidationReason, ConsolidationStep
-from afterturn.space.verbs import SpaceParts
+from afterturn.space.consolidation import Consolidation, ConsolidationParts, ConsolidationReason, ConsolidationStep
+from afterturn.space.parts import SpaceParts
 from afterturn.testing.clock import ManualClock
 from afterturn.types import Draft, Entry, Filter, Kind, Origin, Review, ReviewState, Status
 
@@ -23,7 +23,9 @@ _CONFIG: dict[str, Any] = {"embedder": "none", "rules": False, "synchronous": "n
 
 
 def _opened(path: Path, **config: Any) -> afterturn.Memory:
-    return afterturn.open(path / "memory.db", {**_CONFIG, **config}, parts=afterturn.Parts(clock=ManualClock()))
+    return afterturn.open(
+        path / "memory.db", {**_CONFIG, **config}, components=afterturn.Components(clock=ManualClock())
+    )
 
 
 @pytest.fixture

@@ -116,8 +116,8 @@ class Heard(HashingEmbedder):
 async def test_the_past_is_asked_for_by_words_alone(tmp_path: Path, clock: ManualClock) -> None:
     """L7: nothing is compared with vectors, so nobody is asked for one."""
     embedder = Heard()
-    parts = afterturn.Parts(embedder=embedder, clock=clock)
-    async with afterturn.open(tmp_path / "memory.db", parts=parts) as memory:
+    parts = afterturn.Components(embedder=embedder, clock=clock)
+    async with afterturn.open(tmp_path / "memory.db", components=parts) as memory:
         await memory.ready()
         ada = memory.space("user:ada")
         await ada.add("Ada lives in Turin")

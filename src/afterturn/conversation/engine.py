@@ -579,7 +579,7 @@ READING_SHARE = 0.25
 
 
 class ConversationCore:
-    """One per conversation and memory, whatever its hosts were granted: that comes with each turn's `ConversationScope`."""
+    """One per conversation and memory. Each turn brings its own `ConversationScope`."""
 
     def __init__(self, parts: ConversationParts, key: ConversationKey) -> None:
         self._parts = parts

@@ -83,7 +83,8 @@ def make_place(
     unknown = set(where) - set(ConversationOptions.__annotations__)
     if unknown:
         raise TypeError(
-            f"conversation() has no {', '.join(sorted(unknown))}. It takes {', '.join(ConversationOptions.__annotations__)}."
+            f"conversation() has no {', '.join(sorted(unknown))}. "
+            f"It takes {', '.join(ConversationOptions.__annotations__)}."
         )
     home = _owner(where.get("user"), where.get("owner"))
     writes, agent, project = where.get("writes"), where.get("agent"), where.get("project")

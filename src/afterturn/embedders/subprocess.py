@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import EmbedderUnavailable
 from afterturn.types import EmbedderIdentity
 
@@ -197,6 +196,8 @@ _WORDS_MAX = 50_000
 
 def serve(source: int, sink: int) -> None:
     """Says whose vectors these are, then answers every list of texts with its vectors. Returns when `source` ends."""
+    from afterturn.embedders.word_vectors import StaticEmbedder  # which imports this module to start the child
+
     embedder = StaticEmbedder(words_max=_WORDS_MAX)
     _write_frame(sink, json.dumps(asdict(embedder.identity)).encode())
     embedder.load()

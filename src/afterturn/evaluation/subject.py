@@ -213,8 +213,8 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     parts, faults = Components(embedder=cached, clock=clock), Faults()
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
-        memory = stack.enter_context(blocking.open(path, config, parts=parts, on_event=faults.hear))
-        unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), parts=parts))
+        memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
+        unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), components=parts))
         for opened in (memory, unfloored):
             if cached is not None and not opened.ready(within=PATIENCE):
                 raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")

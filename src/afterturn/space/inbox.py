@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from afterturn.errors import Conflict
 from afterturn.ports import Unit
-from afterturn.space.verbs import SpaceParts
+from afterturn.space.parts import SpaceParts
 from afterturn.types import Entry, Scope, Status, Step
 from afterturn.validation import check_id
 

@@ -14,7 +14,7 @@ from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed,
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
 from afterturn.space.arguments import target_of
-from afterturn.space.verbs import SpaceParts
+from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     Admitted,
     Changed,

@@ -13,7 +13,7 @@ from afterturn.learning.snapshot import of_records
 from afterturn.ports import Unit
 from afterturn.space.arguments import LIMIT_MAX
 from afterturn.space.inbox import WAITING, base_version
-from afterturn.space.verbs import SpaceParts
+from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     ConversationKey,
     Entry,

@@ -12,7 +12,7 @@ from afterturn.embedders.backlog import ImportEmbedder
 from afterturn.errors import InvalidInput, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
-from afterturn.space.verbs import SpaceParts
+from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     Admitted,
     ConversationKey,

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Unpack
 
-from afterturn.config import Config
 from afterturn.drafts import successor
-from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import Conflict, InvalidInput
-from afterturn.events import Events
-from afterturn.guard.gate import Gate
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.statement_writer import StatementWriter, embed_later
-from afterturn.learning.consolidation import consolidate
-from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.ports import Unit
 from afterturn.recall.search import RecallRequest, recall, recall_as_of
 from afterturn.space import reviews
 from afterturn.space.arguments import (
@@ -32,8 +27,10 @@ from afterturn.space.arguments import (
     draft_of,
     origin_of,
 )
+from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Proposal, get_proposal
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
+from afterturn.space.parts import ReadingParts, SpaceParts
 from afterturn.space.transfer import Imported, Progress, every_conversation, export_lines, import_drafts
 from afterturn.types import (
     ANYTHING,
@@ -65,54 +62,6 @@ from afterturn.types import (
     new_job,
 )
 from afterturn.validation import check_id, check_limit, check_name, check_space, check_text, moment
-
-R = TypeVar("R")
-
-
-class Readable(Protocol):
-    """The reading side of a store."""
-
-    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]: ...
-
-
-class ReadingParts(Protocol):
-    """What asking needs. Without `embedding`, recall goes by words."""
-
-    @property
-    def store(self) -> Readable: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def ids(self) -> Ids: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def embedding(self) -> EmbeddingService | None: ...
-    @property
-    def tenant(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceParts:
-    """`on_write` wakes the jobs; `on_forget` drops what waits in memory or in files, `on_erased` what was recalled from
-    a space, and is told the number of the forget (M2). `run_reviews` runs those that wait; without a model only rules
-    are."""
-
-    store: Store
-    gate: Gate
-    clock: Clock
-    ids: Ids
-    config: Config
-    events: Events
-    embedding: EmbeddingService | None
-    tenant: str
-    on_write: Callable[[], None]
-    on_forget: Callable[[str, Selector], Awaitable[int]]
-    on_erased: Callable[[str, int], None]
-    out_of_reach: Callable[[], list[str]]
-    run_reviews: Callable[[], Awaitable[object]]
-    has_model: bool = False
-
 
 # The inbox of a space: what was proposed, and somebody's word on it. No tool of a model's reaches this (A3, V8).
 

@@ -59,7 +59,7 @@ def plain_start(text: str) -> str:
 
 # What of a message is its sender's own: rules learn from that alone, not from what is pasted, quoted or wrapped.
 #
-# Rather too little than too much: a lasting thing is mostly said again, and a poisoned one would stand in system prompts.
+# Precision before recall: a lasting thing is usually said again, and a poisoned one would reach system prompts.
 
 # Beyond these a message is a document with a request at its beginning.
 PARAGRAPHS_MAX = 3

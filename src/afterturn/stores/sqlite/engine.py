@@ -79,7 +79,7 @@ os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_leav
 
 # Clears what SQLite leaves behind in the unused middle of its pages.
 #
-# `secure_delete` zeroes what is deleted, but not what is moved: when a page overfills, SQLite copies rows to a neighbour
+# `secure_delete` zeroes deleted rows but not moved ones: when a page overfills, SQLite copies rows to a neighbour
 # and rebuilds the page without clearing the gap. A row deleted later is zeroed where it is, not where it had been.
 
 _BATCH_PAGES = 256

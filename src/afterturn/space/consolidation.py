@@ -20,8 +20,8 @@ from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Clock, Ids, Unit
 from afterturn.recall.duplicates import collapse
 from afterturn.runtime.jobs import Commit
+from afterturn.space.parts import SpaceParts
 from afterturn.space.reviews import get_review
-from afterturn.space.verbs import SpaceParts
 from afterturn.types import (
     SOURCES_MAX,
     Entry,
