@@ -217,12 +217,18 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def walk(module: ast.Module) -> list[ast.AST]:
+    """All nodes; walking takes longer than what most tests do with them."""
+    return list(ast.walk(module))
+
+
 def name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -230,7 +236,7 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 def uses(module: ast.Module, word: str) -> Iterator[ast.expr | ast.ImportFrom]:
     """Where `word` is read as an attribute ("os.environ", "self._loop.create_task") or, undotted, called."""
     owner, _, attribute = word.rpartition(".")
-    for node in ast.walk(module):
+    for node in walk(module):
         if isinstance(node, ast.Attribute) and owner and node.attr == attribute and says(node.value, owner):
             yield node
         if (
@@ -252,7 +258,7 @@ def says(node: ast.expr, word: str) -> bool:
 
 
 def imports(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
+    for node in walk(module):
         if isinstance(node, ast.Import):
             yield from (item.name for item in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -260,7 +266,7 @@ def imports(module: ast.Module) -> Iterator[str]:
 
 
 def strings(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
+    for node in walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -269,7 +275,7 @@ def called(path: Path) -> set[str]:
     """The methods that a module calls."""
     return {
         node.func.attr
-        for node in ast.walk(tree(path))
+        for node in walk(tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     }
 
@@ -277,7 +283,7 @@ def called(path: Path) -> set[str]:
 def goes_through_the_door(module: ast.Module) -> bool:
     return any(
         isinstance(node, ast.Attribute) and node.attr in {"add", "put", "update"} and says(node.value, "writing")
-        for node in ast.walk(module)
+        for node in walk(module)
     )
 
 
@@ -288,7 +294,7 @@ def hands_over(module: ast.Module) -> bool:
             (node.attr in {"add", "update"} and says(node.value, "memories"))
             or (node.attr == "add" and says(node.value, "records"))
         )
-        for node in ast.walk(module)
+        for node in walk(module)
     )
 
 

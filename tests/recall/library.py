@@ -20,17 +20,20 @@ class Library:
     def __init__(self, path: Path) -> None:
         self._engine = open_engine(path, Config(), SystemClock())
 
-    def add(self, text: str, *, space: str = "user:ada", at: float = 100.0, **draft: Any) -> Entry:
-        def work(unit: Unit) -> Entry:
+    def add(self, text: str, **draft: Any) -> Entry:
+        [entry] = self.add_all([text], **draft)
+        return entry
+
+    def add_all(self, texts: Sequence[str], *, space: str = "user:ada", at: float = 100.0, **draft: Any) -> list[Entry]:
+        """Each by an operation of its own, in one transaction."""
+
+        def add(unit: Unit, text: str) -> Entry:
             step = unit.operations.start(operation(space=space, at=at))
             if draft.get("conversation"):
                 return unit.records.add(step, [admit(text, at=at, kind=Kind.RECORD, **draft)])[0]
             return unit.memories.add(step, admit(text, at=at, **draft)).entry
 
-        return self._engine.write_now(work)
-
-    def add_all(self, texts: Sequence[str], **draft: Any) -> list[Entry]:
-        return [self.add(text, **draft) for text in texts]
+        return self._engine.write_now(lambda unit: [add(unit, text) for text in texts])
 
     def delete(self, entry: Entry, *, at: float = 200.0) -> None:
         def work(unit: Unit) -> None:

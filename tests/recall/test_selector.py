@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,7 +60,9 @@ def test_a_line_has_number_lane_age_author_and_text() -> None:
 @pytest.mark.parametrize("text", ["tea", "cat tea " * 500, "猫と茶" * 3_000, "🐈" * 10_000, "\ud83d" * 5_000])
 def test_ten_thousand_candidates_stay_within_the_bounds(text: str) -> None:
     """R7: at most 200 candidates in 25 kB, each of them there."""
-    many = manifest_of([hit(text, id=f"e{at}", terms=("cat",)) for at in range(10_000)], line=line)
+    one = hit(text, terms=("cat",))
+    found = [replace(one, entry=replace(one.entry, id=f"e{at}")) for at in range(10_000)]
+    many = manifest_of(found, line=line)
     assert len(many.hits) == CHOICES_MAX == len(many.text.splitlines())
     assert len(many.text.encode()) <= MANIFEST_BYTES_MAX
     assert [found.entry.id for found in many.hits] == [f"e{at}" for at in range(CHOICES_MAX)]
