@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from afterturn.memory import Memory as Memory
     from afterturn.memory import Space as Space
     from afterturn.memory import open as open
+    from afterturn.oneshot import recall_block_once as recall_block_once
+    from afterturn.oneshot import recall_once as recall_once
     from afterturn.ports import Interaction as Interaction
     from afterturn.ports import RecordingProvider as RecordingProvider
     from afterturn.services import Components as Components
@@ -43,19 +45,23 @@ _HOMES = {
     "Space": "afterturn.memory",
     "Turn": "afterturn.conversation.turn",
     "open": "afterturn.memory",
+    "recall_block_once": "afterturn.oneshot",
+    "recall_once": "afterturn.oneshot",
 }
 __all__ = sorted([*_HOMES, "blocking"])
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    import importlib
+if not TYPE_CHECKING:  # a type checker reports a misspelled name
 
-    if name == "blocking":
-        return importlib.import_module("afterturn.blocking")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'afterturn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> Any:
+        import importlib
+
+        if name == "blocking":
+            return importlib.import_module("afterturn.blocking")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'afterturn' has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from afterturn.errors import ConfigError
+from afterturn.errors import ConfigError, StoreUnavailable
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
 # The unit of a value that is in no representation, error or listing.
@@ -350,3 +350,24 @@ def _check_range(name: str, value: Any, place: str) -> None:
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be one of: {', '.join(choices)}.")
     if least is not None and isinstance(value, int | float) and not least <= value < float("inf"):
         raise ConfigError(f"{place} sets {name!r} to {value!r}. It must be a number of at least {least:g}.")
+
+
+def find_store(target: object) -> Path:
+    """The path that a text or a path names. StoreUnavailable for a URL of a kind that this version does not know."""
+    text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _expand_home(text)
+    if scheme == "sqlite" and rest.startswith("/") and rest != "/":
+        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
+    # Not the URL itself: it may hold a password.
+    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
+
+
+def _expand_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise StoreUnavailable(f"{text!r} names a home folder that is not known. Write the path out.") from error

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
-from afterturn.config import Config, default_store, load_config
+from afterturn.config import Config, default_store, find_store, load_config
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_place
-from afterturn.errors import MemoryClosed, StoreUnavailable
+from afterturn.errors import MemoryClosed
 from afterturn.events import Events
 from afterturn.ports import ChatModel, RecordingProvider
 from afterturn.runtime.bridge import awaiting
@@ -83,23 +83,7 @@ def resolve_target(target: Target, config: Config) -> Path | None:
         target = config.store or default_store()
     if target is None:
         return None
-    text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
-    if not isinstance(text, str) or not text or "\x00" in text:
-        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return _expand_home(text)
-    if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
-    # Not the URL itself: it may hold a password.
-    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
-
-
-def _expand_home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise StoreUnavailable(f"{text!r} names a home folder that is not known. Write the path out.") from error
+    return find_store(target)
 
 
 # The part that both public memory objects share: checked settings, and a core once it is started.

@@ -23,8 +23,8 @@ from afterturn.ports import Store
 from afterturn.prompt.context_files import Refusal
 from afterturn.prompt.standing_block import render_arrived
 from afterturn.recall.block import block_hash, find_blocks
-from afterturn.runtime import files
-from afterturn.runtime.files import FileReads
+from afterturn.runtime import file_reads
+from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
@@ -556,7 +556,7 @@ def test_a_refresh_that_failed_leaves_the_old_block(host: Host, root: Path, monk
 
 def test_files_that_can_not_be_read_in_time_cost_files_only(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):
     """S1: a file system that hangs is waited for once, and what it kept back comes later."""
-    monkeypatch.setattr(files, "READ_WITHIN", 0.05)
+    monkeypatch.setattr(file_reads, "READ_WITHIN", 0.05)
     host.add("pinned fact", pinned=True)
     release = threading.Event()
 
@@ -570,13 +570,13 @@ def test_files_that_can_not_be_read_in_time_cost_files_only(host: Host, root: Pa
     assert "rules of ." not in block
     assert host.skipped() == [("project", Refusal.TIMEOUT)]
     host.clock.advance(1.0)
-    monkeypatch.setattr(files, "READ_WITHIN", 0.5)
+    monkeypatch.setattr(file_reads, "READ_WITHIN", 0.5)
     assert host.run(core.block()) == block
     release.set()
     drained = threading.Event()
     host.worker.post(drained.set)
     assert drained.wait(WITHIN)
-    monkeypatch.setattr(files, "READ_WITHIN", WITHIN)
+    monkeypatch.setattr(file_reads, "READ_WITHIN", WITHIN)
     assert "rules of ." in host.run(core.block())
 
 

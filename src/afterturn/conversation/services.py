@@ -18,7 +18,7 @@ from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Ids, Store, Worker
-from afterturn.runtime.files import FileReads
+from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.supervisor import Supervisor
 

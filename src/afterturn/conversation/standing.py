@@ -53,7 +53,7 @@ from afterturn.prompt.standing_block import (
 from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
 from afterturn.recall.block import block_hash
 from afterturn.recall.search import RecallRequest, recall
-from afterturn.runtime.files import READ_WITHIN, FileReads
+from afterturn.runtime.file_reads import READ_WITHIN, FileReads
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
 from afterturn.runtime.supervisor import Supervisor

@@ -8,15 +8,70 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict, TypeVar
 
+from afterturn.config import Config
 from afterturn.errors import InvalidInput
-from afterturn.types import ANYTHING, Draft, Filter, Kind, Lane, Metadata, Origin, Scalar, Selector, Status, Target
-from afterturn.validation import check_id, check_member, check_metadata, check_name, is_whole, moment
+from afterturn.guard.secrets import redact_within, scanner, unnamed
+from afterturn.recall.search import RecallRequest
+from afterturn.types import (
+    ANYTHING,
+    Draft,
+    Filter,
+    Kind,
+    Lane,
+    Metadata,
+    Origin,
+    Scalar,
+    Scope,
+    Selector,
+    Status,
+    Target,
+)
+from afterturn.validation import (
+    check_id,
+    check_limit,
+    check_member,
+    check_metadata,
+    check_name,
+    check_text,
+    is_whole,
+    moment,
+)
 
 LIMIT_MAX = 10_000
+QUERY_CHARS_MAX = 10_000
 # What a 64-bit column can hold; no memory comes near it.
 VERSION_MAX = 2**63 - 1
 
 E = TypeVar("E", bound=StrEnum)
+
+
+def search_request(
+    query: str,
+    scope: Scope,
+    config: Config,
+    *,
+    limit: int,
+    lanes: Sequence[Lane] | None,
+    filter: Filter,
+    exclude: Iterable[str],
+    now: float,
+    correlation: str,
+    conversation: str | None = None,
+) -> RecallRequest:
+    """A checked search by words alone, its secrets taken out."""
+    asked = check_text(query, "query")
+    return RecallRequest(
+        text=redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text,
+        scope=scope,
+        conversation=check_conversation(conversation),
+        lanes=check_lanes(lanes),
+        limit=check_limit(limit, LIMIT_MAX),
+        score_min=config.recall_score_min,
+        filter=check_filter(filter),
+        excluded_ids=check_ids(exclude),
+        now=now,
+        correlation=correlation,
+    )
 
 
 def check_version(version: object) -> int | None:

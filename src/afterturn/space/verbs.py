@@ -10,22 +10,20 @@ from typing import Any, Unpack
 
 from afterturn.drafts import successor
 from afterturn.errors import Conflict, InvalidInput
-from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.guard.statement_writer import StatementWriter, embed_later
 from afterturn.ports import Unit
-from afterturn.recall.search import RecallRequest, recall, recall_as_of
+from afterturn.recall.search import recall, recall_as_of
 from afterturn.space import reviews
 from afterturn.space.arguments import (
     LIMIT_MAX,
     DraftFields,
     check_conversation,
     check_filter,
-    check_ids,
-    check_lanes,
     check_selector,
     check_version,
     draft_of,
     origin_of,
+    search_request,
 )
 from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Proposal, get_proposal
@@ -61,7 +59,7 @@ from afterturn.types import (
     Verb,
     new_job,
 )
-from afterturn.validation import check_id, check_limit, check_name, check_space, check_text, moment
+from afterturn.validation import check_id, check_limit, check_name, check_space, moment
 
 # The inbox of a space: what was proposed, and somebody's word on it. No tool of a model's reaches this (A3, V8).
 
@@ -107,8 +105,6 @@ def _operation(parts: SpaceParts, space: str, verb: Verb) -> Operation:
 
 # What is asked of one space: recall, and looking entries up. Nothing but a store is needed for it, nor loaded.
 
-QUERY_CHARS_MAX = 10_000
-
 
 class SpaceReader:
     def __init__(self, parts: ReadingParts, name: str) -> None:
@@ -148,24 +144,25 @@ class SpaceReader:
 
         `filter` and `exclude`, ids of memories, apply before the best `limit` are chosen.
         """
-        asked, at = check_text(query, "query"), moment(as_of)
-        text = redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=self._parts.config.scanning), mark=unnamed).text
-        embedding = self._parts.embedding if at is None else None
-        embed = embedding.find_immediate() if embedding else None
-        request = RecallRequest(
-            text=text,
-            embed=embed,
-            query_vector=None if embed or not embedding else await embedding.query_vector(text, self._scope),
-            scope=self._scope,
-            conversation=check_conversation(conversation),
-            lanes=check_lanes(lanes),
-            limit=check_limit(limit, LIMIT_MAX),
-            score_min=self._parts.config.recall_score_min,
-            filter=check_filter(filter),
-            excluded_ids=check_ids(exclude),
+        at = moment(as_of)
+        request = search_request(
+            query,
+            self._scope,
+            self._parts.config,
+            limit=limit,
+            lanes=lanes,
+            filter=filter,
+            exclude=exclude,
             now=self._parts.clock.now(),
             correlation=self._parts.ids.new(),
+            conversation=conversation,
         )
+        embedding = self._parts.embedding if at is None else None
+        embed = embedding.find_immediate() if embedding else None
+        if embed is not None:
+            request = request._replace(embed=embed)
+        elif embedding is not None:
+            request = request._replace(query_vector=await embedding.query_vector(request.text, self._scope))
         if at is not None:
             return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
         if embedding is not None:

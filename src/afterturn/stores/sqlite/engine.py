@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import ForkedProcess, MemoryClosed
+from afterturn.errors import ForkedProcess, MemoryClosed, StoreUnavailable
 from afterturn.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
@@ -32,7 +32,16 @@ from afterturn.stores.sqlite.backup import (
     rescue,
     write_backup,
 )
-from afterturn.stores.sqlite.connection import StoreLocation, check_place, connect, log_bytes, run, scalar, use_wal
+from afterturn.stores.sqlite.connection import (
+    StoreLocation,
+    check_place,
+    connect,
+    log_bytes,
+    open_connection,
+    run,
+    scalar,
+    use_wal,
+)
 from afterturn.stores.sqlite.errors import translate
 from afterturn.stores.sqlite.migrations import check_version, migrate
 from afterturn.stores.sqlite.reads import Read, Readers
@@ -211,6 +220,29 @@ def open_place(place: StoreLocation, unit: Callable[[ApswSession], WritingUnit] 
         connection.close()
         raise
     return Engine(place, connection, unit)
+
+
+def read_once(path: Path, config: Config, clock: Clock, work: Callable[[Unit], R]) -> R:
+    """Runs one read in the caller's thread on a read-only connection. Creates, migrates and writes nothing."""
+    place = StoreLocation(_absolute(path), config, clock, MIGRATIONS, AFTER)
+    if not os.path.isfile(place.file):
+        raise StoreUnavailable(f"There is no store at {place.path}. Open it once with `afterturn.open` to create it.")
+    try:
+        connection = open_connection(place, apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+    try:
+        version = check_version(connection, place)
+        if version < len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"The store {place.path} has schema version {version} and needs {len(MIGRATIONS)}. "
+                "Open it once with `afterturn.open` to migrate it."
+            )
+        return Read(work).run(connection, sql_unit)
+    except apsw.Error as error:
+        raise translate(error, str(place.path)) from error
+    finally:
+        connection.close(True)
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

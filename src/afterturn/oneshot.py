@@ -1,0 +1,96 @@
+"""One answer for a hook or a script: the store is read in the caller's thread, by words alone, and closed again.
+
+Imports neither asyncio nor numpy and starts no thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from afterturn.config import Config, default_store, find_store, load_config
+from afterturn.conversation.ledger import Ledger
+from afterturn.conversation.read_turn import RecallTiming, compose, prepare, question_for
+from afterturn.conversation.scope import make_place
+from afterturn.errors import InvalidInput
+from afterturn.ports import Unit
+from afterturn.recall.search import recall
+from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.space.arguments import search_request
+from afterturn.stores.sqlite.engine import read_once
+from afterturn.types import ANYTHING, Filter, Lane, Scope, SearchResults
+from afterturn.validation import check_name, check_space, check_text
+
+R = TypeVar("R")
+
+
+def recall_once(
+    query: str,
+    *,
+    user: str | None = None,
+    space: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+    limit: int = 10,
+    lanes: Sequence[Lane] | None = None,
+    filter: Filter = ANYTHING,
+    exclude: Iterable[str] = (),
+    config: Config | Mapping[str, Any] | None = None,
+) -> SearchResults:
+    """Searches one space as `Space.search` does before vectors are loaded: `missing` always holds "vectors".
+
+    Name `user="ada"` or `space="project:api"`. `store` is a path; omit it for the configured store. Never writes or
+    creates a store: raises StoreUnavailable if there is none, or if it has an older schema.
+    """
+    settings = _settings(config)
+    request = search_request(
+        query,
+        Scope(settings.tenant, (_space(user, space),)),
+        settings,
+        limit=limit,
+        lanes=lanes,
+        filter=filter,
+        exclude=exclude,
+        now=SystemClock().now(),
+        correlation=TimeOrderedIds().new(),
+    )
+    return _read(store, settings, lambda unit: recall(unit, request))
+
+
+def recall_block_once(
+    text: str,
+    *,
+    user: str | None = None,
+    space: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+) -> str:
+    """The block that the first turn of a new conversation would get for this user message, by words alone.
+
+    An empty text when nothing is worth telling. It does not know what the model has seen before.
+    """
+    settings, ids, now = _settings(config), TimeOrderedIds(), SystemClock().now()
+    place = make_place(settings.tenant, ids.new(), {"owner": _space(user, space)})
+    question = question_for(check_text(text, "text"), place, Ledger(), settings)
+    if question is None:
+        return ""
+    found = _read(store, settings, lambda unit: prepare(unit, question, RecallTiming(now, ids.new()), settings))
+    block = compose(found.hits, settings, visible_bytes=0, now=now)
+    return block.text if block else ""
+
+
+def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[Unit], R]) -> R:
+    path = find_store(config.store or default_store() if store is None else store)
+    return read_once(path, config, SystemClock(), work)
+
+
+def _settings(config: Config | Mapping[str, Any] | None) -> Config:
+    merged = config if isinstance(config, Config) else load_config(dict(config or {}))
+    check_name(merged.tenant, "tenant")
+    return merged
+
+
+def _space(user: str | None, space: str | None) -> str:
+    if (user is None) == (space is None):
+        raise InvalidInput('Name one space: user="ada", or space="project:api".')
+    return check_space(f"user:{check_name(user, 'user')}" if space is None else space)
