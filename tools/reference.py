@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that repeat what the code says: settings, errors, events and commands."""
+"""Writes the reference pages of docs/ from the code: Python API, settings, errors, events and commands."""
 
 import dataclasses
 import inspect
@@ -22,18 +22,18 @@ def configuration_page() -> str:
     rows = "".join(_setting(name) for name in config.KEYS)
     return f"""# Settings
 
-Written by `make docs` from the table in `config.py`; `afterturn config schema` prints the same as JSON Schema.
+This page is generated from `config.py` by `make docs`. `afterturn config schema` prints the same as JSON Schema.
 
-A setting comes from the first of these that has it:
+The value of a setting comes from the first of these places that has it:
 
 1. an argument: `afterturn.open("memory.db", {{"grace": 0.1}})`,
 2. the environment: `{config.ENVIRONMENT_PREFIX}GRACE=0.1`,
 3. the file `~/.config/afterturn/config.toml`: `grace = 0.1` (`{config.ENVIRONMENT_PREFIX}CONFIG` names another file),
 4. its default.
 
-Durations are seconds. A value that can not be used raises `ConfigError`, which names the setting and where it stands.
+Durations are in seconds. An invalid value raises `ConfigError`, which names the setting and the place of the value.
 
-| setting | default | unit | change it when, or what it does |
+| setting | default | unit | description |
 |---|---|---|---|
 {rows}"""
 
@@ -54,15 +54,15 @@ def errors_page() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
     return f"""# Errors
 
-Written by `make docs` from `errors.py`. Every error that afterturn raises stands in one tree, so `except
-AfterturnError` catches all of them and nothing else. A message says what happened, then what to do; programs read
-attributes, shown here in brackets.
+This page is generated from `errors.py` by `make docs`. All errors of afterturn are in one tree, so `except
+AfterturnError` catches all of them and nothing else. A message says what happened and what to do. Programs should
+read the attributes, which are shown in brackets, not the message.
 
 ```text
 {tree}
 ```
 
-The verbs of a turn (`inject`, `complete` and so on) never raise: what goes wrong there is logged and told as an event.
+The verbs of a turn (`inject`, `complete` and so on) never raise. Their failures are logged and reported as events.
 """
 
 
@@ -70,11 +70,11 @@ def events_page() -> str:
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in events.EVENTS.items())
     return f"""# Events
 
-Written by `make docs` from `events.py`. Each is handed to `on_event` as it happens, on memory's own thread; those
-of a space are kept in its timeline too, which `afterturn trace` shows. An event carries ids, counts and reasons, never
-the text of a memory.
+This page is generated from `events.py` by `make docs`. Each event is passed to `on_event` when it happens, on
+memory's own thread. The events of a space are also kept in its timeline; `afterturn trace` shows it. An event
+contains ids, counts and reasons, and never the text of a memory.
 
-| event | what it tells |
+| event | meaning |
 |---|---|
 {rows}"""
 
@@ -84,21 +84,22 @@ def cli_page() -> str:
 
 
 _CLI_INTRODUCTION = """\
-# The command line
+# Command line
 
-Written by `make docs` from the commands' own `--help`.
+This page is generated from the `--help` of each command by `make docs`.
 
-- **Where.** `--store` and `--space`, else `AFTERTURN_STORE` and `AFTERTURN_SPACE`, else the settings file
-  (`afterturn config path`). Without a store, one in your data folder is used; without a space, a command asks for one.
-- **Output.** Text for people: aligned, ids first. With `--json`, one JSON document, or one line each for `list`,
-  `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are those of
-  `afterturn.types`; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR` is
-  respected.
-- **Exit codes.** 0 done; 1 `doctor` found an error, `replay` made other bytes, `edit` could not do all of it,
-  `review run` came to nothing, or you said no; 2 bad input or a store that can not do it, with one line on stderr that
-  says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`); 70 a fault of afterturn; 130 Ctrl-C; 141
-  the reader of a pipe went away.
-- **Completion.** `eval "$(_AFTERTURN_COMPLETE=bash_source afterturn)"`, or `zsh_source`, `fish_source`.
+- **Store and space.** They come from `--store` and `--space`, or `AFTERTURN_STORE` and `AFTERTURN_SPACE`, or the
+  settings file (`afterturn config path`). The default store is a file in your data folder. There is no default space.
+- **Output.** Text in aligned columns, ids first. With `--json`, one JSON document; `list`, `inbox`, `review log`,
+  `usage`, `trace` without a conversation and `history` without an id print one JSON object per line. Field names are
+  those of `afterturn.types`; times are ISO-8601 in UTC. Colours and progress bars appear only on a terminal, and
+  `NO_COLOR` is respected.
+- **Exit codes.** 0: success. 1: `doctor` found an error, the bytes of `replay` differ, `edit` could not apply
+  everything, `review run` saved nothing, or you answered no. 2: bad input or a store that cannot be used, with one
+  line on stderr that says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`). 70: a bug in
+  afterturn. 130: Ctrl-C. 141: the reader of a pipe closed it.
+- **Shell completion.** Put `eval "$(_AFTERTURN_COMPLETE=bash_source afterturn)"` into `~/.bashrc`; for other shells,
+  use `zsh_source` or `fish_source`.
 """
 
 
@@ -122,13 +123,13 @@ def _section(context: click.Context) -> str:
 
 
 def python_page() -> str:
-    """Public objects with their verbs, as their own docstrings tell it."""
+    """Public objects with their verbs, from their docstrings."""
     objects = "\n".join(_class(kind) for kind in SHOWN_OBJECTS)
     values = "\n".join(_value(kind) for kind in SHOWN_VALUES)
-    return f"""# The Python API
+    return f"""# Python API
 
-Written by `make docs` from the docstrings. `afterturn.blocking` has the same objects with the same verbs, to be called
-without `await`. Times are Unix seconds, or datetimes with a time zone where they are passed in.
+This page is generated from the docstrings by `make docs`. `afterturn.blocking` has the same objects and verbs without
+`await`. Times are Unix seconds; as arguments, datetimes with a time zone are accepted too.
 
 ## `afterturn.open{_signature(memory.open)}`
 
