@@ -14,7 +14,7 @@ from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.search import recall
 from afterturn.testing.drafts import admit, operation
 from afterturn.testing.hashing import HashingEmbedder
-from afterturn.types import Kind, Lane, Origin, Scope, SearchResults, Verb
+from afterturn.types import Filter, Hit, Kind, Lane, Origin, Scope, SearchResults, Verb
 
 WORDS = ("apple", "bee", "cider", "dew", "really", "the", "Bob", "猫")
 EMBEDDER = HashingEmbedder(32)
@@ -87,3 +87,29 @@ def test_by_words_what_shares_one_weighs_alike(lasting_library, messages, text):
     stored = ask(lasting_library, None, scope, text, excluded_refs=excluded)
     kept = ask(lasting_library, shelved(lasting_library, scope, EMBEDDER), scope, text, excluded_refs=excluded)
     assert weighed(stored, by_words=True) == pytest.approx(weighed(kept, by_words=True), abs=1e-5)
+
+
+def admits(narrow: Filter, hit: Hit) -> bool:
+    is_kind = narrow.kind in (None, hit.entry.kind)
+    return is_kind and narrow.conversation in (None, hit.entry.conversation)
+
+
+@given(
+    st.lists(said, max_size=RECORDS_MAX, unique_by=lambda one: one.text),
+    texts,
+    st.sampled_from((Filter(), Filter(kind=Kind.RECORD), Filter(kind=Kind.STATEMENT), Filter(conversation="then"))),
+    st.sets(st.sampled_from(Lane), min_size=1),
+    st.booleans(),
+)
+@settings(max_examples=60)
+def test_narrowing_a_search_leaves_out_entries_and_changes_no_score(
+    lasting_library, messages, text, narrow, lanes, is_in_memory
+):
+    """L1, L3, L6: filters, exclusions and lanes, from the store and from the index in memory."""
+    scope, excluded = fill(lasting_library, messages)
+    cache = shelved(lasting_library, scope, EMBEDDER) if is_in_memory else None
+    everything = ask(lasting_library, cache, scope, text)
+    found = ask(lasting_library, cache, scope, text, filter=narrow, excluded_refs=excluded, lanes=tuple(sorted(lanes)))
+    left = [hit for hit in everything.hits if hit.lane in lanes and hit.entry.ref not in excluded]
+    expected = SearchResults(text, tuple(hit for hit in left if admits(narrow, hit)))
+    assert weighed(found, by_words=True) == pytest.approx(weighed(expected, by_words=True), abs=1e-5)
