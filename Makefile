@@ -19,7 +19,7 @@ BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
-.PHONY: help demo test test-slow check bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
+.PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
 	simulation stress model format docs rules lock clean embedders
 
 help: ## Show this list
@@ -79,6 +79,9 @@ stress: $(READY) ## Let several processes talk, review, edit, undo and forget at
 
 model: $(READY) ## Let a real, very small model review conversations on this machine; fetches 200 MB
 	@$(BIN)/python -m lab.small_model --folder .venv/small-model $(ARGS)
+
+walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
+	@$(BIN)/python tools/walk.py $(ARGS)
 
 format: $(READY) ## Format the code and mend what lint can mend
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -1,0 +1,19 @@
+"""How far a reader walks from a user's message to its block, counted by `tools/walk.py`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES_MAX = 65
+DEPTH_MAX = 23
+
+
+def test_a_message_becomes_a_block_in_few_files_and_frames():
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "walk.py", "--json"], check=True, capture_output=True, timeout=100
+    )
+    walk = json.loads(done.stdout)["a user message → its block"]
+    assert walk["files"] <= FILES_MAX, walk["in order"]
+    assert walk["depth"] <= DEPTH_MAX, walk["deepest"]
