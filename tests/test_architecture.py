@@ -62,7 +62,7 @@ RESERVED = {
     "loop.create_task": (
         "runtime/loop_thread.py",
         "runtime/supervisor.py",
-    ),  # the bridge's end with the call that waits for them
+    ),  # the loop's end with the call that waits for them
     "Admitted": ("types.py", "guard/gate.py", "testing/"),
 }
 

@@ -1,8 +1,12 @@
 """The private loop: accepting work, refusing it, and ending for good."""
 
 import asyncio
+import contextvars
+import gc
+import inspect
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +17,7 @@ from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.worker import ThreadWorker
 
 WAIT = 10.0
+who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
 @pytest.fixture
@@ -110,6 +115,88 @@ async def test_cancelling_the_host_cancels_the_work(loop: LoopThread) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await asyncio.to_thread(cancelled.wait, WAIT)
+
+
+async def test_a_call_cancelled_before_it_starts_leaves_nothing_behind(loop: LoopThread) -> None:
+    """§2: it neither runs nor warns that nobody awaited it."""
+    held, ran = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        ran.set()
+
+    loop.post(held.wait, WAIT)
+    calling = asyncio.ensure_future(loop.run(work()))
+    await asyncio.sleep(0)
+    calling.cancel()
+    await asyncio.wait({calling})
+    held.set()
+    await loop.run(_nothing())
+    assert (calling.cancelled(), ran.is_set()) == (True, False)
+
+
+async def test_an_error_reaches_the_host(loop: LoopThread) -> None:
+    """§2: as it was raised."""
+
+    async def fail() -> None:
+        raise LookupError("nothing there")
+
+    with pytest.raises(LookupError, match="nothing there"):
+        await loop.run(fail())
+
+
+async def test_a_call_that_is_refused_never_starts(loop: LoopThread) -> None:
+    """§2: its coroutine is closed."""
+    loop.end(_nothing)
+    work = _thread_name()
+    with pytest.raises(MemoryClosed):
+        await loop.run(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
+async def test_each_call_runs_in_its_callers_context(loop: LoopThread) -> None:
+    """§2: context variables of the host are there, each caller's own."""
+
+    async def ask() -> str:
+        return who.get()
+
+    async def call(name: str) -> str:
+        who.set(name)
+        return await loop.run(ask())
+
+    assert await asyncio.gather(*(call(name) for name in ("ada", "bob", "eve"))) == ["ada", "bob", "eve"]
+
+
+def test_a_hosts_loop_is_not_held_on_to(loop: LoopThread) -> None:
+    """§2: a host may come with many loops, one after another."""
+    host = asyncio.new_event_loop()
+    host.run_until_complete(loop.run(_nothing()))
+    host.close()
+    seen = weakref.ref(host)
+    del host
+    loop.wait(_nothing())
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_result_for_a_loop_that_has_ended_is_dropped(loop: LoopThread, caplog: pytest.LogCaptureFixture) -> None:
+    """§2: the host closed its loop without waiting."""
+    begun, going_on = threading.Event(), threading.Event()
+
+    async def fail() -> None:
+        begun.set()
+        await asyncio.to_thread(going_on.wait, WAIT)
+        raise LookupError("nobody reads it")
+
+    host = asyncio.new_event_loop()
+    calling = host.create_task(loop.run(fail()))
+    host.run_until_complete(asyncio.to_thread(begun.wait, WAIT))
+    host.close()
+    going_on.set()
+    loop.wait(_nothing())
+    assert loop.wait(_thread_name()) == "test-loop"
+    calling.get_coro().close()
+    calling._log_destroy_pending = False  # type: ignore[attr-defined]
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_a_failing_end_still_ends_the_thread(loop: LoopThread, caplog: pytest.LogCaptureFixture) -> None:
