@@ -84,22 +84,16 @@ class Closable(Protocol):
 class Aside(Protocol):
     """An embedder at work in another process, for one long backlog. Lives on one event loop.
 
-    Its methods raise EmbedderUnavailable when the process is gone, stuck or talks nonsense; then only `close` is left.
+    `receive` raises EmbedderUnavailable when the process is gone, stuck or talks nonsense; then only `close` is left.
     """
 
     def send(self, texts: Sequence[str]) -> None:
-        """Returns at once; what the process can not take yet is kept back."""
+        """Returns at once. Several batches may be under way."""
 
-    def received(self) -> list[bytes]:
-        """The vectors that are back since the last call, as a store takes them, in the order of the texts."""
+    async def receive(self) -> list[bytes]:
+        """The vectors of the oldest batch that is under way, as a store takes them."""
 
-    async def wait(self) -> None:
-        """Until more may be received. To be called only while something is outstanding."""
-
-    def stop(self) -> None:
-        """Has the process end, which has nothing to lose, and texts in its memory. Returns at once; `close` follows."""
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stops the process and waits, bounded, until it is gone. Twice is harmless."""
 
 
@@ -107,8 +101,8 @@ class Aside(Protocol):
 class Separable(Protocol):
     """Can work in another process too."""
 
-    def start_aside(self) -> Aside | None:
-        """Returns at once. None where no process can be started."""
+    async def start_aside(self) -> Aside | None:
+        """Returns before the process is up. None where no process can be started."""
 
 
 # The port behind which finished turns are kept (C7): what a host implements that keeps them in a place of its own.

@@ -25,31 +25,28 @@ class Helper:
     def __init__(self, *, fails_at: int | None = None, hangs_at: int | None = None) -> None:
         self.embedder = HashingEmbedder()
         self.batches = 0
+        self.received = 0
         self.hanging = threading.Event()
         self.gone = threading.Event()
-        self._back: list[bytes] = []
+        self._back: list[list[bytes]] = []
         self._fails_at = fails_at
         self._hangs_at = hangs_at
 
     def send(self, texts: Sequence[str]) -> None:
         self.batches += 1
         if self._hangs_at is None or self.batches < self._hangs_at:
-            self._back += [row.tobytes() for row in self.embedder.embed(texts).astype("<f2")]
+            self._back.append([row.tobytes() for row in self.embedder.embed(texts).astype("<f2")])
 
-    def received(self) -> list[bytes]:
-        if self.batches == self._fails_at:
+    async def receive(self) -> list[bytes]:
+        self.received += 1
+        if self.received == self._fails_at:
             raise EmbedderUnavailable("The embedding process ended.")
-        back, self._back = self._back, []
-        return back
+        if not self._back:
+            self.hanging.set()
+            await asyncio.Event().wait()
+        return self._back.pop(0)
 
-    async def wait(self) -> None:
-        self.hanging.set()
-        await asyncio.Event().wait()
-
-    def stop(self) -> None:
-        self._back.clear()
-
-    def close(self) -> None:
+    async def close(self) -> None:
         self.gone.set()
 
 
@@ -65,7 +62,7 @@ class Divisible(HashingEmbedder):
         self.here += len(texts)
         return super().embed(texts)
 
-    def start_aside(self) -> Helper | None:
+    async def start_aside(self) -> Helper | None:
         helper, self.helper = self.helper, None
         return helper
 

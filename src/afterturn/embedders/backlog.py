@@ -51,38 +51,36 @@ logger = logging.getLogger("afterturn")
 # Starting the process takes a core a third of a second: as long as embedding some thousand entries.
 LONG = 4096
 # So far may the other process be behind before an import waits for it.
-_BEHIND_MAX = 16_384
+_BEHIND_MAX = 4096
 
 Put: TypeAlias = Callable[[Unit], None]
 
 
 class ImportEmbedder:
-    """Lives on memory's loop, beside one import, which has to `end` it.
-
-    The other process is spoken to between two writes only, when nobody else wants Python's lock.
-    """
+    """Lives on memory's loop, for one import, which has to `end` it."""
 
     def __init__(self, embedder: Embedder, tenant: str, space: str) -> None:
         self.place = (tenant, space)
         self._embedder = embedder
         self._aside: Aside | None = None
         self._count = 0
+        self._behind = 0
         self._unsent: list[list[str]] = []
-        self._awaited: deque[str] = deque()
+        self._sent: deque[list[str]] = deque()
         self._ready: dict[str, bytes] = {}
         self._over = asyncio.Event()
 
-    def expect(self, count: int) -> None:
-        """An import of so many entries begins, or has come so far. Long ones are worth a process."""
+    async def expect(self, count: int) -> None:
+        """An import of `count` entries begins, or has come so far. Long ones are worth a process."""
         if count >= LONG and self._aside is None and not self._over.is_set():
-            self._aside = start_aside(self._embedder)
+            self._aside = await start_aside(self._embedder)
             if self._aside is None:
-                self.end()
+                await self.end()
 
     async def take(self, texts: list[str]) -> None:
         """The texts of entries that are about to be stored. Waits only while the other process is far behind."""
         self._count += len(texts)
-        self.expect(self._count)
+        await self.expect(self._count)
         if not self._over.is_set():
             self._unsent.append(texts)
             await self._exchange(behind_max=_BEHIND_MAX)
@@ -101,50 +99,45 @@ class ImportEmbedder:
         return put
 
     async def wait(self) -> bool:
-        """Until all is back that will come; nothing may be taken afterwards. Whether anything is left to be stored."""
+        """Until all vectors are back; nothing may be taken afterwards. Whether anything is left to be stored."""
         await self._exchange(behind_max=0)
-        if self._aside is not None:
-            # A process takes 5 ms to end. The rest is stored meanwhile.
-            self._aside.stop()
         return bool(self._ready)
 
     async def is_over(self, *, within: float) -> bool:
         """Whether the entries are left to others: it never began, or it ends in time."""
         return self._aside is None or await is_set(self._over, within=within)
 
-    def end(self) -> None:
-        """What is not back by now does not come any more."""
+    async def end(self) -> None:
+        """Vectors that are not back by now are left to the job."""
         self._over.set()
         self._unsent.clear()
-        self._awaited.clear()
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+        aside, self._aside = self._aside, None
+        if aside is not None:
+            await aside.close()
 
     async def _exchange(self, *, behind_max: int) -> None:
+        if self._aside is None:
+            return
+        for texts in self._unsent:
+            self._aside.send(texts)
+            self._sent.append(texts)
+            self._behind += len(texts)
+        self._unsent.clear()
         try:
-            while self._aside is not None:
-                self._send_and_receive(self._aside)
-                if len(self._awaited) <= behind_max:
-                    return
-                await self._aside.wait()
+            while self._behind > behind_max:
+                vectors = await self._aside.receive()
+                texts = self._sent.popleft()
+                self._behind -= len(texts)
+                self._ready.update(zip(texts, vectors, strict=True))
         except EmbedderUnavailable as error:
             logger.warning("%s", error)
-            self.end()
-
-    def _send_and_receive(self, aside: Aside) -> None:
-        for texts in self._unsent:
-            aside.send(texts)
-            self._awaited.extend(texts)
-        self._unsent.clear()
-        for vector in aside.received():
-            self._ready[self._awaited.popleft()] = vector
+            await self.end()
 
 
-def start_aside(embedder: Embedder) -> Aside | None:
+async def start_aside(embedder: Embedder) -> Aside | None:
     """None when the embedder can not work in another process, or not at all: then words are enough."""
     try:
-        return embedder.start_aside() if isinstance(embedder, Separable) else None
+        return await embedder.start_aside() if isinstance(embedder, Separable) else None
     except EmbedderUnavailable:
         return None
 
@@ -152,11 +145,7 @@ def start_aside(embedder: Embedder) -> Aside | None:
 async def embed_aside(aside: Aside, texts: Sequence[str]) -> list[bytes]:
     """One batch, awaited, when nothing else is outstanding."""
     aside.send(texts)
-    vectors = aside.received()
-    while len(vectors) < len(texts):
-        await aside.wait()
-        vectors += aside.received()
-    return vectors
+    return await aside.receive()
 
 
 # Entries that wait for their vectors, worked off in batches: one is read, one embedded and one stored at a time.
@@ -211,7 +200,7 @@ class Backlog:
         try:
             return await self._pass_through()
         finally:
-            self._end_aside()
+            await self._end_aside()
 
     async def _pass_through(self) -> Last:
         loop = asyncio.get_running_loop()
@@ -272,14 +261,14 @@ class Backlog:
 
     async def _embed(self, texts: list[str]) -> list[bytes]:
         if self._count < LONG <= self._count + len(texts):
-            self._aside = start_aside(self._parts.embedder)
+            self._aside = await start_aside(self._parts.embedder)
         self._count += len(texts)
         if self._aside is not None:
             try:
                 return await embed_aside(self._aside, texts)
             except EmbedderUnavailable as error:
                 logger.warning("%s", error)
-                self._end_aside()
+                await self._end_aside()
         return await self._parts.in_process(texts)
 
     def _adapt(self, count: int, seconds: float) -> None:
@@ -291,10 +280,10 @@ class Backlog:
         if vectors:
             await self._parts.store.write(functools.partial(_put, identity=self._identity, vectors=vectors))
 
-    def _end_aside(self) -> None:
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+    async def _end_aside(self) -> None:
+        aside, self._aside = self._aside, None
+        if aside is not None:
+            await aside.close()
 
 
 def _put(unit: Unit, identity: EmbedderIdentity, vectors: Vectors) -> None:

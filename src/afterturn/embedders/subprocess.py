@@ -1,12 +1,16 @@
-"""The static embedder beside this process: for long backlogs, which would fight for Python's lock in this one."""
+"""The static embedder in a child process, for long backlogs: embedding them here would hold Python's lock.
+
+Run as a program, this module is the child: frames of texts arrive on stdin, frames of vectors leave on stdout. The
+child ends with its input, and when nothing arrives for a while.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -20,154 +24,98 @@ from afterturn.types import EmbedderIdentity
 
 logger = logging.getLogger("afterturn")
 
-# -P: a folder that a host happens to be in must not lend the child its modules.
+# -P: the host's working directory must not lend the child its modules.
 _PROGRAM = ("-P", "-m", "afterturn.embedders.subprocess")
 _LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 1 << 26
-# Several batches fit, so that the child has work and goes on while nobody looks at its pipes.
-_PIPE_BYTES = 1 << 20
-_PART_BYTES = 1 << 18
-# For the next sign of it, its start included; a child that takes longer is stuck.
+# So many bytes of vectors may wait unread before the child has to wait with its next frame.
+_UNREAD_BYTES_MAX = 1 << 22
+# For the child's next frame, its start included.
 _WITHIN = 10.0
 _REAP_WITHIN = 1.0
+# No text stays in the child for long, not even when a forked copy of a dead parent holds its pipes open.
+IDLE_SECONDS_MAX = 10
+_WORDS_MAX = 50_000
 
 
 class ChildEmbedder:
-    """The Aside port on a child process. Its pipes are read and written without ever waiting, but in `wait`."""
+    """The Aside port on a child process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], identity: EmbedderIdentity) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, identity: EmbedderIdentity) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
+        self._input, self._output = process.stdin, process.stdout
         self._identity = identity
-        self._pipes = (process.stdin, process.stdout)
-        self._input, self._output = (pipe.fileno() for pipe in self._pipes)
-        os.set_blocking(self._input, False)
-        os.set_blocking(self._output, False)
-        self._unsent = bytearray()
-        self._unread = bytearray()
-        self._expected: deque[int] = deque()
         self._is_known = False
+        self._expected: deque[int] = deque()
 
     def send(self, texts: Sequence[str]) -> None:
-        body = json.dumps(texts).encode()
         self._expected.append(len(texts))
-        self._unsent += len(body).to_bytes(_LENGTH_BYTES, "big") + body
-        self._write()
+        self._input.write(_frame(json.dumps(texts).encode()))
 
-    def received(self) -> list[bytes]:
-        self._write()
-        has_ended = self._read()
-        vectors: list[bytes] = []
-        while (frame := self._next_frame()) is not None:
-            if self._is_known:
-                vectors += self._vectors(frame)
-            else:
-                self._check_identity(frame)
-        if has_ended and not vectors:
-            raise _broken("ended")
-        return vectors
+    async def receive(self) -> list[bytes]:
+        if not self._is_known:
+            self._check_identity(await self._read())
+            self._is_known = True
+        vectors = await self._read()
+        count, size = self._expected.popleft(), 2 * self._identity.dimensions
+        if len(vectors) != size * count:
+            raise _broken(f"answered {count} texts with {len(vectors)} bytes")
+        return [vectors[start : start + size] for start in range(0, len(vectors), size)]
 
-    async def wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        moved = asyncio.Event()
-        loop.add_reader(self._output, moved.set)
-        if self._unsent:
-            loop.add_writer(self._input, moved.set)
+    async def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        if not self._input.is_closing():
+            self._input.transport.abort()
+        try:
+            async with asyncio.timeout(_REAP_WITHIN):
+                # To the end of its output, which closes the pipe.
+                await self._output.read()
+                await self._process.wait()
+        except TimeoutError:
+            logger.warning("the embedding process %d does not end", self._process.pid)
+
+    async def _read(self) -> bytes:
         try:
             async with asyncio.timeout(_WITHIN):
-                await moved.wait()
+                size = int.from_bytes(await self._output.readexactly(_LENGTH_BYTES), "big")
+                if size > _FRAME_BYTES_MAX:
+                    raise _broken(f"announced {size} bytes")
+                return await self._output.readexactly(size)
+        except asyncio.IncompleteReadError as error:
+            raise _broken("ended") from error
         except TimeoutError as error:
             raise _broken(f"has not answered for {_WITHIN:g} seconds") from error
-        finally:
-            loop.remove_reader(self._output)
-            loop.remove_writer(self._input)
-
-    def stop(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        if self._pipes[0].closed:
-            return
-        self.stop()
-        # Its end of the pipe goes with it. Asking for its end again and again, as `wait` does, takes 10 ms longer.
-        hung_up = select.poll()
-        hung_up.register(self._input, 0)
-        hung_up.poll(_REAP_WITHIN * 1000)
-        try:
-            self._process.wait(_REAP_WITHIN)
-        except subprocess.TimeoutExpired:
-            logger.warning("the embedding process %d does not end", self._process.pid)
-        for pipe in self._pipes:
-            pipe.close()
-
-    def _write(self) -> None:
-        while self._unsent:
-            try:
-                del self._unsent[: os.write(self._input, self._unsent)]
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise _broken("ended") from error
-
-    def _read(self) -> bool:
-        """Whether there will be no more."""
-        while True:
-            try:
-                part = os.read(self._output, _PART_BYTES)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                raise _broken("ended") from error
-            if not part:
-                return True
-            self._unread += part
-
-    def _next_frame(self) -> bytes | None:
-        size = int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
-        if size > _FRAME_BYTES_MAX:
-            raise _broken(f"announced {size} bytes")
-        end = _LENGTH_BYTES + size
-        if len(self._unread) < max(end, _LENGTH_BYTES):
-            return None
-        with memoryview(self._unread) as unread:
-            frame = bytes(unread[_LENGTH_BYTES:end])
-        del self._unread[:end]
-        return frame
-
-    def _vectors(self, frame: bytes) -> list[bytes]:
-        count = self._expected.popleft() if self._expected else 0
-        size = 2 * self._identity.dimensions
-        if len(frame) != size * count:
-            raise _broken(f"answered {count} texts with {len(frame)} bytes")
-        return [frame[start : start + size] for start in range(0, len(frame), size)]
 
     def _check_identity(self, hello: bytes) -> None:
-        """Another one answers where the wheel was exchanged under a running process (M3)."""
+        """Another embedder answers where the wheel was replaced under a running process."""
         try:
-            self._is_known = json.loads(hello) == asdict(self._identity)
+            is_same = json.loads(hello) == asdict(self._identity)
         except ValueError as error:
             raise _broken("did not say whose vectors it gives") from error
-        if not self._is_known:
+        if not is_same:
             raise _broken("gives other vectors than this process")
 
 
-def start_child(identity: EmbedderIdentity) -> ChildEmbedder | None:
-    """Returns before the child is up; what it is asked meanwhile waits. None where none can be started."""
+async def start_child(identity: EmbedderIdentity) -> ChildEmbedder | None:
+    """Returns before the child is up. None where none can be started."""
     if not _is_python(sys.executable):
         return None
     try:
-        process = subprocess.Popen(
-            (sys.executable, *_PROGRAM),
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *_PROGRAM,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
+            limit=_UNREAD_BYTES_MAX,
             # Ctrl-C in a terminal is the host's to handle, and would only make the child print.
             start_new_session=True,
-            pipesize=_PIPE_BYTES,
         )
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # A RuntimeError where the host's event loop policy watches no children of this loop.
         logger.warning("no process for embedding could be started, this one embeds: %s", error)
         return None
     return ChildEmbedder(process, identity)
@@ -184,56 +132,30 @@ def _broken(what: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(f"The embedding process {what}. This process embeds instead; nothing has to be done.")
 
 
-# The static embedder as a process of its own: frames of texts come in by stdin, frames of vectors go out by stdout.
-#
-# `embedders.aside` starts and ends it. It also ends by itself: when its input does, and when nothing comes for a while.
-
-LENGTH_BYTES = 4
-# Nobody's text stays here for long, not even when a forked copy of a dead parent holds the pipes open.
-IDLE_SECONDS_MAX = 10
-_WORDS_MAX = 50_000
+def _frame(body: bytes) -> bytes:
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
-def serve(source: int, sink: int) -> None:
-    """Says whose vectors these are, then answers every list of texts with its vectors. Returns when `source` ends."""
-    from afterturn.embedders.word_vectors import StaticEmbedder  # which imports this module to start the child
+def serve() -> None:
+    """The child: says whose vectors these are, then answers every list of texts until its input ends."""
+    from afterturn.embedders.word_vectors import StaticEmbedder  # which imports this module
 
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
     embedder = StaticEmbedder(words_max=_WORDS_MAX)
-    _write_frame(sink, json.dumps(asdict(embedder.identity)).encode())
-    embedder.load()
-    while (request := _read_frame(source)) is not None:
-        _write_frame(sink, embedder.embed(json.loads(request)).astype("<f2").tobytes())
-
-
-def _read_frame(source: int) -> bytes | None:
-    signal.alarm(IDLE_SECONDS_MAX)
-    head = _read(source, LENGTH_BYTES)
-    body = _read(source, int.from_bytes(head, "big")) if head else None
-    signal.alarm(0)
-    return body
-
-
-def _read(source: int, size: int) -> bytes | None:
-    parts: list[bytes] = []
-    while size:
-        part = os.read(source, size)
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _write_frame(sink: int, body: bytes) -> None:
-    signal.alarm(IDLE_SECONDS_MAX)
-    rest = memoryview(len(body).to_bytes(LENGTH_BYTES, "big") + body)
-    while rest:
-        rest = rest[os.write(sink, rest) :]
-    signal.alarm(0)
+    answer = json.dumps(asdict(embedder.identity)).encode()
+    while True:
+        signal.alarm(IDLE_SECONDS_MAX)
+        sink.write(_frame(answer))
+        sink.flush()
+        request = source.read(int.from_bytes(source.read(_LENGTH_BYTES), "big"))
+        signal.alarm(0)
+        if not request:
+            return
+        answer = embedder.embed(json.loads(request)).astype("<f2").tobytes()
 
 
 if __name__ == "__main__":
     # A host may ignore or block the signal, and its children inherit that.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    serve(0, 1)
+    serve()

@@ -99,9 +99,9 @@ class StaticEmbedder:
         """Opens the files now, some 60 ms. EmbedderUnavailable when the wheel is missing or damaged."""
         self._parts()
 
-    def start_aside(self) -> Aside | None:
+    async def start_aside(self) -> Aside | None:
         """The Separable port. Only the installed wheel's vectors can be had from another process."""
-        return None if self._folder else start_child(self.identity)
+        return None if self._folder else await start_child(self.identity)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np

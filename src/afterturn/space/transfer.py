@@ -174,11 +174,11 @@ async def import_drafts(
     following = parts.embedding.follow(parts.tenant, space) if parts.embedding is not None else None
     try:
         if following is not None and isinstance(drafts, Sized):
-            following.expect(len(drafts))
+            await following.expect(len(drafts))
         return await _Import(parts, space, group, following).run(iter(drafts), progress)
     finally:
         if following is not None:
-            following.end()
+            await following.end()
 
 
 @dataclass(frozen=True, slots=True)

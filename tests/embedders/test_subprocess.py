@@ -1,5 +1,6 @@
 """The static embedder in a process of its own: the same vectors, and no process that outlives its use."""
 
+import asyncio
 import json
 import os
 import select
@@ -24,15 +25,15 @@ EMBEDDER = StaticEmbedder()
 WITHIN_MILLISECONDS = 20_000
 
 
-def started() -> Aside:
-    aside = EMBEDDER.start_aside()
+async def started() -> Aside:
+    aside = await EMBEDDER.start_aside()
     assert aside is not None
     return aside
 
 
-def pretending(program: str) -> ChildEmbedder:
-    process = subprocess.Popen(
-        (sys.executable, "-c", program), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+async def pretending(program: str) -> ChildEmbedder:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     return ChildEmbedder(process, EMBEDDER.identity)
 
@@ -52,44 +53,44 @@ HELLO = json.dumps(asdict(EMBEDDER.identity)).encode()
 async def test_another_process_gives_the_same_vectors_bit_for_bit():
     """M3: vectors of one identity are the same, wherever they were made."""
     texts = [*sentences(700, seed=1), "", "a lone \ud800 surrogate", "猫が好き", "word " * 5000]
-    aside = started()
+    aside = await started()
     try:
         found = [await embed_aside(aside, texts[:600]), await embed_aside(aside, texts[600:])]
     finally:
-        aside.close()
+        await aside.close()
     assert b"".join(found[0] + found[1]) == EMBEDDER.embed(texts).astype("<f2").tobytes()
 
 
 async def test_closing_leaves_no_process_and_no_open_pipe():
     before = len(os.listdir("/proc/self/fd")), children()
-    aside = started()
+    aside = await started()
     await embed_aside(aside, ["my cat is called Miso"])
-    aside.close()
+    await aside.close()
     assert (len(os.listdir("/proc/self/fd")), children()) == before
 
 
 async def test_closing_twice_is_harmless():
-    aside = started()
-    aside.close()
-    aside.close()
+    aside = await started()
+    await aside.close()
+    await aside.close()
     assert children() == []
 
 
 async def test_what_is_asked_after_closing_is_refused():
-    aside = started()
-    aside.close()
+    aside = await started()
+    await aside.close()
     with pytest.raises(EmbedderUnavailable, match="ended"):
         await embed_aside(aside, ["tea"])
 
 
 async def test_a_killed_process_is_said_to_have_ended():
-    aside = started()
+    aside = await started()
     (child,) = children()
     child.kill()
     child.wait()
     with pytest.raises(EmbedderUnavailable, match="ended"):
         await embed_aside(aside, ["tea"])
-    aside.close()
+    await aside.close()
 
 
 @pytest.mark.parametrize(
@@ -104,39 +105,41 @@ async def test_a_killed_process_is_said_to_have_ended():
 )
 async def test_a_process_that_answers_nonsense_is_not_believed(program: str, complaint: str):
     """M3: two spaces of vectors never mix, not even by accident."""
-    aside = pretending(program)
+    aside = await pretending(program)
     try:
         with pytest.raises(EmbedderUnavailable, match=complaint):
             await embed_aside(aside, ["tea", "coffee"])
     finally:
-        aside.close()
+        await aside.close()
 
 
 async def test_a_process_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_WITHIN", 0.05)
-    aside = pretending("import sys; sys.stdin.read()")
+    aside = await pretending("import sys; sys.stdin.read()")
     try:
         with pytest.raises(EmbedderUnavailable, match="has not answered"):
             await embed_aside(aside, ["tea" * 1_000_000])
     finally:
-        aside.close()
+        await aside.close()
 
 
 @pytest.mark.parametrize("executable", [None, "", "/usr/bin/uwsgi", "/srv/app/frozen-app"])
-def test_a_program_that_is_no_python_is_not_started_again(monkeypatch: pytest.MonkeyPatch, executable: str | None):
+async def test_a_program_that_is_no_python_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch, executable: str | None
+):
     monkeypatch.setattr(sys, "executable", executable)
-    assert start_child(EMBEDDER.identity) is None
+    assert await start_child(EMBEDDER.identity) is None
 
 
-def test_a_python_that_is_gone_starts_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_a_python_that_is_gone_starts_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
-    assert start_child(EMBEDDER.identity) is None
+    assert await start_child(EMBEDDER.identity) is None
 
 
-def test_vectors_of_another_folder_are_made_in_this_process(tmp_path: Path):
+async def test_vectors_of_another_folder_are_made_in_this_process(tmp_path: Path):
     embedder = StaticEmbedder(tmp_path)
     assert isinstance(embedder, Separable)
-    assert embedder.start_aside() is None
+    assert await embedder.start_aside() is None
 
 
 def test_the_process_ends_when_its_parent_is_killed():
@@ -146,7 +149,7 @@ def test_the_process_ends_when_its_parent_is_killed():
         "from afterturn.embedders.word_vectors import StaticEmbedder\n"
         "from afterturn.embedders.backlog import embed_aside\n"
         "async def main():\n"
-        "    aside = StaticEmbedder().start_aside()\n"
+        "    aside = await StaticEmbedder().start_aside()\n"
         "    await embed_aside(aside, ['tea'])\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
@@ -164,7 +167,7 @@ def test_the_process_ends_when_its_parent_is_killed():
 
 def test_the_process_ends_when_nothing_comes():
     """M2: not even open pipes keep it, which a forked copy of a dead parent may hold."""
-    program = "from afterturn.embedders import child; child.IDLE_SECONDS_MAX = 1; child.serve(0, 1)"
+    program = "from afterturn.embedders import subprocess as child; child.IDLE_SECONDS_MAX = 1; child.serve()"
     with subprocess.Popen((sys.executable, "-c", program), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.wait(WITHIN_MILLISECONDS / 1000) == -signal.SIGALRM
 
