@@ -84,7 +84,7 @@ class IndexBuilder:
         self._packed_count = 0
         self._waiting: list[tuple[NDArray[np.int32], NDArray[np.float16]]] = []
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
-        self._vectors = room_for_vectors(plan)
+        self._vectors = _room_for_vectors(plan)
 
     def read(self, unit: Unit) -> list[RowPage]:
         """The next pages; `add` takes them one by one."""
@@ -177,10 +177,9 @@ def room_for(count: int) -> int:
     return count + max(_ROOM_MIN, count // _ROOM_SHARE)
 
 
-def room_for_vectors(plan: BuildPlan, *, rows: int = 0) -> Vectors | None:
-    """For so many as are planned, or as there are."""
+def _room_for_vectors(plan: BuildPlan) -> Vectors | None:
     if plan.embedder is None:
         return None
-    count = max(rows, plan.extent.documents)
+    count = plan.extent.documents
     sketched = is_sketched(count, whole=plan.whole)
     return Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, sketched=sketched)
