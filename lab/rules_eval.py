@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.errors import InvalidFile
-from afterturn.evaluation.conversations import Dataset, read_dataset, stem
-from afterturn.evaluation.sources import read_utterances
+from afterturn.evaluation.datasets import Dataset, read_dataset, read_utterances, stem
 from afterturn.learning.rules import Lesson, find_lessons
 
 TURNS_UNIT = 200

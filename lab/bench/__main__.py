@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from afterturn.evaluation.ending import unwinding
+from afterturn.evaluation.run import unwinding
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
 from lab.bench.review import measure_review

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.evaluation.answering import history
-from afterturn.evaluation.conversations import Item
-from afterturn.evaluation.replies import contains, says_yes, token_f1
+from afterturn.evaluation.answering import contains, history, says_yes, token_f1
+from afterturn.evaluation.datasets import Item
 from afterturn.hosts.cli.app import run
 
 SYSTEMS = {"no_memory", "full_history", "bm25", "afterturn"}

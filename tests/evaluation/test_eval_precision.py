@@ -8,10 +8,10 @@ import pytest
 
 from afterturn.config import Config
 from afterturn.errors import InvalidFile
-from afterturn.evaluation.cases import read_cases
+from afterturn.evaluation.datasets import read_cases
+from afterturn.evaluation.examination import open_subject
 from afterturn.evaluation.precision import Precision, comparable
 from afterturn.evaluation.run import Wanted, evaluate
-from afterturn.evaluation.subject import open_subject
 
 
 def belief(name: str, content: str, **fields: Any) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from afterturn.errors import InvalidFile
-from afterturn.evaluation.conversations import read_dataset
-from afterturn.evaluation.dates import find_time
-from afterturn.evaluation.sources import find_sources
+from afterturn.evaluation.datasets import find_sources, find_time, read_dataset
 
 BELIEF = {
     "_id": "b",

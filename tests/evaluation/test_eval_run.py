@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from afterturn.evaluation.conversations import Dataset, Item, Question, Talk
-from afterturn.evaluation.examining import Examination, examine, spaces_of
+from afterturn.evaluation.datasets import Dataset, Item, Question, Talk, Utterances
+from afterturn.evaluation.examination import (
+    DAY,
+    CachedEmbedder,
+    Examination,
+    Faults,
+    Subject,
+    block_of,
+    examine,
+    open_subject,
+    spaces_of,
+)
 from afterturn.evaluation.report import as_markdown, as_text
 from afterturn.evaluation.run import Evaluation, Wanted, evaluate
 from afterturn.evaluation.silence import Spoken, spoken_to
-from afterturn.evaluation.sources import Utterances
-from afterturn.evaluation.subject import DAY, CachedEmbedder, Faults, Subject, block_of, open_subject
 from afterturn.hosts.cli.app import run
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Event

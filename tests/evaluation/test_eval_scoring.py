@@ -7,15 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.evaluation.baselines import Bm25, Dense
-from afterturn.evaluation.cases import Belief, Case
-from afterturn.evaluation.conversations import Item, Question, Talk
-from afterturn.evaluation.examining import chosen_of
-from afterturn.evaluation.misses import Miss, Stand, make_miss, worst
+from afterturn.evaluation.datasets import Belief, Case, Item, Question, Talk
+from afterturn.evaluation.examination import (
+    CUTS,
+    Bm25,
+    Dense,
+    Miss,
+    QuestionScore,
+    Stand,
+    chosen_of,
+    differences,
+    intervals,
+    make_miss,
+    means,
+    rank_figures,
+    worst,
+)
 from afterturn.evaluation.precision import judge, summary
-from afterturn.evaluation.scoring import CUTS, QuestionOutcome, differences, intervals, means, rank_figures
-from afterturn.evaluation.silence import sampled
-from afterturn.evaluation.small_talk import SMALL_TALK
+from afterturn.evaluation.silence import SMALL_TALK, sampled
 from afterturn.testing.hashing import HashingEmbedder
 
 names = st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), unique=True)
@@ -46,23 +55,23 @@ def test_evidence_first_is_a_perfect_ranking(evidence: list[str]):
 
 
 def test_a_mean_is_over_the_questions_that_have_the_figure():
-    outcomes = [QuestionOutcome("t", "c", {"a": 1.0}), QuestionOutcome("t", "c", {"a": 0.0, "b": 1.0})]
+    outcomes = [QuestionScore("t", "c", {"a": 1.0}), QuestionScore("t", "c", {"a": 0.0, "b": 1.0})]
     assert means(outcomes) == {"a": 0.5, "b": 1.0}
 
 
 def test_intervals_draw_conversations_and_are_the_same_each_time():
-    outcomes = [QuestionOutcome("good", "c", {"a": 1.0})] * 3 + [QuestionOutcome("bad", "c", {"a": 0.0})]
+    outcomes = [QuestionScore("good", "c", {"a": 1.0})] * 3 + [QuestionScore("bad", "c", {"a": 0.0})]
     assert intervals(outcomes) == intervals(outcomes) == {"a": (0.0, 1.0)}
 
 
 def test_one_conversation_has_no_interval():
     """An interval of no width would say that others go the same."""
-    assert intervals([QuestionOutcome("only", "c", {"a": 1.0}), QuestionOutcome("only", "c", {"a": 0.5})]) == {}
+    assert intervals([QuestionScore("only", "c", {"a": 1.0}), QuestionScore("only", "c", {"a": 0.5})]) == {}
 
 
 def test_differences_are_taken_question_by_question():
-    ours = [QuestionOutcome("t", "c", {"a": 1.0}), QuestionOutcome("t", "c", {"a": 0.25})]
-    theirs = [QuestionOutcome("t", "c", {"a": 0.0}), QuestionOutcome("t", "c", {"a": 0.75})]
+    ours = [QuestionScore("t", "c", {"a": 1.0}), QuestionScore("t", "c", {"a": 0.25})]
+    theirs = [QuestionScore("t", "c", {"a": 0.0}), QuestionScore("t", "c", {"a": 0.75})]
     assert [outcome.figures["a"] for outcome in differences(ours, theirs)] == [1.0, -0.5]
 
 

@@ -1,22 +1,60 @@
-"""What a model makes of it: the same questions with no memory, all that was said, plain search, and ours."""
+"""Has a model answer each question with different kinds of memory, and compares its replies."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from afterturn.errors import ModelError
-from afterturn.evaluation.conversations import Dataset, Item, Question, Talk
-from afterturn.evaluation.examining import OURS, Answer, Examination, chosen_of, spaces_of
-from afterturn.evaluation.replies import contains, says_yes, token_f1
-from afterturn.evaluation.scoring import QuestionOutcome, intervals, means
-from afterturn.evaluation.subject import DAY, Subject
+from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
+from afterturn.evaluation.examination import (
+    DAY,
+    OURS,
+    Answer,
+    Examination,
+    QuestionScore,
+    Subject,
+    chosen_of,
+    intervals,
+    means,
+    spaces_of,
+)
 from afterturn.ports import ChatModel
 from afterturn.text import estimate_tokens
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
+
+
+def normalised(text: str) -> list[str]:
+    """Words without case, punctuation and English articles, as question answering has always compared them."""
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def token_f1(reply: str, expected: str) -> float:
+    """The harmonic mean of the shares of words that both have."""
+    given, wanted = normalised(reply), normalised(expected)
+    shared = sum((Counter(given) & Counter(wanted)).values())
+    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
+
+
+def contains(reply: str, expected: str) -> bool:
+    """Whether the expected words stand in the reply, one after the other."""
+    wanted = " ".join(normalised(expected))
+    return bool(wanted) and f" {wanted} " in f" {' '.join(normalised(reply))} "
+
+
+def says_yes(reply: str) -> bool:
+    """The first word that is yes or no decides."""
+    return next((word == "yes" for word in normalised(reply) if word in ("yes", "no")), False)
+
 
 logger = logging.getLogger("afterturn")
 
@@ -160,7 +198,7 @@ def _day(at: float) -> str:
 def _summary(system: str, told: Sequence[Told], cut: int) -> dict[str, Any]:
     """Means, what became of each question, and how often this system did better or worse than ours."""
     answered = [each for each in told if system in each.figures]
-    outcomes = [QuestionOutcome(each.talk, each.question.category, each.figures[system]) for each in answered]
+    outcomes = [QuestionScore(each.talk, each.question.category, each.figures[system]) for each in answered]
     both = [each for each in answered if OURS in each.figures]
     found: dict[str, Any] = {
         "n": len(answered),

@@ -8,10 +8,8 @@ from typing import Any
 
 from afterturn.config import Config
 from afterturn.conversation.read_turn import weighed_max
-from afterturn.evaluation.baselines import Bm25, Dense
-from afterturn.evaluation.cases import UNIVERSAL, Belief, Case, Collection
-from afterturn.evaluation.examining import OURS
-from afterturn.evaluation.subject import DAY, Subject
+from afterturn.evaluation.datasets import UNIVERSAL, Belief, Case, Collection
+from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject
 from afterturn.types import Entry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from afterturn.evaluation.examining import OURS
+from afterturn.evaluation.examination import OURS
 from afterturn.evaluation.run import Evaluation
 
 Systems: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -1,24 +1,60 @@
-"""`afterturn eval`: everything that was named, examined in one run."""
+"""One evaluation from its files to its figures. A run that is interrupted removes its temporary folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeAlias
 
 from afterturn.config import Config
 from afterturn.errors import InvalidFile
 from afterturn.evaluation.answering import Answering, Asking, count_questions
-from afterturn.evaluation.conversations import Dataset
-from afterturn.evaluation.examining import OURS, chosen_of, examine, spaces_of
-from afterturn.evaluation.misses import worst
+from afterturn.evaluation.datasets import Dataset, Sources, Utterances, find_sources
+from afterturn.evaluation.examination import (
+    OURS,
+    QuestionScore,
+    Subject,
+    chosen_of,
+    differences,
+    examine,
+    intervals,
+    means,
+    open_subject,
+    spaces_of,
+    worst,
+)
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.scoring import QuestionOutcome, differences, intervals, means
 from afterturn.evaluation.silence import OWN, Spoken, sampled, spoken_to
-from afterturn.evaluation.sources import Sources, Utterances, find_sources
-from afterturn.evaluation.subject import Subject, open_subject
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """SIGTERM ends what is done here as Ctrl-C does. What is told to end is not interrupted again while it takes things
+    away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal is_ending
+        if not is_ending:
+            is_ending = True
+            raise KeyboardInterrupt
+
+    earlier = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
 
 Progress: TypeAlias = Callable[[int, int], None]
 Results: TypeAlias = dict[str, dict[str, dict[str, Any]]]
@@ -120,7 +156,7 @@ def _of_dataset(
     return systems
 
 
-def _margins(outcomes: Mapping[str, Sequence[QuestionOutcome]]) -> dict[str, Any]:
+def _margins(outcomes: Mapping[str, Sequence[QuestionScore]]) -> dict[str, Any]:
     """By how much ours is above each of the others, with intervals: the same questions were asked of both."""
     found: dict[str, Any] = {}
     for name, theirs in outcomes.items():
@@ -130,7 +166,7 @@ def _margins(outcomes: Mapping[str, Sequence[QuestionOutcome]]) -> dict[str, Any
     return found
 
 
-def _bounds(outcomes: Sequence[QuestionOutcome]) -> dict[str, list[float]]:
+def _bounds(outcomes: Sequence[QuestionScore]) -> dict[str, list[float]]:
     return {name: list(bounds) for name, bounds in intervals(outcomes).items()}
 
 
@@ -145,9 +181,9 @@ def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances
     return {**total.shares(), "silence_by_set": by_set}
 
 
-def summary(outcomes: Sequence[QuestionOutcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[QuestionScore]) -> dict[str, Any]:
     """Means over all questions with evidence, then the same by category, and how sure they are."""
-    by_category: Mapping[str, list[QuestionOutcome]] = {
+    by_category: Mapping[str, list[QuestionScore]] = {
         category: [outcome for outcome in outcomes if outcome.category == category]
         for category in sorted({outcome.category for outcome in outcomes})
     }

@@ -1,15 +1,167 @@
-"""Whether recall keeps quiet at what asks for nothing."""
+"""Small talk, for which recall should find nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from afterturn.evaluation.conversations import Talk
-from afterturn.evaluation.small_talk import SMALL_TALK
-from afterturn.evaluation.sources import Utterances
-from afterturn.evaluation.subject import DAY, Subject
+from afterturn.evaluation.datasets import Talk, Utterances
+from afterturn.evaluation.examination import DAY, Subject
 from afterturn.recall.query import is_askable
+
+SMALL_TALK = tuple(
+    line.strip()
+    for line in """
+    Hello!
+    Hi there, good morning
+    Hey, how are you?
+    How are you doing today?
+    Good evening
+    Morning! Did you sleep well?
+    Hey, it's me again
+    Long time no see
+    Nice to meet you
+    What's up?
+    How's it going?
+    Thanks!
+    Thank you so much, that helps a lot
+    Thanks, that's all for now
+    Perfect, thank you
+    Great, thanks a million
+    Cheers, mate
+    I really appreciate it
+    You're the best
+    You are so kind
+    ok
+    okay cool
+    Sounds good to me
+    That makes sense
+    Alright then
+    Got it
+    I see
+    Yes please
+    Yeah, sure
+    No, that's fine
+    Not really
+    Maybe later
+    Let me think about it
+    Just a second
+    Hold on a moment
+    One moment please
+    Go ahead
+    Go on
+    Continue
+    Please continue
+    Carry on
+    Next
+    Again please
+    Could you repeat that?
+    Can you say that again?
+    What do you mean?
+    Are you sure?
+    Really?
+    Seriously?
+    No way!
+    Oh wow
+    Whoa, that's amazing
+    lol nice
+    haha that's funny
+    hahaha
+    omg
+    hmm
+    umm, well, you know
+    Ugh
+    Oops, my bad
+    Sorry about that
+    No worries
+    Never mind
+    It doesn't matter
+    Whatever you like
+    As you wish
+    I don't know
+    I have no idea
+    Who knows
+    Fair enough
+    Good point
+    Exactly
+    You're right
+    I agree
+    That's what I thought
+    Interesting
+    That's great news
+    Awesome, well done
+    Congratulations!
+    Good luck!
+    Have a nice day
+    Have a great weekend
+    Good night
+    See you later
+    See you tomorrow
+    Talk to you soon
+    Bye for now
+    Take care
+    It's so hot today
+    It's raining again
+    What lovely weather we have
+    I'm bored
+    I'm so tired today
+    I'm back
+    Still there?
+    Are you there?
+    Can you hear me?
+    Let's get started
+    Let's begin
+    Tell me something
+    Tell me a joke
+    Can you help me?
+    I need your help
+    I have a question
+    Quick question
+    test
+    just testing
+    👍
+    🎉🎉🎉
+    :)
+    Hallo, wie geht's dir?
+    Vielen Dank, das war sehr nett
+    Alles klar, bis später
+    Schönes Wochenende!
+    Salut, ça va ?
+    Merci beaucoup, c'est parfait
+    D'accord, à bientôt
+    Bonne nuit
+    Hola, ¿qué tal?
+    Muchas gracias por todo
+    De acuerdo, hasta luego
+    Ciao, come stai?
+    Grazie mille, a presto
+    Olá, tudo bem?
+    Obrigado, até logo
+    Привет, как дела?
+    Большое спасибо, пока
+    Понятно, хорошо
+    Dzień dobry, co słychać?
+    Γεια σου, τι κάνεις;
+    Merhaba, nasılsın?
+    Teşekkür ederim, görüşürüz
+    مرحبا، كيف حالك؟
+    شكرا جزيلا
+    שלום, מה שלומך?
+    नमस्ते, आप कैसे हैं?
+    बहुत धन्यवाद
+    你好，最近怎么样？
+    谢谢你，再见
+    好的，没问题
+    こんにちは、お元気ですか？
+    ありがとうございます
+    なるほど、わかりました
+    안녕하세요, 잘 지내세요?
+    고마워요, 안녕
+    สวัสดี สบายดีไหม
+    """.splitlines()
+    if line.strip()
+)
+
 
 OWN = Utterances("small_talk", SMALL_TALK)
 # An utterance takes about as long as a question.

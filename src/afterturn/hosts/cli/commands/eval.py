@@ -59,8 +59,8 @@ def evaluate(
     finds, and with what afterturn hands over.
     """
     from afterturn.evaluation import run
-    from afterturn.evaluation.ending import unwinding
     from afterturn.evaluation.report import as_markdown, as_text
+    from afterturn.evaluation.run import unwinding
 
     wanted = run.Wanted(options["embedder"], options["limit"], options["alone"], options["misses"])
     with unwinding(), progress("Asking") as told:

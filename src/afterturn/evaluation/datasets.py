@@ -1,0 +1,398 @@
+"""Reads the files that can be evaluated: conversations with questions, labelled cases, utterances."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from afterturn.errors import InvalidFile
+
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        "january february march april may june july august september october november december".split(), start=1
+    )
+}
+_CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})(?::\d{2})?\s*([ap])?\.?m?\b", re.IGNORECASE)
+_ISO = re.compile(r"\b(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
+_DAY_FIRST = re.compile(r"\b(\d{1,2})(?:st|nd|rd|th)?[\s,.-]+([a-z]{3,9})[\s,.-]+(\d{4})\b", re.IGNORECASE)
+_MONTH_FIRST = re.compile(r"\b([a-z]{3,9})[\s,.-]+(\d{1,2})(?:st|nd|rd|th)?[\s,.-]+(\d{4})\b", re.IGNORECASE)
+
+
+def find_time(text: str) -> float | None:
+    """Unix seconds, the time of day in UTC, midnight where none is named. None for what names no day.
+
+    "1:56 pm on 8 May, 2023", "March-15-2024", "2025-12-15 (Monday)".
+    """
+    day = _day(text)
+    if day is None:
+        return None
+    hour, minute = _time_of_day(text)
+    try:
+        return datetime(*day, hour, minute, tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _day(text: str) -> tuple[int, int, int] | None:
+    if found := _ISO.search(text):
+        year, month, day = (int(part) for part in found.groups())
+        return year, month, day
+    for found in _DAY_FIRST.finditer(text):
+        if number := _month(found[2]):
+            return int(found[3]), number, int(found[1])
+    for found in _MONTH_FIRST.finditer(text):
+        if number := _month(found[1]):
+            return int(found[3]), number, int(found[2])
+    return None
+
+
+def _month(name: str) -> int | None:
+    return next((number for month, number in _MONTHS.items() if month.startswith(name.lower())), None)
+
+
+def _time_of_day(text: str) -> tuple[int, int]:
+    found = _CLOCK.search(text)
+    if found is None:
+        return 0, 0
+    hour, half = int(found[1]), (found[3] or "").lower()
+    if half:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    return hour, int(found[2])
+
+
+# People answer each other within a minute; a file that tells the day alone still has an order.
+_PAUSE = 30.0
+_BEGINNING = 1_704_067_200.0
+_AGENTS = frozenset("assistant agent ai bot model chatbot".split())
+_USERS = frozenset("user human".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that was said. `at` keeps to the file's order within a day."""
+
+    id: str
+    session: str
+    speaker: str
+    text: str
+    at: float
+
+    @property
+    def is_agents(self) -> bool:
+        return self.speaker.lower() in _AGENTS
+
+    @property
+    def signed(self) -> str:
+        """With the speaker's name before it, if that is one and no role."""
+        is_role = self.is_agents or self.speaker.lower() in _USERS
+        return self.text if is_role else f"{self.speaker}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`evidence` are the items that answer it, or with `by_session` the sessions. It is asked when the first `known`
+    items have been said; without evidence nothing answers it."""
+
+    id: str
+    text: str
+    category: str
+    answer: str
+    evidence: tuple[str, ...]
+    known: int
+    by_session: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    id: str
+    items: tuple[Item, ...]
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    name: str
+    talks: tuple[Talk, ...]
+
+
+def read_dataset(path: Path) -> Dataset:
+    """Of a JSON file, compressed or not. InvalidFile when it holds no conversations with questions."""
+    try:
+        raw = path.read_bytes()
+        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        talks = tuple(_talk(value) for value in content if value["items"])
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidFile(
+            f"{path} holds no conversations with questions: {error!r}. See docs/evaluation.md."
+        ) from error
+    if not talks:
+        raise InvalidFile(f"{path} holds no conversation.")
+    return Dataset(stem(path), talks)
+
+
+def stem(path: Path) -> str:
+    """The file's name without what tells its format."""
+    return path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+
+
+def _talk(value: Mapping[str, Any]) -> Talk:
+    items = _items(value["items"])
+    questions = tuple(_question(asked, items) for asked in value["questions"])
+    return Talk(str(value["conv_id"]), items, questions)
+
+
+def _items(values: Sequence[Mapping[str, Any]]) -> tuple[Item, ...]:
+    items: list[Item] = []
+    last_date, at = "", _BEGINNING - _PAUSE
+    for value in values:
+        date = str(value.get("date") or last_date)
+        named = find_time(date) if date != last_date else None
+        at = at + _PAUSE if named is None else named
+        last_date = date
+        items.append(Item(str(value["id"]), str(value["session"]), str(value["speaker"]), _text(value), at))
+    return tuple(items)
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    """Mended as a recorder would: no NUL, no half characters. What has no words was still sent, and keeps its place."""
+    text, caption = str(value["text"]), value.get("image_caption")
+    whole = f"{text} [image: {caption}]" if caption else text
+    return whole.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").strip() or "…"
+
+
+def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:
+    by_session = "evidence_sessions" in value
+    known = _known(value.get("before_session"), items)
+    reachable = {item.session if by_session else item.id for item in items[:known]}
+    evidence = value["evidence_sessions"] if by_session else value["evidence"]
+    return Question(
+        id=str(value["qid"]),
+        text=str(value["question"]),
+        category=str(value.get("category") or "all"),
+        answer="" if value.get("answer") is None else str(value["answer"]),
+        evidence=tuple(name for name in dict.fromkeys(str(name) for name in evidence) if name in reachable),
+        known=known,
+        by_session=by_session,
+    )
+
+
+def _known(before_session: object, items: Sequence[Item]) -> int:
+    """How many items come before that session; all of them where none is named."""
+    if before_session is None:
+        return len(items)
+    return next((at for at, item in enumerate(items) if item.session == str(before_session)), len(items))
+
+
+# The scope of what holds wherever a user is.
+UNIVERSAL = "user:universal"
+_BELIEFS = "beliefs.seed.json"
+_CASES = ("retrieval.cases.json", "session-retrieval.cases.json")
+_USER = "test-user"
+_GONE = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """One statement. `standing`: it is in the standing context anyway, so a block is neither blamed nor praised."""
+
+    id: str
+    user: str
+    scope: str
+    name: str
+    content: str
+    aliases: tuple[str, ...]
+    pinned: bool
+    gone: bool
+    at: float
+
+    @property
+    def standing(self) -> bool:
+        return self.pinned or self.scope == UNIVERSAL
+
+    @property
+    def text(self) -> str:
+        """With its names: whoever keeps a list of other words for a thing has them where they can be found."""
+        also = f" (also: {', '.join(self.aliases)})" if self.aliases else ""
+        return f"{self.name.replace('_', ' ')}: {self.content}{also}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`allowed` is what belongs into the block, all of it; None: anything but what is `excluded`.
+
+    `entries_max` is the budget that it is about, if any. After it was asked, `learned` is remembered, and the belief
+    `renamed` has some more aliases.
+    """
+
+    id: str
+    user: str
+    scopes: tuple[str, ...]
+    question: str
+    allowed: frozenset[str] | None
+    excluded: frozenset[str]
+    entries_max: int | None = None
+    learned: Belief | None = None
+    renamed: tuple[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    name: str
+    beliefs: tuple[Belief, ...]
+    cases: tuple[Case, ...]
+
+
+def holds_cases(folder: Path) -> bool:
+    return (folder / _BELIEFS).exists()
+
+
+def read_cases(folder: Path) -> Collection:
+    """InvalidFile when it holds no beliefs, or no cases about them."""
+    files = [folder / name for name in _CASES if (folder / name).exists()]
+    try:
+        seeds = tuple(_belief(value) for value in json.loads((folder / _BELIEFS).read_text(encoding="utf-8")))
+        values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
+        cases = tuple(case for value in values for case in _cases(value))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        raise InvalidFile(f"{folder} holds no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
+    if not seeds or not cases:
+        raise InvalidFile(f"{folder} holds no beliefs, or no cases about them.")
+    return Collection(folder.absolute().name, seeds, cases)
+
+
+def _belief(value: Mapping[str, Any]) -> Belief:
+    return Belief(
+        id=value["_id"],
+        user=value["user_id"],
+        scope=value["scope"][0],
+        name=value["canonical_name"],
+        content=value["content"],
+        aliases=tuple(value["aliases"]),
+        pinned=value["pinned"],
+        gone=value["epistemic_status"] == _GONE or value["resolved_at"] is not None,
+        at=datetime.fromisoformat(value["created_at"]).timestamp(),
+    )
+
+
+def _cases(value: Mapping[str, Any]) -> Iterator[Case]:
+    """Of a session, one for each thing that the user says in it."""
+    if "turns" in value:
+        for turn in value["turns"]:
+            yield _case(f"{value['caseId']} {turn['turnIndex']}", turn["userMessage"], turn)
+    else:
+        yield _case(value["caseId"], value["query"], value)
+
+
+def _case(name: str, question: str, value: Mapping[str, Any]) -> Case:
+    expected = value["expect"]
+    wanted = expected.get("relevantBeliefs", {})
+    allowed = wanted.get("shouldOnlyInclude")
+    unwanted = (*wanted.get("mustExclude", ()), *expected.get("noiseCheck", {}).get("mustNotSurface", ()))
+    created, changed = value.get("createBeliefAtTurn"), value.get("updateBeliefAtTurn")
+    return Case(
+        id=name,
+        user=value.get("userId", _USER),
+        scopes=tuple(value["scope"]),
+        question=question,
+        allowed=None if allowed is None else frozenset((*allowed, *wanted.get("mustInclude", ()))),
+        excluded=frozenset(unwanted),
+        entries_max=value.get("budget", {}).get("maxBeliefs"),
+        learned=_belief(created) if created else None,
+        renamed=(changed["beliefId"], tuple(changed["addAliases"])) if changed else None,
+    )
+
+
+_DEPTH = 2
+_UTTERANCE = "utterance"
+
+
+@dataclass(frozen=True, slots=True)
+class Utterances:
+    """Things that people say without wanting to know anything of the past."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Sources:
+    """`passed_over` are files that are of no use here."""
+
+    datasets: list[Dataset] = field(default_factory=list)
+    utterances: list[Utterances] = field(default_factory=list)
+    cases: list[Collection] = field(default_factory=list)
+    passed_over: list[Path] = field(default_factory=list)
+
+
+def find_sources(paths: Sequence[Path]) -> Sources:
+    """InvalidFile when there is nothing to examine in any of them."""
+    sources = Sources()
+    for path in paths:
+        if not path.exists():
+            raise InvalidFile(f"There is no file or folder {path}. Name one that holds conversations with questions.")
+        for found in _walk(path) if path.is_dir() else [path]:
+            _take(sources, found, named=found == path)
+    if not (sources.datasets or sources.cases):
+        raise InvalidFile(
+            f"Nothing in {', '.join(str(path) for path in paths)} can be examined. docs/evaluation.md tells what can."
+        )
+    return sources
+
+
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Files, and folders of precision cases as one, in the order of their names."""
+    if holds_cases(folder):
+        yield folder
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and depth < _DEPTH:
+            yield from _walk(path, depth + 1)
+        elif path.is_file() and path.suffix in (".json", ".gz", ".jsonl"):
+            yield path
+
+
+def _take(sources: Sources, path: Path, *, named: bool) -> None:
+    try:
+        if path.is_dir():
+            sources.cases.append(read_cases(path))
+        elif path.suffix == ".jsonl":
+            sources.utterances.append(read_utterances(path, named=named))
+        else:
+            sources.datasets.append(_named_apart(read_dataset(path), path, sources.datasets))
+    except InvalidFile:
+        sources.passed_over.append(path)
+
+
+def _named_apart(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dataset:
+    """Files of one name in several folders are told apart by the folder's, then by a number."""
+    taken = {other.name for other in others}
+    spellings = chain(
+        (dataset.name, f"{path.absolute().parent.name}/{dataset.name}"),
+        (f"{dataset.name} {number}" for number in count(2)),
+    )
+    return replace(dataset, name=next(name for name in spellings if name not in taken))
+
+
+def read_utterances(path: Path, *, named: bool = True) -> Utterances:
+    """Those labelled 0, as {"text", "label"}, one a line. InvalidFile when there are none.
+
+    Of a file that nobody named, only what says of itself that it is an utterance: other texts may well have to do with
+    what is remembered.
+    """
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        texts = tuple(row["text"] for row in rows if row["label"] == 0 and (named or row.get("category") == _UTTERANCE))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidFile(f"{path} holds no utterances: {error!r}. See docs/evaluation.md.") from error
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidFile(f"{path} holds no utterances.")
+    return Utterances(stem(path), texts)

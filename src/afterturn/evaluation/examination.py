@@ -1,0 +1,639 @@
+"""Asks every question of a data set in a real store, scores the answers, and compares with BM25 and dense search."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import tempfile
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from afterturn import blocking
+from afterturn.config import Config, load_config
+from afterturn.conversation.read_turn import compose, weighed_max
+from afterturn.embedders.service import SLICE
+from afterturn.errors import ConfigError, DeadlineExceeded
+from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
+from afterturn.ports import Batching, Closable, Embedder
+from afterturn.recall.search import worth_telling
+from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.services import Components, default_embedder
+from afterturn.text import estimate_tokens, terms
+from afterturn.types import Draft, EmbedderIdentity, Entry, Event, Hit, Kind, Lane, Origin, Outcome, Target
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+CUTS = (1, 3, 5, 10, 20)
+NDCG_CUT = 10
+RESAMPLES = 1000
+SEED = 7
+
+Figures: TypeAlias = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionScore:
+    """One question's figures. Intervals are by `talk`: questions about one conversation are no independent samples."""
+
+    talk: str
+    category: str
+    figures: Figures
+
+
+def rank_figures(ranked: Sequence[str], evidence: Sequence[str]) -> dict[str, float]:
+    """`ranked` best first, each name once; `evidence` is not empty."""
+    places = sorted(place for place, name in enumerate(ranked) if name in set(evidence))
+    figures: dict[str, float] = {}
+    for cut in CUTS:
+        found = sum(place < cut for place in places)
+        figures[f"recall@{cut}"] = found / len(evidence)
+        figures[f"all@{cut}"] = float(found == len(evidence))
+    ideal = sum(_gain(place) for place in range(min(len(evidence), NDCG_CUT)))
+    figures[f"ndcg@{NDCG_CUT}"] = sum(_gain(place) for place in places if place < NDCG_CUT) / ideal
+    figures["mrr"] = 1 / (places[0] + 1) if places else 0.0
+    return figures
+
+
+def _gain(place: int) -> float:
+    return 1 / math.log2(place + 2)
+
+
+def means(outcomes: Iterable[QuestionScore]) -> dict[str, float]:
+    """Of each figure over the questions that have it."""
+    values: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        for name, value in outcome.figures.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, tuple[float, float]]:
+    """Of 95 %, by drawing whole conversations with replacement; none of a single one, which tells nothing of others.
+
+    The same outcomes give the same intervals.
+    """
+    import numpy as np
+
+    talks = sorted({outcome.talk for outcome in outcomes})
+    if len(talks) < 2:
+        return {}
+    names = sorted({name for outcome in outcomes for name in outcome.figures})
+    sums = np.zeros((len(talks), len(names)))
+    counts = np.zeros((len(talks), len(names)))
+    for outcome in outcomes:
+        row = talks.index(outcome.talk)
+        for name, value in outcome.figures.items():
+            column = names.index(name)
+            sums[row, column] += value
+            counts[row, column] += 1
+    drawn = np.random.default_rng(SEED).integers(0, len(talks), size=(RESAMPLES, len(talks)))
+    resampled = sums[drawn].sum(axis=1) / np.maximum(counts[drawn].sum(axis=1), 1)
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+    return {name: (float(low[at]), float(high[at])) for at, name in enumerate(names)}
+
+
+def differences(ours: Sequence[QuestionScore], theirs: Sequence[QuestionScore]) -> list[QuestionScore]:
+    """What ours has more, question by question; both in the same order."""
+    return [
+        QuestionScore(
+            mine.talk, mine.category, {name: value - other.figures[name] for name, value in mine.figures.items()}
+        )
+        for mine, other in zip(ours, theirs, strict=True)
+    ]
+
+
+K1 = 1.2
+B = 0.75
+
+
+class Bm25:
+    """Okapi BM25 over stems without stop words: any word may match. Grows with the conversation."""
+
+    def __init__(self) -> None:
+        self._postings: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._lengths: list[int] = []
+        self._length_total = 0
+
+    def add_all(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        found = terms(text)
+        for term, count in Counter(found).items():
+            self._postings[term].append((len(self._lengths), count))
+        self._lengths.append(len(found))
+        self._length_total += len(found)
+
+    def rank(self, question: str, limit: int) -> list[int]:
+        """Positions of the texts, best first; the earlier of equals first."""
+        scores: defaultdict[int, float] = defaultdict(float)
+        documents = len(self._lengths)
+        mean = max(1.0, self._length_total / max(1, documents))
+        for term in dict.fromkeys(terms(question)):
+            postings = self._postings.get(term, ())
+            weight = math.log1p((documents - len(postings) + 0.5) / (len(postings) + 0.5))
+            for at, count in postings:
+                scores[at] += weight * count * (K1 + 1) / (count + K1 * (1 - B + B * self._lengths[at] / mean))
+        return sorted(scores, key=lambda at: (-scores[at], at))[:limit]
+
+
+class Dense:
+    """The cosine of question and text, by the embedder that recall uses too."""
+
+    def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
+        self._embedder = embedder
+        self._matrix: NDArray[np.float32] = embedder.embed(texts)
+
+    def rank(self, question: str, limit: int, *, known: int) -> list[int]:
+        """Among the first `known` texts."""
+        import numpy as np
+
+        cosines = self._matrix[:known] @ self._embedder.embed([question])[0]
+        return [int(at) for at in np.argsort(-cosines, kind="stable")[:limit]]
+
+
+DAY = 86_400.0
+# Nobody measures time here: a machine that is busy with other things must not cost an answer.
+PATIENCE = 600.0
+_PAGE = 1000
+# No message is too long to be examined.
+_RECORD_BYTES_MAX = 1 << 30
+_REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
+
+
+class EvalClock:
+    """Calendar time as the conversations have it, deadlines in real time."""
+
+    def __init__(self) -> None:
+        self._real = SystemClock()
+        self._now = self._real.now()
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._real.monotonic()
+
+    def set(self, at: float) -> None:
+        self._now = at
+
+
+class Faults:
+    """What recalls had to do without: figures that hide it would be too low for the wrong reason."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def hear(self, event: Event) -> None:
+        """The `on_event` of a memory."""
+        if event.name == "recall_settled":
+            self.note(str(event.data["missing"]))
+        elif event.name == "recall_ended" and event.data["outcome"] == Outcome.DEGRADED:
+            self.note(str(event.data["reason"]))
+
+    def note(self, missing: str) -> None:
+        if missing:
+            self.counts[missing] += 1
+
+
+class CachedEmbedder:
+    """Embeds a text once, whoever asks: the memory, its second opening and the baseline all need the same vectors."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._known: dict[str, NDArray[np.float32]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self._embedder.identity
+
+    @property
+    def batch_texts(self) -> int:
+        """The Batching port; for an embedder that has none, as many as a memory gives to it without a turn beside."""
+        return self._embedder.batch_texts if isinstance(self._embedder, Batching) else SLICE
+
+    def close(self) -> None:
+        """The Closable port."""
+        if isinstance(self._embedder, Closable):
+            self._embedder.close()
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        import numpy as np
+
+        if not texts:
+            return self._embedder.embed(texts)
+        with self._lock:
+            missing = list(dict.fromkeys(text for text in texts if text not in self._known))
+            if missing:
+                self._known.update(zip(missing, self._embedder.embed(missing), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a model would see: `ids` of the memories in it. Blank when there is nothing to say."""
+
+    text: str = ""
+    ids: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return estimate_tokens(self.text)
+
+
+def block_of(text: str) -> Block:
+    return Block(text, tuple(_REF.findall(text)))
+
+
+def plain(text: str) -> str:
+    """As it is compared: whatever white space, one space."""
+    return " ".join(text.split())
+
+
+@dataclass(slots=True)
+class Subject:
+    """One store, in which each conversation has a space of its own. `unfloored` is the same store, asked for a ranking
+    without the floor that decides whether something is worth a model's attention."""
+
+    memory: blocking.Memory
+    unfloored: blocking.Memory
+    config: Config
+    clock: EvalClock
+    embedder: CachedEmbedder | None
+    faults: Faults
+    _asked: int = 0
+    _terms: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def learn(self, space: str, drafts: Sequence[Draft]) -> None:
+        """Stores what was said as it would have been recorded then. Returns when the vectors are there."""
+        if drafts:
+            self.memory.space(space).add_many(drafts)
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for vectors of all that was added."""
+        if not self.memory.drain(within=PATIENCE):
+            raise DeadlineExceeded(f"The vectors are not there after {PATIENCE:g} seconds. Take a faster embedder.")
+
+    def newest(self, space: str, count: int) -> dict[str, Entry]:
+        """So many of the space's entries, by id."""
+        opened = self.memory.space(space)
+        found: dict[str, Entry] = {}
+        before = None
+        while len(found) < count:
+            page = opened.list(limit=min(_PAGE, count - len(found)), before=before)
+            if not page:
+                break
+            found.update((entry.id, entry) for entry in page)
+            before = page[-1].id
+        return found
+
+    def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
+        """What is recalled, best first, whatever its score."""
+        found = self.unfloored.space(space).search(question, limit=limit)
+        self.faults.note(",".join(found.missing))
+        return found.hits
+
+    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
+        """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
+        self._asked += 1
+        conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
+        with conversation.turn([{"role": "user", "content": question}]) as turn:
+            text = turn.block(within=PATIENCE)
+            turn.abort("evaluated")
+        return block_of(text)
+
+    def rendered(self, entries: Sequence[Entry], question: str) -> Block:
+        """What a block would be if this were the ranking."""
+        wanted = frozenset(terms(question))
+        hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
+        block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
+        return Block() if block is None else block_of(block.text)
+
+    def _as_hit(self, entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
+        if entry.ref not in self._terms:
+            self._terms[entry.ref] = frozenset(terms(entry.text))
+        shared = tuple(sorted(wanted & self._terms[entry.ref]))
+        return Hit(entry, Lane.EPISODIC, 1 / (place + 1), 0.0, None, shared)
+
+
+@contextmanager
+def open_subject(embedder: str | None = None) -> Iterator[Subject]:
+    """Settings are those of the machine, but where it keeps its memories and what would ask a model."""
+    chosen = {"embedder": embedder} if embedder is not None else {}
+    config = replace(
+        load_config(chosen),
+        background=False,
+        synchronous="normal",
+        refined=False,
+        model_url=None,
+        tenant="default",
+        recall_timeout=PATIENCE,
+        record_bytes_max=_RECORD_BYTES_MAX,
+    )
+    clock, inner = EvalClock(), default_embedder(config)
+    cached = CachedEmbedder(inner) if inner is not None else None
+    parts, faults = Components(embedder=cached, clock=clock), Faults()
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
+        memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
+        unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), components=parts))
+        for opened in (memory, unfloored):
+            if cached is not None and not opened.ready(within=PATIENCE):
+                raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")
+        yield Subject(memory, unfloored, config, clock, cached, faults)
+
+
+def drafts_of(items: Sequence[Item]) -> list[Draft]:
+    """One for each item, with an id of its own."""
+    ids = TimeOrderedIds()
+    drafts: list[Draft] = []
+    positions: Counter[str] = Counter()
+    for item in items:
+        # An agent's words belong to the turn that they answer.
+        follows = item.is_agents and drafts and drafts[-1].conversation == _conversation(item)
+        turn = drafts[-1].turn if follows else f"turn {len(drafts)}"
+        drafts.append(_draft(item, positions[item.session], turn, ids.new()))
+        positions[item.session] += 1
+    return drafts
+
+
+def _draft(item: Item, position: int, turn: str | None, entry_id: str) -> Draft:
+    return Draft(
+        text=item.text,
+        kind=Kind.RECORD,
+        origin=Origin.AGENT if item.is_agents else Origin.USER,
+        target=Target.ENVIRONMENT if item.is_agents else Target.USER,
+        conversation=_conversation(item),
+        turn=turn,
+        position=position,
+        speaker=item.speaker.lower() if item.speaker.lower() in ("user", "assistant") else item.speaker,
+        occurred_at=item.at,
+        id=entry_id,
+    )
+
+
+def _conversation(item: Item) -> str:
+    return f"session {item.session}"
+
+
+_FIRST_SHOWN = 3
+_CHARS_SHOWN = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """How something did in the ranking. `is_low`: it was not worth telling, by the floor that blocks have."""
+
+    place: int
+    score: float
+    is_low: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """One piece of evidence. `stand` is None when it is not among those that were looked at."""
+
+    id: str
+    text: str
+    stand: Stand | None
+    is_shown: bool
+
+    def where(self) -> str:
+        if self.stand is None:
+            return "not ranked"
+        what_came = "in the block" if self.is_shown else "below the floor" if self.stand.is_low else "left out"
+        return f"place {self.stand.place}, score {self.stand.score:.2f}, {what_came}"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """`instead` are the first texts of the block that were not sought; `block_entries` counts all of it."""
+
+    talk: str
+    id: str
+    question: str
+    category: str
+    delivered: float
+    sought: tuple[Sought, ...]
+    instead: tuple[str, ...]
+    block_entries: int
+
+    def lines(self) -> list[str]:
+        """For people; long texts are cut."""
+        told = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
+        told += [f"    sought, {sought.where()}: {_cut(sought.text)}" for sought in self.sought]
+        told += [f"    instead: {_cut(text)}" for text in self.instead]
+        return told if self.block_entries else [*told, "    instead: no block"]
+
+
+def make_miss(
+    talk: Talk, question: Question, delivered: float, stands: Mapping[str, Stand], shown: Sequence[str]
+) -> Miss:
+    """`stands` and `shown` are by the names of items, or of sessions where the question's evidence is given so."""
+    texts: dict[str, str] = {}
+    for item in talk.items:
+        texts.setdefault(item.session if question.by_session else item.id, item.signed)
+    others = [name for name in shown if name not in question.evidence]
+    return Miss(
+        talk=talk.id,
+        id=question.id,
+        question=question.text,
+        category=question.category,
+        delivered=delivered,
+        sought=tuple(Sought(name, texts[name], stands.get(name), name in shown) for name in question.evidence),
+        instead=tuple(texts[name] for name in others[:_FIRST_SHOWN]),
+        block_entries=len(shown),
+    )
+
+
+def worst(misses: Sequence[Miss], count: int) -> list[Miss]:
+    """Of each category in turn, those of which the least was delivered first."""
+    by_category: dict[str, list[Miss]] = {}
+    for miss in sorted(misses, key=lambda miss: miss.delivered):
+        by_category.setdefault(miss.category, []).append(miss)
+    longest = max(map(len, by_category.values()), default=0)
+    in_turn = [part[at] for at in range(longest) for part in by_category.values() if at < len(part)]
+    return in_turn[:count]
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _CHARS_SHOWN else f"{line[: _CHARS_SHOWN - 1]}…"
+
+
+OURS = "afterturn"
+# Twenty sessions are found among so many messages, unless they all say the same.
+_RANKED_FOR_SESSIONS = 200
+# Shorter texts ("Sure, thanks!") stand in blocks by chance.
+_TELLING_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one system found for a question: items' names, best first, and the block that they make. `hits` are ours."""
+
+    ranked: tuple[str, ...]
+    block: Block
+    hits: tuple[Hit, ...] = ()
+
+
+class Examination:
+    """Goes through one conversation as it went: what is asked early knows only what was said before."""
+
+    def __init__(self, subject: Subject, space: str, talk: Talk, *, alone: bool = False) -> None:
+        self._subject = subject
+        self._space = space
+        self.talk = talk
+        self._drafts = drafts_of(talk.items)
+        self._names = {_id(draft): at for at, draft in enumerate(self._drafts)}
+        self._entries: dict[str, Entry] = {}
+        self._bm25 = None if alone else Bm25()
+        self._dense = None
+        if subject.embedder is not None and not alone:
+            self._dense = Dense(subject.embedder, [item.signed for item in talk.items])
+        self._known = 0
+
+    def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
+        """In the order in which the questions can be asked; with `limit`, so many of them."""
+        by_time = sorted(chosen_of(self.talk, limit), key=lambda question: question.known)
+        for known, questions in groupby(by_time, key=lambda question: question.known):
+            self._go_on(known)
+            for question in questions:
+                yield question, self._answer(question)
+
+    def finish(self) -> None:
+        """The rest of what was said, for whoever asks something else afterwards."""
+        self._go_on(len(self.talk.items))
+
+    def _go_on(self, known: int) -> None:
+        new = self.talk.items[self._known : known]
+        if not new:
+            return
+        self._subject.clock.set(max(item.at for item in self.talk.items[:known]) + DAY)
+        self._subject.learn(self._space, self._drafts[self._known : known])
+        if self._bm25 is not None:
+            self._bm25.add_all(item.signed for item in new)
+            self._entries |= self._subject.newest(self._space, len(new))
+        self._known = known
+
+    def _answer(self, question: Question) -> Mapping[str, Answer]:
+        limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)
+        hits = self._subject.ranked(self._space, question.text, limit)
+        ours = Answer(
+            self._named([self._names[hit.entry.id] for hit in hits], question),
+            self._subject.handed_over(self._space, question.text),
+            hits,
+        )
+        answers = {OURS: ours}
+        if self._bm25 is not None:
+            answers["bm25"] = self._baseline(question, self._bm25.rank(question.text, limit))
+        if self._dense is not None:
+            answers["dense"] = self._baseline(question, self._dense.rank(question.text, limit, known=self._known))
+        return answers
+
+    def _baseline(self, question: Question, places: Sequence[int]) -> Answer:
+        entries = [self._entries[_id(self._drafts[place])] for place in places]
+        return Answer(self._named(places, question), self._subject.rendered(entries, question.text))
+
+    def _named(self, places: Sequence[int], question: Question) -> tuple[str, ...]:
+        items = (self.talk.items[place] for place in places)
+        return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
+
+    def delivered(self, question: Question, block: Block) -> dict[str, float]:
+        """Which share of the evidence is in the block, as a memory or within another one; and with every word of it."""
+        shown = plain(block.text)
+        present: set[str] = set()
+        whole: set[str] = set()
+        ids = set(block.ids)
+        for item, draft in zip(self.talk.items[: question.known], self._drafts, strict=False):
+            name = item.session if question.by_session else item.id
+            if name not in question.evidence:
+                continue
+            text, is_there = plain(item.text), _id(draft) in ids
+            if is_there:
+                present.add(name)
+            if text in shown and (is_there or len(text) >= _TELLING_CHARS):
+                whole.add(name)
+        count = len(question.evidence)
+        return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
+
+    def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
+        """One of ours: where the evidence stood, and what was in the block."""
+        floor = self._subject.config.recall_score_min
+        worth = {hit.entry.id for hit in worth_telling(answer.hits, floor)}
+        stands: dict[str, Stand] = {}
+        for hit in answer.hits:
+            (name,) = self._named([self._names[hit.entry.id]], question)
+            stands.setdefault(name, Stand(len(stands) + 1, hit.score, hit.entry.id not in worth))
+        shown = self._named([self._names[ref] for ref in answer.block.ids], question)
+        return make_miss(self.talk, question, delivered, stands, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence; `missed`
+    are those of ours of which not all evidence was delivered."""
+
+    outcomes: dict[str, list[QuestionScore]]
+    unanswerable: dict[str, list[QuestionScore]]
+    missed: list[Miss]
+
+    def take(self, system: str, question: Question, answer: Answer, examination: Examination) -> None:
+        talk = examination.talk
+        if not question.evidence:
+            silent = QuestionScore(talk.id, question.category, {"silence": float(not answer.block.text)})
+            self.unanswerable.setdefault(system, []).append(silent)
+            return
+        delivered = examination.delivered(question, answer.block)
+        figures = {"block_tokens": float(answer.block.tokens), **rank_figures(answer.ranked, question.evidence)}
+        outcome = QuestionScore(talk.id, question.category, {**figures, **delivered})
+        self.outcomes.setdefault(system, []).append(outcome)
+        if system == OURS and delivered["delivered"] < 1:
+            self.missed.append(examination.miss(question, delivered["delivered"], answer))
+
+
+def examine(
+    subject: Subject, dataset: Dataset, asked: Callable[[], None], *, limit: int | None = None, alone: bool = False
+) -> Examined:
+    """`asked` is called after each question; `limit` bounds the questions of a conversation."""
+    examined = Examined({}, {}, [])
+    for space, talk in spaces_of(dataset):
+        examination = Examination(subject, space, talk, alone=alone)
+        for question, answers in examination.answers(limit):
+            for system, answer in answers.items():
+                examined.take(system, question, answer, examination)
+            asked()
+        examination.finish()
+    return examined
+
+
+def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:
+    """With `limit`, so many of its questions, drawn at random but the same each time: files have their categories in
+    some order, and every conversation should give others."""
+    if limit is None or len(talk.questions) <= limit:
+        return talk.questions
+    places = random.Random(talk.id).sample(range(len(talk.questions)), limit)
+    return [talk.questions[place] for place in sorted(places)]
+
+
+def spaces_of(dataset: Dataset) -> list[tuple[str, Talk]]:
+    """The space that each conversation is in."""
+    return [(f"user:{dataset.name}-{number}", talk) for number, talk in enumerate(dataset.talks, start=1)]
+
+
+def _id(draft: Draft) -> str:
+    assert draft.id is not None
+    return draft.id
