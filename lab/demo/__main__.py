@@ -11,11 +11,9 @@ from pathlib import Path
 import afterturn.blocking
 from afterturn.errors import AfterturnError
 from afterturn.types import Kind
-from lab.demo.command import show_command, typeable
-from lab.demo.cost import Cost
-from lab.demo.host import StoryBroken
+from lab.demo.host import Cost
 from lab.demo.scene import processes
-from lab.demo.stage import Stage
+from lab.demo.stage import Stage, StoryBroken, show_command, typeable
 from lab.demo.story import SPACE
 
 FOLDER = Path(".demo")

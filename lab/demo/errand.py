@@ -9,11 +9,9 @@ from typing import Any
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
-from lab.demo.host import Call, Host, Play, StoryBroken
-from lab.demo.restaurants import describe_call
-from lab.demo.stage import Said
+from lab.demo.host import Call, Host, Play
+from lab.demo.stage import Said, StoryBroken, counted, describe, describe_call
 from lab.demo.story import USER, Exchange, heard
-from lab.demo.watching import counted, describe
 
 TASK = "Find a bakery that can make a cake for Grace"
 FOUND = "Rosa's bakery uses no peanuts, no eggs."

@@ -1,26 +1,120 @@
-"""The agent's host: the loop of a turn as any host would write it, with an eye on what memory does and costs."""
+"""The agent of the demo: a host with tools, a scripted model and a count of its tokens."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
 from afterturn.memory import Memory, Space
 from afterturn.prompt.compaction import Compacted
-from afterturn.testing.model import ScriptedModel
+from afterturn.testing.model import ModelCall, ScriptedModel
+from afterturn.text import estimate_tokens
 from afterturn.types import Event
-from lab.demo.cost import Comparison, Cost
-from lab.demo.restaurants import TOOLS, run_tools
-from lab.demo.stage import Said, Stage
+from lab.demo.stage import EventQueue, Said, Stage, StoryBroken, Telling, bullets, describe
 from lab.demo.story import Exchange
-from lab.demo.telling import Telling
-from lab.demo.watching import EventQueue, bullets, describe
+
+LATENCY = 0.03
+
+_TABLES = {"Satay House": ("19:30", "peanut sauces, lively"), "Casa Nova": ("20:30", "grilled fish, quiet")}
+
+
+def find_tables(day: str, guests: int) -> str:
+    return "; ".join(f"{place} {time} ({note})" for place, (time, note) in _TABLES.items())
+
+
+def book_table(place: str, time: str, note: str) -> str:
+    if _TABLES.get(place, ("",))[0] != time:
+        return f"{place} has no table at {time}"
+    return f"confirmed; kitchen told: {note}"
+
+
+def send_text(to: str, text: str) -> str:
+    return "delivered" if to.replace(" ", "").isdigit() else "that is no number"
+
+
+def invite(guest: str) -> str:
+    return f"{guest} has an invitation"
+
+
+_FUNCTIONS: dict[str, Callable[..., str]] = {
+    function.__name__: function for function in (find_tables, book_table, send_text, invite)
+}
+_TYPES = {str: "string", int: "integer"}
+
+
+def _schema(function: Callable[..., str]) -> dict[str, Any]:
+    arguments = {name: kind for name, kind in get_type_hints(function).items() if name != "return"}
+    properties = {name: {"type": _TYPES[kind]} for name, kind in arguments.items()}
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": function.__name__, "parameters": parameters}}
+
+
+TOOLS = [_schema(function) for function in _FUNCTIONS.values()]
+
+
+async def run_tools(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One tool message a call, after the moment that a service in town would take."""
+    await asyncio.sleep(LATENCY)
+    return [{"role": "tool", "tool_call_id": call["id"], "content": _run(call["function"])} for call in calls]
+
+
+def _run(function: Mapping[str, Any]) -> str:
+    return _FUNCTIONS[function["name"]](**json.loads(function["arguments"]))
+
+
+@dataclass(slots=True)
+class Cost:
+    """Sums over turns. `waited` is seconds.
+
+    `added` are tokens of memory that went into a history, `read` those in all prompts together: a history is sent
+    again with every call. `each_call_*` is the same for a host that recalls at every call, without exclusions.
+    """
+
+    turns: int = 0
+    recalls: int = 0
+    model_calls: int = 0
+    waited: float = 0.0
+    added: int = 0
+    read: int = 0
+    each_call_added: int = 0
+    each_call_read: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+
+
+class Comparison:
+    """One conversation as both hosts would have it. Compaction takes all that the other one has gathered."""
+
+    def __init__(self, cost: Cost) -> None:
+        self._cost = cost
+        self._blocks: list[str] = []
+        self._gathered = 0
+
+    def gave(self, block: str) -> None:
+        self._blocks.append(block)
+        self._cost.added += estimate_tokens(block)
+
+    def called(self, calls: Sequence[ModelCall], would_give: str) -> None:
+        """The calls of one turn; `would_give` is the block that a recall gives which knows of nothing in sight."""
+        self._cost.model_calls += len(calls)
+        for call in calls:
+            self._cost.read += sum(estimate_tokens(block) for block in self._blocks if block in call.text)
+            self._gathered += estimate_tokens(would_give)
+            self._cost.each_call_added += estimate_tokens(would_give)
+            self._cost.each_call_read += self._gathered
+
+    def compacted(self) -> None:
+        self._gathered = 0
+
 
 Call: TypeAlias = Mapping[str, Any]
 RunTools: TypeAlias = Callable[[Turn, Sequence[Call]], Awaitable[list[dict[str, Any]]]]
@@ -28,10 +122,6 @@ RunTools: TypeAlias = Callable[[Turn, Sequence[Call]], Awaitable[list[dict[str, 
 
 # More than there are memories in the play.
 _LOOKED_AT = 50
-
-
-class StoryBroken(Exception):
-    """Memory did not do its part, and the story can not go on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from functools import partial
 
 from afterturn.testing.model import Answer, Messages, call_tools
 from afterturn.types import Draft
-from lab.demo.host import Host, Play, StoryBroken
-from lab.demo.stage import Said
+from lab.demo.host import Host, Play
+from lab.demo.stage import Said, StoryBroken
 from lab.demo.story import USER, Exchange, heard
 
 # Small numbers, so that what takes hundreds of messages otherwise is seen in a few.

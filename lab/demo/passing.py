@@ -6,10 +6,8 @@ import re
 
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
 from afterturn.types import ReviewKind
-from lab.demo.command import show_command
-from lab.demo.day import count_bytes
-from lab.demo.host import Host, Play, StoryBroken
-from lab.demo.stage import Said
+from lab.demo.host import Host, Play
+from lab.demo.stage import Said, StoryBroken, count_bytes, show_command
 from lab.demo.story import USER, Exchange, heard
 
 CONVERSATION = "passing"

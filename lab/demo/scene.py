@@ -18,14 +18,36 @@ from afterturn.errors import AfterturnError
 from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
 from lab.demo import party, passing
-from lab.demo.cost import Cost
-from lab.demo.day import play_day
 from lab.demo.errand import play_errand
-from lab.demo.host import Play, StoryBroken
+from lab.demo.host import Cost, Host, Play
 from lab.demo.late import SlowEmbedder, play_late
-from lab.demo.stage import Stage
-from lab.demo.story import DAYS, SPACE
-from lab.demo.watching import EventQueue
+from lab.demo.stage import EventQueue, Said, Stage, StoryBroken, count_bytes
+from lab.demo.story import DAYS, SPACE, USER, Day
+
+
+async def play_day(day: Day, play: Play) -> None:
+    if day.forgets:
+        await _forget(play, day.forgets)
+    host = Host(play, play.memory.conversation(day.conversation, user=USER))
+    for exchange in day.exchanges:
+        await host.play(exchange, full_block=day.full_block and exchange is day.exchanges[0])
+    if day.note:
+        await play.ada.add(day.note)
+        play.stage.moment([Said("Ada", f"+ {day.note}")], ["ada.add(…): one statement, can be undone"])
+
+
+async def _forget(play: Play, text: str) -> None:
+    before = count_bytes(play.store, text)
+    [entry] = [entry for entry in await play.ada.list() if text in entry.text]
+    forgotten = await play.ada.forget(memory=entry.id)
+    after = count_bytes(play.store, text)
+    play.stage.moment(
+        [Said("Ada", "Forget Grace's number, please."), Said("calls", f'→ ada.forget(memory="{entry.id}")')],
+        [f"{forgotten.state} for good, with every trace:", f"“{text}” in the files: {before} before, {after} now"],
+    )
+    if after:
+        raise StoryBroken(f"Memory failed: “{text}” is still in the files after it was forgotten.")
+
 
 DAY = 86400.0
 # Enough for a machine that is busy otherwise; what was really waited is measured and shown.

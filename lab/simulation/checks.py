@@ -11,8 +11,7 @@ from afterturn.recall.block import find_blocks
 from afterturn.types import Entry, Event, Filter, Kind, Origin, Status
 from lab.simulation.janitor import Forget
 from lab.simulation.process import Process
-from lab.simulation.transcript import Told, Transcript
-from lab.simulation.words import MARK
+from lab.simulation.transcript import MARK, Told, Transcript
 from lab.simulation.world import START
 
 

@@ -11,8 +11,7 @@ from afterturn.errors import AfterturnError
 from afterturn.memory import Space
 from afterturn.types import Entry, Filter, Kind
 from lab.simulation.process import Process
-from lab.simulation.transcript import Transcript
-from lab.simulation.words import MARK
+from lab.simulation.transcript import MARK, Transcript
 from lab.simulation.world import World
 
 _PAUSE_SECONDS = (0.0, 3.0)

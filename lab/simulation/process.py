@@ -1,27 +1,181 @@
-"""A simulated process: one memory with its loop and workers, and its hosts' loops. It can be killed at any moment."""
+"""A simulated process with a faulty store and model. It can be killed at any moment."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import json
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from afterturn.config import Config
+from afterturn.errors import ModelUnavailable, StoreLocked, StoreUnavailable
 from afterturn.memory import Memory
 from afterturn.memory import open as open_memory
-from afterturn.ports import ChatModel, Clock, Embedder, Store, Worker
+from afterturn.ports import ChatModel, Clock, Embedder, Store, Unit, Worker
 from afterturn.runtime.exits import last_chance
 from afterturn.services import Components
 from afterturn.stores.sqlite.store import SqliteStore, open_store
-from afterturn.types import Event, Phase
-from lab.simulation.faults import Faults, FaultyStore
-from lab.simulation.loop import SimLoop, VirtualLoop
-from lab.simulation.worker import SimWorker
-from lab.simulation.world import World
+from afterturn.testing.model import call_tools
+from afterturn.types import Event, Finding, Phase
+from lab.simulation.world import SimLoop, SimWorker, VirtualLoop, World
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """Chances from 0 to 1, for each piece of work. `usual` is the mean time that one takes, in seconds."""
+
+    name: str
+    usual: float = 0.001
+    slow: float = 0.02
+    hang: float = 0.0
+    read_fails: float = 0.0
+    write_fails: float = 0.0
+
+
+KINDS = (
+    Troubles("calm"),
+    Troubles("calm"),
+    Troubles("slow", usual=0.02, slow=0.2),
+    Troubles("failing writes", write_fails=0.15),
+    Troubles("failing reads", read_fails=0.15),
+    Troubles("hanging", hang=0.02),
+    Troubles("all", usual=0.005, slow=0.1, hang=0.01, read_fails=0.08, write_fails=0.08),
+)
+_SLOW = (0.02, 0.3)
+_HANG = (1.0, 12.0)
+
+
+class Faults:
+    """Decides, each time, by the world's chance. `over`: nothing goes wrong any more."""
+
+    def __init__(self, world: World, troubles: Troubles) -> None:
+        self.troubles = troubles
+        self.over = False
+        self._world = world
+
+    def pace(self) -> float:
+        """How long the store's next piece of work takes to begin."""
+        random, troubles = self._world.random, self.troubles
+        chance = random.random()
+        if not self.over and chance < troubles.hang:
+            seconds = random.uniform(*_HANG)
+            self._world.note("store", f"hangs for {seconds:.1f} s")
+            return seconds
+        if not self.over and chance < troubles.hang + troubles.slow:
+            return random.uniform(*_SLOW)
+        return random.expovariate(1 / troubles.usual)
+
+    def usual_pace(self) -> float:
+        """The same for threads that no trouble reaches."""
+        return self._world.random.expovariate(1 / KINDS[0].usual)
+
+    def refuses_read(self) -> bool:
+        return not self.over and self._world.random.random() < self.troubles.read_fails
+
+    def refuses_write(self) -> bool:
+        return not self.over and self._world.random.random() < self.troubles.write_fails
+
+
+class FaultyStore:
+    """The Store port over a real store. A refusal comes from inside the unit of work, on the store's own thread."""
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+        return self._inner.write(_busy if self._faults.refuses_write() else work)
+
+    def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
+        return self._inner.read(_unavailable if self._faults.refuses_read() else work)
+
+    def scrub(self) -> Awaitable[bool]:
+        return self._inner.scrub()
+
+    def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
+        return self._inner.backup(target, progress=progress)
+
+    def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
+        return self._inner.restore(source, progress=progress)
+
+    def check(self) -> Awaitable[list[Finding]]:
+        return self._inner.check()
+
+    def backups(self) -> list[Path]:
+        return self._inner.backups()
+
+    def close(self, *, within: float) -> Awaitable[None]:
+        return self._inner.close(within=within)
+
+
+def _busy(unit: Unit) -> NoReturn:
+    raise StoreLocked("The simulated store is busy. Try again later.")
+
+
+def _unavailable(unit: Unit) -> NoReturn:
+    raise StoreUnavailable("The simulated store can not be reached. Try again later.")
+
+
+_DELAYS = (0.0, 0.1, 0.9, 2.5, 1000.0)
+_NUMBERED = re.compile(r"^\[(\d+)\]", re.MULTILINE)
+_KNOWN = re.compile(r'\{"id": "([0-9a-z]+)"')
+_SAID = re.compile(r'\{"message": (\d+), "from": "user.*?"text": "([^"]*)"')
+
+
+class SimModel:
+    """The ChatModel port. Most answers choose some of the memories that were shown, or keep what the user said."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        self._world = world
+        self._faults = faults
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        random = self._world.random
+        await asyncio.sleep(0.0 if self._faults.over else random.choice(_DELAYS))
+        chance = 1.0 if self._faults.over else random.random()
+        if chance < 0.1:
+            raise ModelUnavailable("The simulated model does not answer. Try again later.", reason="unreachable")
+        if chance < 0.2:
+            return {"role": "assistant", "content": random.choice(["", "none", '{"ids": "all"}', '{"ids": [9999]}'])}
+        if tools:
+            return self._review(messages)
+        numbers = [int(number) for number in _NUMBERED.findall(str(messages[-1]["content"]))]
+        chosen = random.sample(numbers, min(len(numbers), random.randrange(4)))
+        return {"role": "assistant", "content": json.dumps({"ids": chosen})}
+
+    def _review(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Adds what a user said, or puts it in the place of what was known, or drops that."""
+        random, shown = self._world.random, str(messages[1]["content"])
+        said = _SAID.findall(shown)
+        if messages[-1]["role"] == "tool" or not said:
+            return {"role": "assistant", "content": "Nothing to save."}
+        number, text = random.choice(said)
+        rests = {"messages": [int(number)]}
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("add_memory", {"text": f"The user said: {text}", "target": "user", **rests})
+        ]
+        known = _KNOWN.findall(shown)
+        if known and random.random() < 0.5:
+            calls.append(("update_memory", {"id": random.choice(known), "text": f"The user now said: {text}", **rests}))
+        if known and random.random() < 0.2:
+            calls.append(("delete_memory", {"id": random.choice(known), **rests}))
+        called = call_tools(*calls)["tool_calls"]
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": str(at), "type": "function", **call} for at, call in enumerate(called)],
+        }
 
 
 class SimIds:

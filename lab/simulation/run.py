@@ -19,13 +19,9 @@ from afterturn.errors import AfterturnError
 from afterturn.testing.hashing import HashingEmbedder
 from lab.simulation.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
 from lab.simulation.client import Client
-from lab.simulation.faults import KINDS, Faults
 from lab.simulation.janitor import Janitor
-from lab.simulation.manners import Manners, draw
-from lab.simulation.model import SimModel
-from lab.simulation.process import Process, SimIds, Surroundings, healed
-from lab.simulation.transcript import Broken, Transcript
-from lab.simulation.words import OWNERS, memories
+from lab.simulation.process import KINDS, Faults, Process, SimIds, SimModel, Surroundings, healed
+from lab.simulation.transcript import OWNERS, Broken, Manners, Transcript, draw, memories
 from lab.simulation.world import Stuck, World
 
 # With its conversation, or none: whoever looks after the store has none.

@@ -1,4 +1,4 @@
-"""What a simulated host keeps of a conversation, and what must be true of its list after each call of memory's."""
+"""A simulated conversation: its topics, the host's habits, its message list and what must be true of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,107 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from enum import StrEnum
+from random import Random
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from afterturn.recall.block import find_blocks
-from lab.simulation.manners import Kind
+
+TOPICS = {
+    "tea": "green jasmine oolong kettle",
+    "sailing": "harbour regatta keel anchor",
+    "compiler": "parser lexer bytecode linker",
+    "garden": "tulip compost greenhouse rake",
+    "opera": "soprano libretto overture aria",
+}
+MEMORIES_EACH = 4
+OWNERS = ("user:ada", "user:bob")
+# Words that a user says once, in one message: wherever one of them is found, it came from there.
+MARK = re.compile(r"mark\d{9}")
+
+
+def memories(owner: str) -> list[str]:
+    """What the store knows before the first turn."""
+    name = owner.partition(":")[2]
+    return [
+        f"{name} noted about {topic} number {number}: {words.split()[number % 4]}"
+        for topic, words in TOPICS.items()
+        for number in range(MEMORIES_EACH)
+    ]
+
+
+def question(random: Random) -> str:
+    if random.random() < 0.1:
+        return random.choice(["ok", "thanks", "…", "👍"])
+    if random.random() < 0.2:
+        return (
+            f"{random.choice(['Remember that I like', 'I prefer', 'I have seen'])} mark{random.randrange(10**9):09d}."
+        )
+    topic = random.choice(sorted(TOPICS))
+    return f"{random.choice(['What of', 'Tell me of', 'And'])} {topic} {random.choice(TOPICS[topic].split())}?"
+
+
+def answer(random: Random) -> str:
+    topic = random.choice(sorted(TOPICS))
+    return f"Here is what there is on {topic}, part {random.randrange(1000)}."
+
+
+def result(random: Random) -> str:
+    return f"file {random.randrange(1000)} holds {random.choice(sorted(TOPICS))}"
+
+
+class Kind(StrEnum):
+    """What a host does with its list of messages.
+
+    `growing`: it only grows. `merging`: the same, with placement="merge". `rebuilding`: it is written anew at steps,
+    without our blocks. `hidden`: memory is shown this turn's messages alone. `writing`: the host writes its prompt
+    itself, with `turn.block()`.
+    """
+
+    GROWING = "growing"
+    MERGING = "merging"
+    REBUILDING = "rebuilding"
+    HIDDEN = "hidden"
+    WRITING = "writing"
+
+
+class Options(TypedDict, total=False):
+    history: Literal["shown", "hidden"]
+    placement: Literal["append", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """Chances from 0 to 1, each time there is an occasion. `stalls`: its client library blocks its loop."""
+
+    kind: Kind
+    grace: float
+    stalls: float = 0.0
+    aborts: float = 0.05
+    cancels: float = 0.12
+    completes: float = 0.5
+    compacts: float = 0.1
+    resets: float = 0.04
+    types: float = 0.2
+    interjects: float = 0.12
+    cues: float = 0.12
+    lingers: float = 0.08
+    outlives: float = 0.1
+
+    @property
+    def is_shown(self) -> bool:
+        return self.kind is not Kind.HIDDEN
+
+    @property
+    def options(self) -> Options:
+        if self.kind is Kind.MERGING:
+            return {"placement": "merge"}
+        return {} if self.is_shown else {"history": "hidden"}
+
+
+def draw(random: Random, grace: float, *, stalls: bool) -> Manners:
+    return Manners(random.choice([Kind.GROWING, *Kind]), grace, stalls=0.2 if stalls else 0.0)
+
 
 Message: TypeAlias = dict[str, Any]
 

@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.small_model.obtaining import NotObtained, obtain
-from lab.small_model.serving import serve
+from lab.small_model.serving import NotObtained, obtain, serve
 from lab.small_model.trial import run_trial
 
 

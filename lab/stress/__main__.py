@@ -3,8 +3,96 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from lab.stress.run import run_stress
+from lab.stress.judge import judge, read_logs
+
+PROCESS_WITHIN = 300.0
+POLL = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one process is to do."""
+
+    store: Path
+    name: str
+    seed: int
+    steps: int
+    log: Path
+
+    def start(self) -> subprocess.Popen[str]:
+        about = [str(self.store), self.name, str(self.seed), str(self.steps), str(self.log)]
+        command = [sys.executable, "-m", "lab.stress.child", *about]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`done` counts what memory acknowledged, by kind; `broken` names every promise that was not kept."""
+
+    seed: int
+    done: Counter[str]
+    broken: list[str]
+
+
+def run_stress(seed: int, *, processes: int = 3, steps: int = 60) -> Outcome:
+    """The first process is killed on its way, and another one goes on in its place."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="afterturn-stress-") as place:
+        store, logs = Path(place) / "memory.db", [Path(place) / f"{number}.log" for number in range(processes)]
+        names = [f"p{number}" for number in range(processes)]
+        plans = [Plan(store, name, seed * 100 + at, steps, logs[at]) for at, name in enumerate(names)]
+        running = [plan.start() for plan in plans]
+        after = chance.randrange(1, max(2, steps))
+        if _kill(running[0], plans[0], after=after, delay=chance.uniform(0.0, 0.1)):
+            again = replace(plans[0], name="p0again", seed=seed * 100 + processes, steps=max(1, steps - after))
+            running[0] = again.start()
+        ends = [process.communicate(timeout=PROCESS_WITHIN)[1] for process in running]
+        failed = [
+            f"a process ended with {p.returncode}: {end[-800:]}"
+            for p, end in zip(running, ends, strict=True)
+            if p.returncode
+        ]
+        told = read_logs([log for log in logs if log.exists()])
+        return Outcome(seed, Counter(line["what"] for line in told), failed + asyncio.run(judge(store, told)))
+
+
+def _kill(process: subprocess.Popen[str], plan: Plan, *, after: int, delay: float) -> bool:
+    """When it has told of `after` things, and a moment later. False when it had ended by then."""
+    while _lines(plan.log) < after:
+        if _ends(process, within=POLL):
+            return False
+    if _ends(process, within=delay):
+        return False
+    process.kill()
+    process.communicate()
+    at = time.time()
+    with plan.log.open("a", encoding="utf-8") as log:
+        # What was being written when it was killed ends here.
+        log.write("\n" + json.dumps({"what": "killed", "by": plan.name, "began": at, "ended": at}) + "\n")
+    return True
+
+
+def _lines(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def _ends(process: subprocess.Popen[str], *, within: float) -> bool:
+    try:
+        process.wait(timeout=within)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def main() -> int:

@@ -13,8 +13,7 @@ import afterturn
 from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
 from afterturn.types import Entry, Filter, Kind, Origin, ReviewState, Status, Step
-from lab.stress.child import CONFIG, SPACES
-from lab.stress.model import MARK
+from lab.stress.child import CONFIG, MARK, SPACES
 
 # Longer than any lease, and than any wait before another attempt.
 LATER = 86_400.0

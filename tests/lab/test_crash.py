@@ -14,6 +14,7 @@ from lab.crash.judge import look_at
 from lab.crash.old import ROWS, write_old_store
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_or_half_applied_when_writers_are_killed(tmp_path: Path) -> None:
     """C2, M4: at random moments and at chosen system calls, 0 acknowledged operations are lost or half-applied."""

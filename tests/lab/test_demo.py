@@ -11,8 +11,7 @@ import pytest
 
 from afterturn.testing import ModelCall, ScriptedModel
 from lab.demo import errand, late, party, passing
-from lab.demo.cost import Comparison, Cost
-from lab.demo.restaurants import TOOLS, run_tools
+from lab.demo.host import TOOLS, Comparison, Cost, run_tools
 from lab.demo.scene import scenes
 from lab.demo.story import DAYS, Exchange
 
@@ -186,6 +185,7 @@ def test_it_fits_a_terminal_and_is_plain_in_a_pipe(shown: str) -> None:
     assert "\x1b" not in shown
 
 
+@pytest.mark.slow
 def test_it_fails_with_one_clear_line_when_nothing_is_recalled(tmp_path: Path) -> None:
     done = subprocess.run(
         COMMAND,
@@ -202,6 +202,7 @@ def test_it_fails_with_one_clear_line_when_nothing_is_recalled(tmp_path: Path) -
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "switched_off, said",
     [
@@ -225,6 +226,7 @@ def test_it_fails_when_nothing_is_learned_or_a_token_is_kept(tmp_path: Path, swi
     assert done.stdout.splitlines()[-1] == f"✗ Memory failed: {said}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("no_color, coloured", [("", True), ("1", False)])
 def test_a_terminal_gets_colours_unless_it_wants_none(tmp_path: Path, no_color: str, coloured: bool) -> None:
     environment = {**os.environ, "NO_COLOR": no_color, "TERM": "xterm-256color", "AFTERTURN_RECORDING": "off"}
@@ -237,6 +239,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(tmp_path: Path, no_color: 
     assert (b"\x1b[" in seen) is coloured
 
 
+@pytest.mark.slow
 def test_what_else_is_in_the_folder_is_left_alone(tmp_path: Path) -> None:
     kept = tmp_path / ".demo" / "notes.txt"
     kept.parent.mkdir()

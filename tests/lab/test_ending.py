@@ -27,6 +27,7 @@ def conversations(folder: Path) -> Path:
 BENCH, EVAL = ("lab.bench", "recall", "--size", "20000"), ("afterturn.hosts.cli", "eval", "--alone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command, stop, is_terminal",
     [(BENCH, signal.SIGTERM, False), (BENCH, signal.SIGINT, True), (EVAL, signal.SIGTERM, False)],

@@ -1,4 +1,4 @@
-"""Everything in one thread and on virtual time, over a real store: a thousand orders of events, by seed."""
+"""Everything in one thread and on virtual time, over a real store: a hundred orders of events, by seed."""
 
 import asyncio
 import os
@@ -17,14 +17,11 @@ from afterturn.errors import MemoryClosed
 from afterturn.learning.review_jobs import ReviewJobs
 from afterturn.stores.sql.forget import Tombstones
 from afterturn.types import ReviewRow
-from lab.simulation.loop import SimLoop, VirtualLoop
-from lab.simulation.manners import Kind
 from lab.simulation.run import Result, make_template, run_seed
-from lab.simulation.transcript import Broken, Message, Watch, check_pairs, check_references
-from lab.simulation.worker import SimWorker
-from lab.simulation.world import Stuck, World
+from lab.simulation.transcript import Broken, Kind, Message, Watch, check_pairs, check_references
+from lab.simulation.world import SimLoop, SimWorker, Stuck, VirtualLoop, World
 
-SEEDS_EACH = 125
+SEEDS = range(1, 101)
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] today, user: tea\n</afterturn-memory>"
 
 
@@ -40,19 +37,24 @@ def run(template: Path, tmp_path: Path) -> Callable[[int], Result]:
     return lambda seed: run_seed(seed, tmp_path, template)
 
 
+@pytest.fixture(scope="module")
+def results(template: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [run_seed(seed, folder, template) for seed in SEEDS]
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(1, 1001, SEEDS_EACH))
-def test_no_order_of_events_breaks_a_promise(run: Callable[[int], Result], first: int) -> None:
+def test_no_order_of_events_breaks_a_promise(results: list[Result]) -> None:
     """R3, R5, R7, H1, H3, H5, C1, C2, C4, C5, V4, V5, M2: hosts of all kinds, killed processes, stores and models in
-    trouble, reviews, and somebody who forgets."""
-    broken = {seed: found for seed in range(first, first + SEEDS_EACH) if (found := run(seed).broken)}
+    trouble, reviews, and somebody who forgets. `make simulation` runs thousands."""
+    broken = {result.seed: result.broken for result in results if result.broken}
     assert broken == {}, f"python -m lab.simulation --seed {min(broken, default=0)} --trace"
 
 
 def test_the_same_seed_gives_the_same_run(run: Callable[[int], Result]) -> None:
     """§13: a failing seed replays exactly."""
-    logs = [run(seed).log for seed in range(1, 11)]
-    assert [run(seed).log for seed in range(1, 11)] == logs
+    logs = [run(seed).log for seed in range(1, 6)]
+    assert [run(seed).log for seed in range(1, 6)] == logs
     assert len({"\n".join(log) for log in logs}) == len(logs)
 
 
@@ -66,10 +68,11 @@ def test_another_process_replays_a_seed(run: Callable[[int], Result]) -> None:
         assert done.stdout.splitlines()[:-1] == run(seed).log
 
 
-def test_a_run_is_full_of_events(run: Callable[[int], Result]) -> None:
+@pytest.mark.timeout(600)
+def test_the_runs_are_full_of_events(results: list[Result]) -> None:
     """§13: what is to be shown does happen: each kind of host, each end of a recall, deaths, troubles, recoveries,
     reviews and forgets."""
-    told = "\n".join(line for seed in range(1, 81) for line in run(seed).log)
+    told = "\n".join(line for result in results for line in result.log)
     wanted = [
         *("growing", "merging", "rebuilding", "hidden", "writing"),
         *("delivered", "empty", "degraded", "superseded", "cancelled", "undelivered"),
@@ -104,6 +107,7 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place, name, fault, rule",
     [

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.small_model.obtaining import Small, obtain
-from lab.small_model.serving import serve
+from lab.small_model.serving import Small, obtain, serve
 from lab.small_model.trial import run_trial
 
 # In the environment, so that a second run finds it.
@@ -19,6 +18,7 @@ def small() -> Small:
     return obtain(FOLDER)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_whatever_a_real_model_says_nothing_invalid_is_stored_and_nothing_is_lost(
     small: Small, tmp_path: Path

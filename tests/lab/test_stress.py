@@ -16,15 +16,16 @@ import pytest
 import afterturn
 from afterturn.testing import ScriptedModel
 from afterturn.testing.model import Answer, Messages, call_tools
+from lab.stress.__main__ import run_stress
 from lab.stress.child import CONFIG, SHARED, SPACE
 from lab.stress.judge import judge, read_logs
-from lab.stress.run import run_stress
 
 SEEDS = (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_crowd_at_one_store_breaks_no_promise() -> None:
+def test_several_processes_at_one_store_break_no_promise() -> None:
     """V4, M2, M1: turns, reviews, edits, undo, forgetting and consolidation in three processes, one of them killed."""
     outcomes = [run_stress(seed, processes=3, steps=30) for seed in SEEDS]
     done = sum((outcome.done for outcome in outcomes), Counter[str]())
@@ -37,7 +38,7 @@ def test_a_crowd_at_one_store_breaks_no_promise() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """A store that a very small crowd has left behind, and what was acknowledged."""
+    """A store that a very small run has left behind, and what was acknowledged."""
 
     folder: Path
     told: Sequence[dict[str, Any]]
@@ -86,10 +87,10 @@ async def _record(memory: afterturn.Memory, conversation: str, mark: str) -> dic
 
 @pytest.fixture(scope="module")
 def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
-    return asyncio.run(_leave(tmp_path_factory.mktemp("crowd")))
+    return asyncio.run(_leave(tmp_path_factory.mktemp("stress")))
 
 
-async def test_what_a_crowd_leaves_in_order_is_not_complained_of(aftermath: Aftermath, tmp_path: Path) -> None:
+async def test_a_store_in_order_gives_no_complaint(aftermath: Aftermath, tmp_path: Path) -> None:
     """M1, M2, V4: two versions, a review and a forgotten conversation are nothing to name."""
     assert await judge(_copy(aftermath, tmp_path), aftermath.told) == []
 
