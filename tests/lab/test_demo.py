@@ -123,7 +123,7 @@ def test_a_review_is_shown_as_a_difference_and_undone(shown: str) -> None:
     assert review
     assert f"$ afterturn review show {review[1]}" in told
     assert "  + Long lists tire the user" in told
-    assert re.search(r"rests on user, .*: Their waiter read us twenty desserts once\. Long lists tire me\.", told)
+    assert re.search(r"from user, .*: Their waiter read us twenty desserts once\. Long lists tire me\.", told)
     assert "active -> undone" in undone
     assert _standing(undone) == ["Call the user Addie"]
     assert "At Casa Nova, Satay" in undone
