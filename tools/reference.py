@@ -20,6 +20,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 def configuration_page() -> str:
     rows = "".join(_setting(name) for name in config.KEYS)
+    aliases = ", ".join(f"`{alias}`" for alias in config.ALIASES)
     return f"""# Settings
 
 This page is generated from `config.py` by `make docs`. `afterturn config schema` prints the same as JSON Schema.
@@ -35,7 +36,13 @@ Durations are in seconds. An invalid value raises `ConfigError`, which names the
 
 | setting | default | unit | description |
 |---|---|---|---|
-{rows}"""
+{rows}
+These settings have a second name, which other systems use: {aliases}. Both names are accepted everywhere. If one source
+gives both with different values, `ConfigError` is raised.
+
+A variable that begins with `{config.ENVIRONMENT_PREFIX}` and is not a setting is reported by `afterturn doctor`, and
+once in the log.
+"""
 
 
 def _setting(name: str) -> str:

@@ -1,13 +1,13 @@
-"""One frozen table of every setting: unit, default and the reason to change it. The environment is read here only."""
+"""All settings in one frozen table: type, unit, default and description. The environment is read here only."""
 
 import difflib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from afterturn.errors import ConfigError, StoreUnavailable
 
@@ -23,136 +23,222 @@ def _key(default: Any, unit: str, reason: str, *, choices: tuple[str, ...] = (),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """By argument, environment (`AFTERTURN_GRACE`), `~/.config/afterturn/config.toml`, default, in that order."""
+    """The settings. An argument overrides the environment (`AFTERTURN_GRACE`), which overrides the file
+    `~/.config/afterturn/config.toml`, which overrides the default."""
 
     # where
-    store: str | None = _key(
-        None, "path or URL", "Where memories are kept when `open` and the CLI are given no target."
-    )
+    store: str | None = _key(None, "path or URL", "The store that `open()` and the CLI use when no other is given.")
     space: str | None = _key(None, "space", "The space that CLI commands use without `--space`.")
-    tenant: str = _key("default", "name", "One process serves several customers whose data must never meet.")
+    tenant: str = _key("default", "name", "Keeps the data of several customers apart in one store.")
     synchronous: str = _key(
-        "full", "", "`normal` is faster; a power cut may then lose the last commits.", choices=("full", "normal")
+        "full",
+        "",
+        "`full` makes every commit survive a power cut; `normal` is faster and may lose the last commits.",
+        choices=("full", "normal"),
     )
-    busy_timeout: float = _key(5.0, "seconds", "Other processes write for longer than this at a time.", least=0)
+    busy_timeout: float = _key(5.0, "seconds", "How long to wait for other processes that write.", least=0)
     # switches
-    recall: bool = _key(True, "", "Record only, recall nothing.")
-    recording: bool = _key(True, "", "Recall only, keep nothing of new conversations.")
-    rules: bool = _key(True, "", "Nothing is learned from what users say outright (remember that …, I prefer …).")
+    recall: bool = _key(True, "", "Recalls memories in turns. False records only.")
+    recording: bool = _key(True, "", "Records finished turns. False recalls only.")
+    rules: bool = _key(True, "", "Learns what users say in plain forms (remember that …, I prefer …), without a model.")
     consolidation: bool = _key(
-        False, "", "In idle time, merge duplicates, settle contradictions, let unused ones fade."
+        False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
     )
-    background: bool = _key(True, "", "Another process (`afterturn worker`) does the jobs.")
+    background: bool = _key(
+        True, "", "Runs background jobs in this process. False leaves them to another process (`afterturn worker`)."
+    )
     # embedder
     embedder: str = _key(
         "static",
         "",
-        "`minilm` knows more than words; `http` asks a server of yours; `none` recalls by words alone.",
+        "Makes the vectors. `minilm` finds more by meaning; `http` calls your server; `none` recalls by words alone.",
         choices=("static", "minilm", "http", "none"),
     )
-    embedder_url: str | None = _key(None, "URL", "For `http`: an OpenAI-compatible server, as in model_url.")
-    embedder_model: str | None = _key(None, "name", "For `http`: the embedding model behind `embedder_url`.")
-    embedder_key: str | None = _key(None, SECRET, "For `http`: what that server wants as a bearer token.")
+    embedder_url: str | None = _key(None, "URL", "For `http`: an OpenAI-compatible server, as in `model_url`.")
+    embedder_model: str | None = _key(None, "name", "For `http`: the embedding model on that server.")
+    embedder_key: str | None = _key(None, SECRET, "For `http`: the bearer token for that server.")
     embedder_dimensions: int | None = _key(
-        None, "numbers", "For `http`: shorter vectors than the model's own, where it can give them.", least=1
+        None, "numbers", "For `http`: shorter vectors than the model's own, if the server supports it.", least=1
     )
-    embedder_timeout: float = _key(30.0, "seconds", "For `http`: when a call of the server is given up.", least=0)
-    models_folder: str | None = _key(
-        None, "path", "Model files are to lie elsewhere than in the user's cache, say for all users."
-    )
+    embedder_timeout: float = _key(30.0, "seconds", "For `http`: how long one call may take.", least=0)
+    models_folder: str | None = _key(None, "path", "Where model files are, if not in the user's cache folder.")
     # recall
     grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
-    recall_timeout: float = _key(5.0, "seconds", "When a recall is given up; nobody waits for it.", least=0)
-    recall_entries_max: int = _key(16, "entries", "More or fewer memories in a block; 0 recalls nothing.", least=0)
+    recall_timeout: float = _key(5.0, "seconds", "When a recall is abandoned. No turn waits for it.", least=0)
+    recall_entries_max: int = _key(16, "entries", "How many memories a block may hold; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.5, "score 0 to 1", "How good the best match must be to be worth the model's attention.", least=0
+        0.5, "score 0 to 1", "The least score of the best match for anything to be recalled.", least=0
     )
-    cues_max: int = _key(4, "cues", "How often a host may name a new focus in one turn.", least=0)
-    refined: bool = _key(False, "", "A model chooses among what was found; one call of it for each user message.")
+    cues_max: int = _key(4, "cues", "How many cues a host may give in one turn.", least=0)
+    refined: bool = _key(False, "", "Lets a model choose among what was found: one model call for each user message.")
     # model
-    model: str | None = _key(None, "name", "The model behind `model_url`, for refined recall, reviews and compaction.")
+    model: str | None = _key(None, "name", "The model on `model_url`, for refined recall, reviews and compaction.")
     model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
-    model_key: str | None = _key(None, SECRET, "What that server wants as a bearer token.")
-    model_timeout: float = _key(30.0, "seconds", "When a call of the model is given up; no turn waits for it.", least=0)
+    model_key: str | None = _key(None, SECRET, "The bearer token for that server.")
+    model_timeout: float = _key(30.0, "seconds", "How long one model call may take. No turn waits for it.", least=0)
     window_tokens: int | None = _key(
-        None, "tokens", "The model's context window; then an event warns when memory takes much of it.", least=1
+        None, "tokens", "The model's context window. If set, an event warns when memory takes much of it.", least=1
     )
-    window_share_max: float = _key(0.1, "share 0 to 1", "From which share of the window that event warns.", least=0)
+    window_share_max: float = _key(
+        0.1, "share 0 to 1", "The share of the window above which that event warns.", least=0
+    )
     tokens_per_day_max: int | None = _key(
-        None, "tokens", "What models may cost a day for one space; then refined recall and reviews pause.", least=1
+        None,
+        "tokens",
+        "How many model tokens one space may use a day. Above it, refined recall and reviews pause.",
+        least=1,
     )
     # learning
     recorder: str = _key(
         "verbatim",
         "",
-        "`extracting` also has a model state what each turn taught; `none` keeps nothing of conversations.",
+        "What is kept of turns: `verbatim` the messages, `extracting` also statements by a model, `none` nothing.",
         choices=("verbatim", "extracting", "none"),
     )
-    review_interval: int = _key(0, "turns", "After how many turns a model reviews a conversation; 0 is never.", least=0)
+    review_interval: int = _key(0, "turns", "After how many turns a model reviews a conversation; 0 never.", least=0)
     review_model: str | None = _key(
-        None, "name", "Another model behind `model_url` for reviews, such as a cheaper one."
+        None, "name", "Another model on `model_url` for reviews, for example a cheaper one."
     )
-    review_timeout: float = _key(30.0, "seconds", "When a review is given up; it is not tried again.", least=0)
-    review_entries_max: int = _key(5, "changes", "How much one review may change.", least=1)
-    review_verbose: bool = _key(False, "", "An event tells the user what a review has saved.")
-    review_compaction: bool = _key(False, "", "Review what `conversation.compacting` says is about to be lost.")
+    review_timeout: float = _key(30.0, "seconds", "How long a review may take. It is not tried again.", least=0)
+    review_entries_max: int = _key(5, "changes", "How many changes one review may make.", least=1)
+    review_verbose: bool = _key(False, "", "Emits an event that says what a review has saved, to show to the user.")
+    review_compaction: bool = _key(
+        False, "", "Reviews the messages that a compaction is about to remove (`conversation.compacting`)."
+    )
     approval: str = _key(
         "off",
         "",
-        "`background`: what reviews learn waits in the inbox; `all`: whatever the user did not write themselves.",
+        "`background`: what reviews learn needs approval; `all`: everything that the user did not write needs it.",
         choices=("off", "background", "all"),
     )
     fade_days: float | None = _key(
         None,
         "days",
-        "Consolidation hides learned memories that were neither recalled nor changed for so long.",
+        "Consolidation hides learned memories that were neither recalled nor changed for this long.",
         least=1,
     )
     # standing context
-    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "Which files are read as standing context.")
+    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The files that are read as standing context.")
     context_file_bytes_max: int = _key(16384, "bytes", "A longer context file is cut, and says so.", least=256)
-    standing_bytes_max: int = _key(32768, "bytes", "The size of the standing block.", least=512)
+    standing_bytes_max: int = _key(32768, "bytes", "The largest size of the standing block.", least=512)
     # budgets
     entry_bytes_max: int = _key(
-        512, "bytes", "A memory's share of a block; longer ones show their best window.", least=64
+        512, "bytes", "The largest size of one memory in a block. Of longer ones the best part is shown.", least=64
     )
-    block_bytes_max: int = _key(4096, "bytes", "The size of one block.", least=512)
-    block_tokens_max: int = _key(1024, "tokens", "The size of one block for the model, estimated.", least=128)
-    visible_bytes_max: int = _key(61440, "bytes", "What all visible blocks of a conversation may come to.", least=0)
+    block_bytes_max: int = _key(4096, "bytes", "The largest size of one block.", least=512)
+    block_tokens_max: int = _key(1024, "tokens", "The largest size of one block in estimated tokens.", least=128)
+    visible_bytes_max: int = _key(
+        61440, "bytes", "The largest size of all visible blocks of a conversation together.", least=0
+    )
     # guard
     statement_bytes_max: int = _key(
         8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64
     )
-    user_bytes_max: int | None = _key(None, "bytes", "What a space may hold about its user.", least=1)
-    environment_bytes_max: int | None = _key(None, "bytes", "What a space may hold about the environment.", least=1)
-    scanning: bool = _key(True, "", "Texts are scanned elsewhere; nothing is redacted or quarantined here.")
-    record_bytes_max: int = _key(1048576, "bytes", "Longer messages are recorded cut, and say so.", least=1024)
+    user_bytes_max: int | None = _key(None, "bytes", "How much a space may hold about its user.", least=1)
+    environment_bytes_max: int | None = _key(None, "bytes", "How much a space may hold about the environment.", least=1)
+    scanning: bool = _key(
+        True, "", "Redacts secrets and quarantines injected instructions. False if your host scans texts itself."
+    )
+    record_bytes_max: int = _key(
+        1048576, "bytes", "Longer messages are cut when they are recorded, and say so.", least=1024
+    )
     # time
     turn_idle_timeout: float = _key(
-        86400.0, "seconds", "When an open turn that nobody came back to is abandoned.", least=1
+        86400.0, "seconds", "When an open turn that is not continued is abandoned.", least=1
     )
-    close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish what was promised.", least=0)
-    records_retention_days: float | None = _key(None, "days", "Recorded messages must not be kept for longer.", least=0)
+    close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish pending writes.", least=0)
+    records_retention_days: float | None = _key(None, "days", "Recorded messages are erased after this time.", least=0)
     # bounds
     index_bytes_max: int = _key(
         268435456,
         "bytes",
-        "Memory for all spaces held ready for recall, with their words, vectors and names.",
+        "The most memory for the indexes of all spaces together.",
         least=1048576,
     )
-    timeline_entries_max: int = _key(10000, "entries", "How far back `afterturn trace` can look, per space.", least=100)
-    recording_queue_max: int = _key(
-        1000, "turns", "Turns that wait in memory while the store can not be written.", least=1
+    timeline_entries_max: int = _key(
+        10000, "entries", "How many events `afterturn trace` can show, per space.", least=100
     )
-    backups_max: int = _key(3, "files", "Automatic backups kept beside the store.", least=1)
+    recording_queue_max: int = _key(
+        1000, "turns", "How many turns wait in memory while the store cannot be written.", least=1
+    )
+    backups_max: int = _key(3, "files", "How many automatic backups are kept next to the store.", least=1)
 
     def __post_init__(self) -> None:
         for name in KEYS:
             object.__setattr__(self, name, _checked(name, getattr(self, name), "Config"))
 
 
+class SettingsDict(TypedDict, total=False):
+    """The settings as a dictionary, for `open`: the fields of Config, and the other names of some."""
+
+    store: str | None
+    space: str | None
+    tenant: str
+    synchronous: str
+    busy_timeout: float
+    recall: bool
+    recording: bool
+    rules: bool
+    consolidation: bool
+    background: bool
+    embedder: str
+    embedder_url: str | None
+    embedder_model: str | None
+    embedder_key: str | None
+    embedder_dimensions: int | None
+    embedder_timeout: float
+    models_folder: str | None
+    grace: float
+    recall_timeout: float
+    recall_entries_max: int
+    recall_score_min: float
+    cues_max: int
+    refined: bool
+    model: str | None
+    model_url: str | None
+    model_key: str | None
+    model_timeout: float
+    window_tokens: int | None
+    window_share_max: float
+    tokens_per_day_max: int | None
+    recorder: str
+    review_interval: int
+    review_model: str | None
+    review_timeout: float
+    review_entries_max: int
+    review_verbose: bool
+    review_compaction: bool
+    approval: str
+    fade_days: float | None
+    context_files: str
+    context_file_bytes_max: int
+    standing_bytes_max: int
+    entry_bytes_max: int
+    block_bytes_max: int
+    block_tokens_max: int
+    visible_bytes_max: int
+    statement_bytes_max: int
+    user_bytes_max: int | None
+    environment_bytes_max: int | None
+    scanning: bool
+    record_bytes_max: int
+    turn_idle_timeout: float
+    close_timeout: float
+    records_retention_days: float | None
+    index_bytes_max: int
+    timeline_entries_max: int
+    recording_queue_max: int
+    backups_max: int
+    memory_review_interval: int
+    memory_review_model: str | None
+    memory_review_timeout: float
+    memory_review_entries_max: int
+    memory_review_verbose: bool
+    memory_review_compaction: bool
+
+
 KEYS = {item.name: item for item in fields(Config)}
-# What some hosts call a setting; wherever settings come from, either name will do.
+# Other systems call these settings so. Both names are accepted in every source of settings.
 ALIASES = {f"memory_{name}": name for name in KEYS if name.startswith("review_")}
 # The settings that shape a block: with them it can be made again, and with others another one.
 SHAPING = (
@@ -171,12 +257,11 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     path: "Path | None" = None,
 ) -> Config:
-    """Merges the sources. ConfigError names the key, the value, where it stands and what would do."""
+    """Merges the sources. ConfigError names the setting, its value, the source, and what is allowed."""
     environ = os.environ if environment is None else environment
-    values = dict(_from_file(str(path or _existing_file(environ))))
-    values.update(_from_environment(environ))
-    for name, value in (overrides or {}).items():
-        values[_named(name)] = _checked(_named(name), value, "the argument")
+    values = _from_file(str(path or _existing_file(environ)))
+    values |= _from_environment(environ)
+    values |= _merged([(name, name, value) for name, value in (overrides or {}).items()], "The argument")
     return Config(**values)
 
 
@@ -194,6 +279,17 @@ def config_origins(
     origins.update({_named(name): ENVIRONMENT_PREFIX + name.upper() for name in _variables(environ)})
     origins.update({_named(name): "argument" for name in overrides or {}})
     return origins
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that look like settings and are none, each with a hint."""
+    environ = os.environ if environment is None else environment
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*KEYS, *ALIASES, "config")]
+    found = {}
+    for name in sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known):
+        near = difflib.get_close_matches(name, known, n=1)
+        found[name] = f"Did you mean {near[0]}?" if near else "`afterturn config schema` lists the settings."
+    return found
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> "Path":
@@ -224,10 +320,12 @@ def _config_file(environ: Mapping[str, str]) -> str:
 
 
 def _existing_file(environ: Mapping[str, str]) -> str:
-    """A file that is named must be there; in the usual place there may be none."""
+    """A file that AFTERTURN_CONFIG names must exist; the default file may be missing."""
     file = _config_file(environ)
     if environ.get(ENVIRONMENT_PREFIX + "CONFIG") and not os.path.exists(file):
-        raise ConfigError(f"{ENVIRONMENT_PREFIX}CONFIG names {file}, which is not there. Mend the name, or unset it.")
+        raise ConfigError(
+            f"{ENVIRONMENT_PREFIX}CONFIG names {file}, which does not exist. Correct the name, or unset it."
+        )
     return file
 
 
@@ -244,6 +342,8 @@ def _path(*names: str) -> "Path":
 def config_schema() -> dict[str, Any]:
     """The table as JSON Schema, for editors and for `afterturn config schema`."""
     properties = {name: _schema(name) for name in KEYS}
+    for alias, name in ALIASES.items():
+        properties[alias] = {**_schema(name), "description": f"Another name for `{name}`."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "afterturn settings",
@@ -289,24 +389,40 @@ def _from_file(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The settings file {path} can not be read: {error}. Mend or remove it.") from error
+        raise ConfigError(f"The settings file {path} cannot be read: {error}. Correct or remove it.") from error
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Mend that line.") from error
-    return {_named(name): _checked(_named(name), value, path) for name, value in table.items()}
+        raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
+    return _merged([(name, name, value) for name, value in table.items()], path)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
+    found = []
     for called in _variables(environ):
-        name, variable = _named(called), ENVIRONMENT_PREFIX + called.upper()
-        found[name] = _checked(name, _parsed(name, environ[variable]), variable)
-    return found
+        variable = ENVIRONMENT_PREFIX + called.upper()
+        found.append((called, variable, _parsed(_named(called), environ[variable])))
+    return _merged(found, "")
+
+
+def _merged(given: Sequence[tuple[str, str, Any]], place: str) -> dict[str, Any]:
+    """Settings of one source, given as (name or alias, what the source calls it, value), checked."""
+    values: dict[str, Any] = {}
+    called: dict[str, str] = {}
+    for alias, label, value in given:
+        name = _named(alias)
+        checked = _checked(name, value, place or label)
+        if name in values and values[name] != checked:
+            where = f" in {place}" if os.path.sep in place else ""
+            raise ConfigError(
+                f"{called[name]} and {label} are two names of one setting and have different values{where}. Remove one."
+            )
+        values[name], called[name] = checked, label
+    return values
 
 
 def _variables(environ: Mapping[str, str]) -> list[str]:
-    """What the environment sets, as it is called there; a setting's own name comes last and so counts."""
+    """The settings and aliases that the environment sets. An empty variable counts as not set."""
     return [name for name in (*ALIASES, *KEYS) if environ.get(ENVIRONMENT_PREFIX + name.upper())]
 
 
@@ -331,7 +447,7 @@ def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
         near = difflib.get_close_matches(name, KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
-        raise ConfigError(f"{place} sets {name!r}, which is no setting. {hint}")
+        raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)
     if float in types and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
-from afterturn.config import Config, default_store, find_store, load_config
+from afterturn.config import KEYS, Config, SettingsDict, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import MemoryClosed
@@ -24,6 +24,9 @@ from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name
 
+logger = logging.getLogger("afterturn")
+_warned_of: set[str] = set()
+
 
 class _Configured:
     """Stands for: the store that the settings name."""
@@ -31,7 +34,7 @@ class _Configured:
 
 CONFIGURED: Final = _Configured()
 Target: TypeAlias = str | os.PathLike[str] | _Configured | None
-Settings: TypeAlias = Config | Mapping[str, Any] | None
+Settings: TypeAlias = Config | SettingsDict | Mapping[str, Any] | None
 Handler: TypeAlias = Callable[[Event], None]
 
 
@@ -51,8 +54,12 @@ class Options(TypedDict, total=False):
 
 def chosen(config: Settings, options: Options) -> tuple[Config, Components, Handler | None]:
     """What a memory is made of, from the arguments of `open`."""
-    if unknown := set(options) - set(Options.__annotations__):
-        raise TypeError(f"open() has no {', '.join(sorted(unknown))}. It takes {', '.join(Options.__annotations__)}.")
+    if unknown := sorted(set(options) - set(Options.__annotations__)):
+        name = unknown[0]
+        if name in KEYS:
+            raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
+        raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(Options.__annotations__)}.")
+    _warn_of_unknown_variables()
     parts = options.get("components") or Components()
     if (model := options.get("model")) is not None:
         parts = replace(parts, model=model)
@@ -62,6 +69,14 @@ def chosen(config: Settings, options: Options) -> tuple[Config, Components, Hand
         parts = replace(parts, provider=provider)
     merged = settings(config, options.get("tenant"), background=options.get("background"))
     return merged, parts, options.get("on_event")
+
+
+def _warn_of_unknown_variables() -> None:
+    """Once a process for each variable."""
+    for name, hint in unknown_variables().items():
+        if name not in _warned_of:
+            _warned_of.add(name)
+            logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
 def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:
@@ -87,8 +102,6 @@ def resolve_target(target: Target, config: Config) -> Path | None:
 
 
 # The part that both public memory objects share: checked settings, and a core once it is started.
-
-logger = logging.getLogger("afterturn")
 
 # What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
 STOP_WITHIN = 2.0

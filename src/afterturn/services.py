@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from afterturn.config import Config, models_folder
+from afterturn.config import Config, models_folder, unknown_variables
 from afterturn.conversation.engine import ConversationCore
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
 from afterturn.conversation.recorder import Recorder, RecorderParts
@@ -474,6 +474,8 @@ class Runtime:
         findings.extend(self._recorder.spill.findings())
         findings.append(await self._embedder_finding())
         findings.append(await self._learning_finding())
+        for variable, hint in unknown_variables().items():
+            findings.append(Finding("warning", "settings", f"{variable} is not a setting", hint))
         for name, error in self._supervisor.failures:
             findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
         return findings

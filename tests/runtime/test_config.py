@@ -2,10 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from afterturn.config import KEYS, Config, config_origins, config_schema, load_config
+import afterturn
+from afterturn import blocking
+from afterturn.config import (
+    ALIASES,
+    KEYS,
+    Config,
+    SettingsDict,
+    config_origins,
+    config_schema,
+    load_config,
+    unknown_variables,
+)
 from afterturn.errors import ConfigError
 
 
@@ -78,7 +90,7 @@ def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
 def test_every_setting_has_a_unit_a_default_and_a_reason() -> None:
     for name, item in KEYS.items():
         assert item.metadata["reason"].endswith("."), name
-    assert set(config_schema()["properties"]) == set(KEYS)
+    assert set(config_schema()["properties"]) == set(KEYS) | set(ALIASES)
     json.dumps(config_schema())
 
 
@@ -98,7 +110,7 @@ def test_a_settings_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_reviews_settings_have_a_second_name(tmp_path):
-    """V1: `memory_review_interval` and the like are accepted wherever settings come from; the own name wins."""
+    """V1: `memory_review_interval` and the like are accepted wherever settings come from."""
     path = tmp_path / "config.toml"
     path.write_text("memory_review_interval = 3\n")
     environment = {"AFTERTURN_MEMORY_REVIEW_TIMEOUT": "7", "AFTERTURN_REVIEW_ENTRIES_MAX": "2"}
@@ -106,5 +118,54 @@ def test_reviews_settings_have_a_second_name(tmp_path):
 
     assert (config.review_interval, config.review_timeout) == (3, 7.0)
     assert (config.review_entries_max, config.review_verbose) == (2, True)
+
+
+def test_two_names_of_one_setting_must_agree_within_a_source(tmp_path: Path) -> None:
+    """V1: an argument still overrides the environment, whichever name each uses."""
+    path = tmp_path / "config.toml"
     both = {"AFTERTURN_MEMORY_REVIEW_INTERVAL": "3", "AFTERTURN_REVIEW_INTERVAL": "5"}
-    assert load_config({}, environment=both, path=tmp_path / "none.toml").review_interval == 5
+    with pytest.raises(ConfigError, match="AFTERTURN_MEMORY_REVIEW_INTERVAL and AFTERTURN_REVIEW_INTERVAL"):
+        load_config(environment=both, path=path)
+    with pytest.raises(ConfigError, match="review_interval and memory_review_interval"):
+        load_config({"review_interval": 3, "memory_review_interval": 4}, environment={}, path=path)
+    agreed = {"AFTERTURN_MEMORY_REVIEW_INTERVAL": "3", "AFTERTURN_REVIEW_INTERVAL": "3"}
+    assert load_config({"memory_review_interval": 7}, environment=agreed, path=path).review_interval == 7
+    path.write_text("review_interval = 1\nmemory_review_interval = 2\n")
+    with pytest.raises(ConfigError, match=r"different values in .*config\.toml"):
+        load_config(environment={}, path=path)
+
+
+def test_variables_that_are_no_settings_are_found_with_a_hint() -> None:
+    known = {"AFTERTURN_GRACE": "1", "AFTERTURN_CONFIG": "x", "AFTERTURN_MEMORY_REVIEW_TIMEOUT": "1", "HOME": "/"}
+    unknown = {"AFTERTURN_GRAZE": "1", "AFTERTURN_COLOUR_OF_THE_SKY": "blue"}
+    found = unknown_variables({**known, **unknown})
+    assert list(found) == sorted(unknown)
+    assert found["AFTERTURN_GRAZE"] == "Did you mean AFTERTURN_GRACE?"
+
+
+def test_the_dictionary_of_settings_has_the_fields_of_the_config() -> None:
+    """What an editor completes in `open(path, {...})` is what there is."""
+    expected = {name: item.type for name, item in KEYS.items()}
+    expected |= {alias: KEYS[name].type for alias, name in ALIASES.items()}
+    assert get_type_hints(SettingsDict) == expected
+
+
+def test_a_setting_as_an_argument_of_open_is_explained() -> None:
+    with pytest.raises(TypeError, match=r'grace is a setting: open\(path, {"grace": 1}\)'):
+        afterturn.open("memory.db", grace=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no argument 'graze'"):
+        afterturn.open("memory.db", graze=1)  # type: ignore[call-arg]
+
+
+def test_an_unknown_variable_is_logged_once_and_shown_by_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AFTERTURN_BUSY_TIMOUT", "1")
+    for _ in range(2):
+        with blocking.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
+            findings = memory.check()
+    warnings = [record.getMessage() for record in caplog.records if "AFTERTURN_BUSY_TIMOUT" in record.getMessage()]
+    assert warnings == [
+        "the environment variable AFTERTURN_BUSY_TIMOUT is not a setting. Did you mean AFTERTURN_BUSY_TIMEOUT?"
+    ]
+    assert [one.level for one in findings if "AFTERTURN_BUSY_TIMOUT" in one.message] == ["warning"]
