@@ -95,18 +95,19 @@ _CLI_INTRODUCTION = """\
 
 This page is generated from the `--help` of each command by `make docs`.
 
-- **Store and space.** They come from `--store` and `--space`, or `AFTERTURN_STORE` and `AFTERTURN_SPACE`, or the
-  settings file (`afterturn config path`). The default store is a file in your data folder. There is no default space.
-- **Output.** Text in aligned columns, ids first. With `--json`, one JSON document; `list`, `inbox`, `review log`,
-  `usage`, `trace` without a conversation and `history` without an id print one JSON object per line. Field names are
-  those of `afterturn.types`; times are ISO-8601 in UTC. Colours and progress bars appear only on a terminal, and
-  `NO_COLOR` is respected.
-- **Exit codes.** 0: success. 1: `doctor` found an error, the bytes of `replay` differ, `edit` could not apply
-  everything, `review run` saved nothing, or you answered no. 2: bad input or a store that cannot be used, with one
-  line on stderr that says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`). 70: a bug in
-  afterturn. 130: Ctrl-C. 141: the reader of a pipe closed it.
-- **Shell completion.** Put `eval "$(_AFTERTURN_COMPLETE=bash_source afterturn)"` into `~/.bashrc`; for other shells,
-  use `zsh_source` or `fish_source`.
+- **Store and space.** Give `--store` and `--space`, or set `AFTERTURN_STORE` and `AFTERTURN_SPACE`, or write them into
+  the settings file (`afterturn config path`). The default store is in your data folder. There is no default space:
+  `afterturn spaces` lists those that exist.
+- **Output.** Text in aligned columns, ids first. With `--json`, one JSON document, or one line each for `spaces`,
+  `list`, `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are
+  those of the Python types; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR`
+  is respected. Control characters in memories are shown as escapes, never sent to the terminal.
+- **Exit codes.** 0: success. 1: `doctor` found an error, `replay` made different bytes, `edit` could not apply
+  everything, `review run` failed, or you answered no. 2: invalid input, or a store that cannot be used; one line on
+  stderr says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`). 70: a bug in afterturn. 130:
+  Ctrl-C. 141: the reader of the output closed the pipe.
+- **Completion.** `afterturn completion bash` prints the script for bash, and likewise for zsh and fish. For bash, add
+  `eval "$(afterturn completion bash)"` to `~/.bashrc`.
 """
 
 
