@@ -20,7 +20,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
-	simulation stress model format docs rules lock clean embedders
+	simulation stress model format docs rules site lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,10 +93,14 @@ docs: $(READY) ## Write the generated pages of docs/
 rules: $(READY) ## Print the tests of each rule in docs/behaviour.md; ARGS=H3 narrows it
 	@$(BIN)/python tools/behaviour.py $(ARGS)
 
+site: $(READY) ## Build docs/ as a website in site/; a broken link fails
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 lock: $(READY) ## Pin the development tools anew; ARGS=--upgrade takes newer ones
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
 clean: ## Remove what the other targets made, the environment included
-	@rm -rf .venv .setup.lock .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .setup.lock .demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
