@@ -435,7 +435,9 @@ class Runtime:
         def count(unit: Unit) -> tuple[dict[str, int], int, Counter[str]]:
             spaces = [one.name for one in unit.memories.spaces(self.tenant)]
             entries: Counter[str] = Counter()
-            for (_, kind, status), number in unit.memories.counts(Scope(self.tenant, tuple(spaces))).items():
+            # A scope is never empty, and a new tenant has no space yet.
+            counted = unit.memories.counts(Scope(self.tenant, tuple(spaces))) if spaces else {}
+            for (_, kind, status), number in counted.items():
                 entries[f"{kind}.{status}"] += number
             return unit.jobs.counts(self.tenant), len(spaces), entries
 

@@ -345,6 +345,11 @@ async def test_spaces_are_listed_with_their_counts(memory: afterturn.Memory, ada
     assert (stats["spaces"], stats["entries"]) == (2, {"statement.active": 2})
 
 
+async def test_a_tenant_without_spaces_has_empty_stats(memory: afterturn.Memory) -> None:
+    stats = await memory.stats()
+    assert (stats["spaces"], stats["entries"]) == (0, {})
+
+
 async def test_operations_say_which_memory_they_changed(ada: afterturn.Space) -> None:
     """M3: with the words that they left behind, so that one can choose what to undo."""
     added = await ada.add("Ada likes tea")
