@@ -15,10 +15,10 @@ from afterturn.conversation.blocking_conversation import Tools as Tools
 from afterturn.conversation.blocking_conversation import Turn as Turn
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import StoreUnavailable
+from afterturn.maintenance import Maintenance
 from afterturn.memory import CONFIGURED, MemoryHandle, Options, Settings, Target, chosen, resolve_target, settings
 from afterturn.runtime.bridge import blocking
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.services import Runtime
 from afterturn.services import rescue as rescue_store
 from afterturn.space.verbs import SpaceCore
 
@@ -29,15 +29,15 @@ class Memory(MemoryHandle):
     """`with afterturn.blocking.open("memory.db") as memory`, or `start` and `close`."""
 
     def start(self) -> Memory:
-        core = self._make()
+        services = self._make()
         try:
-            core.loop.wait(core.start())
+            services.loop.wait(services.start())
         except BaseException as error:
-            core.loop.end(core.close)
+            services.loop.end(services.close)
             if isinstance(error, Exception):
-                core.loop.wait_ended(within=self._patience)
+                services.loop.wait_ended(within=self._patience)
             raise
-        self._opened(core)
+        self._opened(services)
         return self
 
     def close(self) -> None:
@@ -59,26 +59,26 @@ class Memory(MemoryHandle):
         from afterturn.conversation.blocking_conversation import Conversation
 
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
-        return Conversation(self._core.conversation(place.key), place, self._loop)
+        return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
-        return Space(self._core.space(name), self._loop)
+        return Space(self._services.space(name), self._loop)
 
     def work(self, until: Callable[[], bool]) -> None:
         """Lets the background jobs run until `until()` is true; for processes that do nothing else."""
-        pause, _ = threading.Event(), self._core
+        pause, _ = threading.Event(), self._services
         while not until():
             pause.wait(WORK_POLL)
 
-    ready = blocking(Runtime.ready)
-    drain = blocking(Runtime.drain)
-    backup = blocking(Runtime.backup)
-    restore = blocking(Runtime.restore)
-    stats = blocking(Runtime.stats)
-    spaces = blocking(Runtime.spaces)
-    usage = blocking(Runtime.usage)
-    check = blocking(Runtime.check)
-    retry_dead = blocking(Runtime.retry_dead)
+    ready = blocking(Maintenance.ready)
+    drain = blocking(Maintenance.drain)
+    backup = blocking(Maintenance.backup)
+    restore = blocking(Maintenance.restore)
+    stats = blocking(Maintenance.stats)
+    spaces = blocking(Maintenance.spaces)
+    usage = blocking(Maintenance.usage)
+    check = blocking(Maintenance.check)
+    retry_dead = blocking(Maintenance.retry_dead)
 
 
 class Space:

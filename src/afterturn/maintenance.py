@@ -1,18 +1,36 @@
-"""What goes on beside the turns: events reach the timeline, old turns and records come to their end."""
+"""Care of the whole store: the timeline of events, hourly housekeeping, and the verbs of `Memory` that concern all
+spaces (backup, restore, check, statistics, jobs)."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
-from collections import defaultdict
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from afterturn.config import Config
+from afterturn.config import Config, unknown_variables
 from afterturn.conversation.recorder import Recorder
 from afterturn.events import Events
 from afterturn.ports import Clock, Ids, Store, Unit
-from afterturn.types import Event, JobKind, Selector, new_job
+from afterturn.types import (
+    Event,
+    Finding,
+    JobKind,
+    JobState,
+    Scope,
+    Selector,
+    SpaceSummary,
+    UsageRow,
+    new_job,
+)
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
 
@@ -20,6 +38,7 @@ TIMELINE_DELAY = 0.2
 HOUSEKEEPING_EVERY = 3600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0
+DRAIN_POLL = 0.02
 # Spaces at a time; and after how long one in which nothing has changed is looked at again, for what fades.
 CONSOLIDATE_BATCH = 100
 CONSOLIDATE_AGAIN_DAYS = 7
@@ -134,3 +153,148 @@ def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float
         erased = unit.operations.forget(tenant, space, Selector(memories=tuple(ids)), at=at)
         statements += len(erased.ids) - len(ids)
     return statements
+
+
+class Maintenance:
+    """The verbs that concern the whole store, not one space: backup, restore, check, jobs. Runs on memory's loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._tenant = services.tenant
+        self._store = services.store
+        self._embedding = services.embedding
+        self._recorder = services.recorder
+
+    async def ready(self, *, within: float = 10.0) -> bool:
+        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store has
+        another's vectors."""
+        return self._embedding is not None and await self._embedding.ready(within=within)
+
+    async def drain(self, *, within: float = 30.0) -> bool:
+        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out.
+
+        A store with vectors of another embedder is embedded anew.
+        """
+        if not self._services.has_store:
+            return True
+        try:
+            async with asyncio.timeout(within):
+                await self._recorder.recover()
+                await self.ready(within=within)
+                while not await self._is_drained(within):  # noqa: ASYNC110 other processes work too and tell nobody
+                    await asyncio.sleep(DRAIN_POLL)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _is_drained(self, within: float) -> bool:
+        if self._embedding is not None and self._embedding.index is not None:
+            await self._embedding.adopt()
+        recorded = await self._recorder.drain(within=within)
+        await self._services.run_due_jobs()
+        return (
+            recorded
+            and await self._services.jobs.idle(self._tenant)
+            and await self._services.learning.runner.idle(self._tenant)
+        )
+
+    async def backup(
+        self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """A consistent copy of the store in a new file, while everything goes on."""
+        await self._store.backup(Path(target), progress=progress or no_progress)
+
+    async def restore(
+        self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Replaces the store's content by a backup's. Every process sees it at its next recall."""
+        await self._store.restore(Path(source), progress=progress or no_progress)
+        if self._embedding is not None:
+            await self._embedding.join_again()
+            self._services.wake_jobs()
+
+    async def spaces(self) -> list[SpaceSummary]:
+        """The tenant's spaces by name: how many statements and records each holds, and the newest time among them."""
+        return await self._store.read(lambda unit: unit.memories.spaces(self._tenant))
+
+    async def stats(self) -> dict[str, Any]:
+        """Counts what the store holds of this tenant, in all spaces."""
+
+        def count(unit: Unit) -> tuple[dict[str, int], int, Counter[str]]:
+            spaces = [one.name for one in unit.memories.spaces(self._tenant)]
+            entries: Counter[str] = Counter()
+            # A scope is never empty, and a new tenant has no space yet.
+            counted = unit.memories.counts(Scope(self._tenant, tuple(spaces))) if spaces else {}
+            for (_, kind, status), number in counted.items():
+                entries[f"{kind}.{status}"] += number
+            return unit.jobs.counts(self._tenant), len(spaces), entries
+
+        jobs, spaces, entries = await self._store.read(count)
+        size = sum(path.stat().st_size for path in _store_files(self._services.target) if path.exists())
+        return {
+            "store": str(self._services.target),
+            "tenant": self._tenant,
+            "size_bytes": size,
+            "spaces": spaces,
+            "entries": dict(sorted(entries.items())),
+            "jobs": {str(state): count for state, count in sorted(jobs.items())},
+            "recordings_waiting": len(self._recorder.spill.files()),
+            "vectors": self._embedding is not None and await self._embedding.has_vectors(),
+            "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self._tenant),
+            "embedder": self._services.config.embedder,
+        }
+
+    async def usage(self, *, limit: int = 1000) -> list[UsageRow]:
+        """What models have cost by day, space and purpose, newest day first."""
+        return await self._store.read(lambda unit: unit.usage.page(self._tenant, limit=limit))
+
+    async def check(self) -> list[Finding]:
+        """What `afterturn doctor` shows: the store's own findings, then those of everything around it."""
+        findings = await self._store.check()
+        dead = await self._store.read(lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD))
+        for job in dead:
+            findings.append(
+                Finding(
+                    "error",
+                    f"job {job.kind}",
+                    f"gave up on {job.space}: {job.error}",
+                    "Mend the cause, then `afterturn worker --retry`.",
+                )
+            )
+        findings.extend(self._recorder.spill.findings())
+        findings.append(await self._embedder_finding())
+        findings.append(await self._reviews_finding())
+        for variable, hint in unknown_variables().items():
+            findings.append(Finding("warning", "settings", f"{variable} is not a setting", hint))
+        for name, error in self._services.supervisor.failures:
+            findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
+        return findings
+
+    async def retry_dead(self) -> int:
+        """Gives jobs that were given up another chance; how many."""
+        now = self._services.clock.now()
+        count = await self._store.write(lambda unit: unit.jobs.retry(self._tenant, now=now))
+        self._services.wake_jobs()
+        return count
+
+    async def _reviews_finding(self) -> Finding:
+        waiting = await self._store.read(lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]))
+        if waiting.get(JobState.READY, 0) and not self._services.learning.has_model:
+            count = waiting[JobState.READY]
+            message = f"{count} {'review waits' if count == 1 else 'reviews wait'}, and no model is set here"
+            return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
+        return Finding("ok", "reviews", "none waits for a model")
+
+    async def _embedder_finding(self) -> Finding:
+        if self._embedding is None:
+            return Finding("ok", "embedder", "none: recall goes by words alone")
+        await self.ready()
+        return await self._embedding.finding(self._services.config.embedder, self._tenant)
+
+
+def no_progress(done: int, total: int) -> None:
+    """The default for `progress`."""
+
+
+def _store_files(target: Path | None) -> list[Path]:
+    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if target else []

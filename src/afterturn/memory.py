@@ -15,11 +15,12 @@ from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import MemoryClosed
 from afterturn.events import Events
+from afterturn.maintenance import Maintenance
 from afterturn.ports import ChatModel, RecordingProvider
 from afterturn.runtime.bridge import awaiting
 from afterturn.runtime.exits import last_chance
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.services import Components, Runtime
+from afterturn.services import Components, Services
 from afterturn.space.verbs import SpaceCore
 from afterturn.types import Event
 from afterturn.validation import check_name
@@ -113,10 +114,10 @@ class MemoryHandle:
         self._config = config
         self._parts = parts
         self._on_event = on_event
-        self._started: Runtime | None = None
+        self._started: Services | None = None
 
     @property
-    def _core(self) -> Runtime:
+    def _services(self) -> Services:
         if self._started is None:
             raise MemoryClosed(
                 "This memory is not open yet. Enter it: `async with afterturn.open(...)`, or without an event loop "
@@ -125,15 +126,19 @@ class MemoryHandle:
         return self._started
 
     @property
+    def _core(self) -> Maintenance:
+        return self._services.maintenance
+
+    @property
     def _loop(self) -> LoopThread:
-        return self._core.loop
+        return self._services.loop
 
     def start_closing(self) -> None:
         """From now on closing goes on by itself, whatever becomes of whoever asked for it."""
-        self._core.loop.end(self._core.close)
+        self._services.loop.end(self._services.close)
 
     def wait_closed(self) -> None:
-        self._ended(ended=self._core.loop.wait_ended(within=self._patience))
+        self._ended(ended=self._services.loop.wait_ended(within=self._patience))
 
     @property
     def _patience(self) -> float:
@@ -143,17 +148,17 @@ class MemoryHandle:
     def _closable(self) -> bool:
         return self._started is not None and not self._started.loop.forked
 
-    def _make(self) -> Runtime:
+    def _make(self) -> Services:
         """A core that is not started yet, on a loop that is."""
         if self._started is not None:
             raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
         loop = self._parts.loop("afterturn")
         loop.start()
         events = Events(self._parts.clock, self._config.tenant, self._on_event)
-        return Runtime(loop, self._target, self._config, self._parts, events)
+        return Services(loop, self._target, self._config, self._parts, events)
 
-    def _opened(self, core: Runtime) -> None:
-        self._started = core
+    def _opened(self, services: Services) -> None:
+        self._started = services
         last_chance.watch(self)
 
     def _ended(self, *, ended: bool) -> None:
@@ -172,15 +177,15 @@ class Memory(MemoryHandle):
 
     async def start(self) -> Memory:
         """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
-        core = self._make()
+        services = self._make()
         try:
-            await core.loop.run(core.start())
+            await services.loop.run(services.start())
         except BaseException as error:
-            core.loop.end(core.close)
+            services.loop.end(services.close)
             if isinstance(error, Exception):
-                await core.loop.ended(within=self._patience)
+                await services.loop.ended(within=self._patience)
             raise
-        self._opened(core)
+        self._opened(services)
         return self
 
     async def close(self) -> None:
@@ -209,21 +214,21 @@ class Memory(MemoryHandle):
     def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
         """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
-        return Conversation(self._core.conversation(place.key), place, self._loop)
+        return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
         """One space, spoken to directly."""
-        return Space(self._core.space(name), self._loop)
+        return Space(self._services.space(name), self._loop)
 
-    ready = awaiting(Runtime.ready)
-    drain = awaiting(Runtime.drain)
-    backup = awaiting(Runtime.backup)
-    restore = awaiting(Runtime.restore)
-    stats = awaiting(Runtime.stats)
-    spaces = awaiting(Runtime.spaces)
-    usage = awaiting(Runtime.usage)
-    check = awaiting(Runtime.check)
-    retry_dead = awaiting(Runtime.retry_dead)
+    ready = awaiting(Maintenance.ready)
+    drain = awaiting(Maintenance.drain)
+    backup = awaiting(Maintenance.backup)
+    restore = awaiting(Maintenance.restore)
+    stats = awaiting(Maintenance.stats)
+    spaces = awaiting(Maintenance.spaces)
+    usage = awaiting(Maintenance.usage)
+    check = awaiting(Maintenance.check)
+    retry_dead = awaiting(Maintenance.retry_dead)
 
 
 class Space:

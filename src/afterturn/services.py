@@ -1,4 +1,9 @@
-"""Chooses the parts: the one place that knows which stores, embedders, models, clocks and ids there are."""
+"""Services: builds, hands out and closes every component of one open memory. Only this module chooses components.
+
+Threads: memory runs on one event loop in a thread of its own (`LoopThread`), and only that thread changes its state.
+Calls that block run on worker threads: the store's, the embedder's, and two for files. The host's threads post work to
+the loop and wait for results; a method that may be called from them says so.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,20 @@ import logging
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from afterturn.config import Config, models_folder, unknown_variables
+from afterturn.config import Config, config_folder, models_folder
 from afterturn.conversation.engine import ConversationCore
+from afterturn.conversation.prefetcher import RecallClient
+from afterturn.conversation.proposals import Proposals
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
 from afterturn.conversation.recorder import Recorder, RecorderParts
 from afterturn.conversation.recording import SinkKind
-from afterturn.conversation.services import ConversationParts, Outfit, furnish
 from afterturn.conversation.spill import Spill
+from afterturn.conversation.subagents import Subagents
 from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
 from afterturn.embedders.service import EmbeddingParts, EmbeddingService
@@ -30,11 +36,12 @@ from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.learning.review_jobs import LearningParts, ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
-from afterturn.maintenance import Housekeeping, HousekeepingParts, TimelineWriter
+from afterturn.maintenance import Housekeeping, HousekeepingParts, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
-from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Unit, Worker
+from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Worker
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
+from afterturn.runtime.file_reads import FileReads
 from afterturn.runtime.jobs import Commit, Handler, JobRunner, Work
 from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.supervisor import Supervisor
@@ -47,14 +54,9 @@ from afterturn.stores.sqlite.store import open_store as open_file
 from afterturn.types import (
     ConversationKey,
     Event,
-    Finding,
     Job,
     JobKind,
-    JobState,
-    Scope,
     Selector,
-    SpaceSummary,
-    UsageRow,
     new_job,
 )
 
@@ -74,11 +76,11 @@ class Components:
     store: Callable[[Path, Config, Clock], Store] | None = None
 
 
-def open_store(target: Path, config: Config, parts: Components) -> Store:
+def open_store(target: Path, config: Config, components: Components) -> Store:
     """Blocks; raises the specific StoreError."""
-    if parts.store is not None:
-        return parts.store(target, config, parts.clock)
-    return open_file(target, config, parts.clock, worker=parts.worker)
+    if components.store is not None:
+        return components.store(target, config, components.clock)
+    return open_file(target, config, components.clock, worker=components.worker)
 
 
 def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
@@ -121,11 +123,11 @@ def default_model(config: Config) -> ChatModel | None:
     return _model(config, config.model, config.model_timeout)
 
 
-def review_model(config: Config, parts: Components) -> ChatModel | None:
+def review_model(config: Config, components: Components) -> ChatModel | None:
     """Who reviews (V2): a model that was brought for it, the one that the settings name for it, or whoever else."""
-    if parts.review_model is not None or (parts.model is not None and config.review_model is None):
-        return parts.review_model or parts.model
-    return _model(config, config.review_model or config.model, config.review_timeout) or parts.model
+    if components.review_model is not None or (components.model is not None and config.review_model is None):
+        return components.review_model or components.model
+    return _model(config, config.review_model or config.model, config.review_timeout) or components.model
 
 
 def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
@@ -134,29 +136,22 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 
-def make_keepers(config: Config, parts: Components, store: Store, gate: Gate) -> RecordSinks:
+def make_keepers(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
     """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
     own = SinkKind.NOBODY if config.recorder == "none" else SinkKind.MEMORY
     found: dict[SinkKind, RecordSink] = {
-        SinkKind.MEMORY: StoreSink(store, gate, parts.ids, ReviewSchedule.of(config)),
+        SinkKind.MEMORY: StoreSink(store, gate, components.ids, ReviewSchedule.of(config)),
         SinkKind.NOBODY: NullSink(store),
     }
-    if parts.provider is not None:
-        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, ProviderSink(store, parts.clock, parts.provider)
+    if components.provider is not None:
+        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, ProviderSink(store, components.clock, components.provider)
     return RecordSinks(own, found)
 
-
-def no_progress(done: int, total: int) -> None:
-    """Nobody watches."""
-
-
-# Runs the parts of one open memory: starts them, hands each what it needs, ends them. `parts` chooses them.
 
 logger = logging.getLogger("afterturn")
 
 # After which what the store would not take, or a reader still held, is tried again.
 TRY_AGAIN_AFTER = 2.0
-DRAIN_POLL = 0.02
 # A server answers many questions at a time, and each takes as long as the way there and back.
 QUESTIONS_ABROAD = 8
 # Of the time for closing, so that turns which the store does not take can still go into files.
@@ -165,361 +160,252 @@ LEARNING_SHARE = 0.5
 FILES_WITHIN = 0.5
 
 
-class Runtime:
-    """Everything of one open memory, on its loop. `target=None`: the same with no store, and so no memory."""
+class Services:
+    """The components of one open memory, as attributes. `start` builds them and `close` ends them, both on the loop.
+
+    Without a `target` memory is off: `has_store` is False, and every use of `store` raises StoreUnavailable.
+    """
+
+    embedding: EmbeddingService | None
+    file_reads: FileReads
+    housekeeping: Housekeeping
+    jobs: JobRunner
+    learning: ReviewRunner
+    maintenance: Maintenance
+    meter: Meter
+    model: ChatModel | None
+    proposals: Proposals
+    recall_client: RecallClient
+    recorder: Recorder
+    space_parts: SpaceParts
+    subagents: Subagents
+    timeline: TimelineWriter
 
     def __init__(
-        self, loop: LoopThread, target: Path | None, config: Config, parts: Components, events: Events
+        self, loop: LoopThread, target: Path | None, config: Config, components: Components, events: Events
     ) -> None:
         self.loop = loop
+        self.target = target
         self.config = config
         self.tenant = config.tenant
-        self._target = target
-        self._parts = parts
-        self._events = events
-        self._supervisor = Supervisor()
-        # Apart from each other, so that an embedder that hangs keeps no turn from being written to a file.
-        self._questions = parts.worker("afterturn-embed", QUESTIONS_ABROAD if config.embedder == "http" else 1)
-        self._backlogs = parts.worker("afterturn-backlog", 1)
-        self._files = parts.worker("afterturn-files", 1)
-        self._reads = parts.worker("afterturn-reads", 1)
-        self._gate = Gate(config, parts.clock, parts.ids)
-        self._lock = threading.Lock()
+        self.components = components
+        self.clock = components.clock
+        self.ids = components.ids
+        self.events = events
+        self.supervisor = Supervisor()
+        self.gate = Gate(config, self.clock, self.ids)
+        self.store: Store = NoStore()
+        # Context files that apply to every project.
+        self.context_folder = str(config_folder())
+        # The conversations with an open turn.
+        self.open_turns: set[Any] = set()
+        # By tenant, the number of the newest forget that this process knows.
+        self.forgets: dict[str, int] = {}
+        # Separate workers: an embedder that hangs must not keep turns from being written to files.
+        self._embed_worker = components.worker("afterturn-embed", QUESTIONS_ABROAD if config.embedder == "http" else 1)
+        self._backlog_worker = components.worker("afterturn-backlog", 1)
+        self._file_writer = components.worker("afterturn-files", 1)
+        self._file_reader = components.worker("afterturn-reads", 1)
         self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
             weakref.WeakValueDictionary()
         )
-        # The conversations with an open turn.
-        self._busy: set[Any] = set()
-        # By tenant, the newest of which this process knows.
-        self._forgets: dict[str, int] = {}
-        self._store: Store | None = None
-        self._embedding: EmbeddingService | None = None
-        self._connected = False
+        self._lock = threading.Lock()
+        self._is_running = False
 
-    # On the loop: a life.
+    @property
+    def has_store(self) -> bool:
+        return not isinstance(self.store, NoStore)
+
+    @property
+    def has_open_turn(self) -> bool:
+        return bool(self.open_turns)
+
+    # On the loop.
 
     async def start(self) -> None:
-        """Returns when the store is migrated and lexical recall is ready; the rest warms up behind it."""
-        if self._target is None:
+        """Returns when the store is migrated and recall by words is ready. The embedder loads in the background."""
+        if self.target is None:
             logger.warning("memory is off: opened with no store")
-            self._events.emit("memory_off")
-            self.connect(None)
+            self.events.emit("memory_off")
+            self._build()
             return
-        await run_on(self._files, self._open)
-        self.connect(self._store)
-        self._supervisor.start(self._warm(), "warm up")
-        self._supervisor.start(self._timeline.run(), "timeline")
+        await run_on(self._file_writer, self._open_store)
+        self._build()
+        self._is_running = True
+        self.supervisor.start(self._warm_up(), "warm up")
+        self.supervisor.start(self.timeline.run(), "timeline")
         if self.config.background:
-            self._supervisor.start(self._housekeeping.run(), "housekeeping")
-            self._supervisor.start(self._run_jobs(self._jobs), "jobs")
-            self._supervisor.start(self._run_jobs(self._learning.runner), "reviews")
-        self._events.emit("memory_opened")
+            self.supervisor.start(self.housekeeping.run(), "housekeeping")
+            self.supervisor.start(self._run_jobs(self.jobs), "jobs")
+            self.supervisor.start(self._run_jobs(self.learning.runner), "reviews")
+        self.events.emit("memory_opened")
 
-    def _open(self) -> None:
-        # Kept here and not handed over: whoever waits for it may be cancelled, and the store still wants closing.
-        assert self._target is not None
-        self._store = open_store(self._target, self.config, self._parts)
+    def _open_store(self) -> None:
+        # Assigned on the worker's thread: if the caller is cancelled meanwhile, `close` still finds the store.
+        assert self.target is not None
+        self.store = open_store(self.target, self.config, self.components)
 
-    def connect(self, store: Store | NoStore | None) -> None:
-        """Makes everything that needs a store. None: memory is off; NoStore: there was one, and it is closed."""
-        parts, config, events = self._parts, self.config, self._events
-        chosen = store or NoStore()
-        embedder = parts.embedder or default_embedder(config)
-        if embedder is not None and store is not None:
-            self._embedding = EmbeddingService(
-                EmbeddingParts(embedder, self._questions, self._backlogs, store, events, parts.ids, parts.clock)
+    def _build(self) -> None:
+        """Makes every component that needs the store."""
+        config, components, events, clock, ids = self.config, self.components, self.events, self.clock, self.ids
+        embedder = components.embedder or default_embedder(config)
+        self.embedding = None
+        if embedder is not None and self.has_store:
+            self.embedding = EmbeddingService(
+                EmbeddingParts(embedder, self._embed_worker, self._backlog_worker, self.store, events, ids, clock)
             )
-        self._meter = Meter(chosen, config, parts.clock, events)
-        slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if config.consolidation else {}
-        self._learning = ReviewRunner(self._learning_parts(chosen), f"{os.getpid()}-{parts.ids.new()}", slow)
-        # Those that embed are taken on when the embedder is there.
-        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self._learning.quick}
-        self._jobs = JobRunner(Work(chosen, parts.clock, events, f"{os.getpid()}-{parts.ids.new()}"), handlers)
-        self._recorder = Recorder(
-            RecorderParts(
-                functools.partial(make_keepers, config, parts, chosen, self._gate),
-                events,
-                self._supervisor,
-                self._files,
-            ),
+        self.model = components.model or default_model(config)
+        self.meter = Meter(self.store, config, clock, events)
+        self.file_reads = FileReads(self._file_reader, clock)
+        self._build_jobs()
+        sinks = functools.partial(make_keepers, config, components, self.store, self.gate)
+        self.recorder = Recorder(
+            RecorderParts(sinks, events, self.supervisor, self._file_writer),
             config,
-            Spill(_spill_folder(self._target)),
-            self._wake,
+            Spill(_spill_folder(self.target)),
+            self.wake_jobs,
         )
-        self._timeline = TimelineWriter(chosen, events, config.timeline_entries_max)
-        self._housekeeping = Housekeeping(
-            HousekeepingParts(chosen, self._recorder, config, parts.clock, parts.ids, events)
-        )
-        self._model = parts.model or default_model(config)
-        self._space_parts = SpaceParts(
-            store=chosen,
-            gate=self._gate,
-            clock=parts.clock,
-            ids=parts.ids,
+        self.timeline = TimelineWriter(self.store, events, config.timeline_entries_max)
+        self.housekeeping = Housekeeping(HousekeepingParts(self.store, self.recorder, config, clock, ids, events))
+        self.recall_client = RecallClient(self.store, self.embedding, self.model, config, clock, events, self.meter)
+        self.proposals = Proposals(self.store, self.gate, clock, ids, config, events)
+        self.subagents = Subagents(self)
+        self.space_parts = SpaceParts(
+            store=self.store,
+            gate=self.gate,
+            clock=clock,
+            ids=ids,
             config=config,
             events=events,
-            embedding=self._embedding,
+            embedding=self.embedding,
             tenant=self.tenant,
-            on_write=self._wake,
-            on_forget=self._on_forget,
-            on_erased=self._on_erased,
-            out_of_reach=self._out_of_reach,
-            run_reviews=self._run_reviews,
-            has_model=self._learning.has_model,
+            on_write=self.wake_jobs,
+            on_forget=self.forget_cached,
+            on_erased=self.note_forget,
+            out_of_reach=self.unreachable_copies,
+            run_reviews=self.run_due_jobs,
+            has_model=self.learning.has_model,
         )
-        self._connected = store is not None
+        self.maintenance = Maintenance(self)
 
-    def _learning_parts(self, store: Store) -> LearningParts:
-        parts = self._parts
-        return LearningParts(
-            store=store,
-            gate=self._gate,
+    def _build_jobs(self) -> None:
+        slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
+        parts = LearningParts(
+            store=self.store,
+            gate=self.gate,
             config=self.config,
-            clock=parts.clock,
-            ids=parts.ids,
-            events=self._events,
-            meter=self._meter,
-            model=review_model(self.config, parts),
-            is_busy=lambda: bool(self._busy),
-            on_write=self._wake,
+            clock=self.clock,
+            ids=self.ids,
+            events=self.events,
+            meter=self.meter,
+            model=review_model(self.config, self.components),
+            is_busy=lambda: self.has_open_turn,
+            on_write=self.wake_jobs,
         )
-
-    async def _consolidate(self, job: Job) -> Commit:
-        return await consolidate_job(self._space_parts, job, is_busy=lambda: bool(self._busy))
-
-    async def _learn_quickly(self, *, within: float) -> None:
-        """What rules found in the last turns: a program that ends after each turn would learn one turn late."""
-        if not self.config.background:
-            return
-        try:
-            async with asyncio.timeout(within):
-                await self._jobs.run_due(list(self._learning.quick))
-        except (TimeoutError, AfterturnError) as error:
-            logger.info("what was said outright is learned by the next process: %r", error)
-
-    async def _run_reviews(self) -> None:
-        await self._jobs.run_due()
-        await self._learning.runner.run_due()
-
-    def _wake(self) -> None:
-        self._jobs.wake()
-        self._learning.runner.wake()
-
-    @functools.cached_property
-    def _conversation_parts(self) -> ConversationParts:
-        """Made for the first conversation."""
-        parts = self._parts
-        outfit = Outfit(
-            loop=self.loop,
-            store=self._store,
-            no_store=NoStore(),
-            embedding=self._embedding,
-            model=self._model,
-            meter=self._meter,
-            recorder=self._recorder,
-            supervisor=self._supervisor,
-            gate=self._gate,
-            reads=self._reads,
-            clock=parts.clock,
-            ids=parts.ids,
-            config=self.config,
-            events=self._events,
-            on_write=self._wake,
-            busy=self._busy,
-            forgets=self._forgets,
-        )
-        return furnish(outfit)
+        self.learning = ReviewRunner(parts, f"{os.getpid()}-{self.ids.new()}", slow)
+        # Jobs that embed are added when the embedder is ready.
+        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.learning.quick}
+        self.jobs = JobRunner(Work(self.store, self.clock, self.events, f"{os.getpid()}-{self.ids.new()}"), handlers)
 
     async def close(self) -> None:
-        """Within `close_timeout`: records what was handed over, ends every task, closes the store.
+        """Within `close_timeout`: records the turns that are under way, ends every task, closes the store.
 
-        Also after a start that failed halfway. To be called once, by `LoopThread.end`.
+        Also works after a start that failed halfway. Called once, by `LoopThread.end`.
         """
         left = _countdown(self.config.close_timeout)
         undone: list[str] = []
-        if self._connected:
-            with self._lock:
-                cores = list(self._conversations.values())
-            for core in cores:
+        if self._is_running:
+            for core in self._open_conversations():
                 core.close()
-            undone += await self._recorder.close(within=left() * RECORDING_SHARE)
-            await self._learn_quickly(within=left() * LEARNING_SHARE)
-            undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
-        await self._supervisor.close(within=left())
-        if self._connected:
-            for runner in (self._jobs, self._learning.runner):
-                undone += await _within(left(), runner.release(), "jobs that were begun wait for their lease to end")
-            undone += await _within(left(), self._timeline.flush(), "the last events are not in the timeline")
-        if not self._files.close(within=max(left(), FILES_WITHIN)):
+            undone += await self.recorder.close(within=left() * RECORDING_SHARE)
+            await self._apply_rules(within=left() * LEARNING_SHARE)
+            undone += await _within(left(), self.timeline.flush(), "the last events are not in the timeline")
+        await self.supervisor.close(within=left())
+        if self._is_running:
+            for runner in (self.jobs, self.learning.runner):
+                undone += await _within(left(), runner.release(), "unfinished jobs wait until their lease ends")
+            undone += await _within(left(), self.timeline.flush(), "the last events are not in the timeline")
+        if not self._file_writer.close(within=max(left(), FILES_WITHIN)):
             undone.append("a file could not be written")
-        if self._store is not None:
-            await self._store.close(within=left())
-        # A file system that hangs is not waited for: reading promised nothing.
-        self._reads.close(within=0.0)
-        # One that a host has brought is the host's to close.
-        if self._embedding is not None and self._parts.embedder is None:
-            self._embedding.close()
-        closed = [worker.close(within=left()) for worker in (self._questions, self._backlogs)]
+        if self.has_store:
+            await self.store.close(within=left())
+        # Nothing depends on reads, so a file system that hangs is not waited for.
+        self._file_reader.close(within=0.0)
+        # An embedder that the host passed in is the host's to close.
+        if self._is_running and self.embedding is not None and self.components.embedder is None:
+            self.embedding.close()
+        closed = [worker.close(within=left()) for worker in (self._embed_worker, self._backlog_worker)]
         if not all(closed):
             undone.append("the embedder does not end, its thread is left")
         if undone:
-            logger.warning("closing %s had too little time: %s", self._target, "; ".join(dict.fromkeys(undone)))
+            logger.warning("closing %s had too little time: %s", self.target, "; ".join(dict.fromkeys(undone)))
 
     # From any thread.
 
     def conversation(self, key: ConversationKey) -> ConversationCore:
-        """The same core for the same key, so that one conversation has one recall under way (R3)."""
-        parts = self._conversation_parts
+        """The same object for the same key, so that one conversation has one recall at a time."""
         with self._lock:
             core = self._conversations.get(key)
             if core is None:
-                core = self._conversations[key] = ConversationCore(parts, key)
+                core = self._conversations[key] = ConversationCore(self, key)
             return core
 
     def space(self, name: str) -> SpaceCore:
-        return SpaceCore(self._space_parts, name)
+        return SpaceCore(self.space_parts, name)
 
-    # On the loop: verbs of the whole memory.
+    # On the loop: what components ask of one another.
 
-    async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store has
-        another's vectors."""
-        return self._embedding is not None and await self._embedding.ready(within=within)
+    def wake_jobs(self) -> None:
+        """There may be new jobs in the store."""
+        self.jobs.wake()
+        self.learning.runner.wake()
 
-    async def drain(self, *, within: float = 30.0) -> bool:
-        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out.
+    async def run_due_jobs(self) -> None:
+        await self.jobs.run_due()
+        await self.learning.runner.run_due()
 
-        A store with vectors of another embedder is embedded anew.
-        """
-        if self._store is None:
-            return True
-        try:
-            async with asyncio.timeout(within):
-                await self._recorder.recover()
-                await self.ready(within=within)
-                while not await self._is_drained(within):  # noqa: ASYNC110 other processes work too and tell nobody
-                    await asyncio.sleep(DRAIN_POLL)
-        except TimeoutError:
-            return False
-        return True
+    async def forget_cached(self, space: str, selector: Selector) -> int:
+        """Drops what is held outside the store: recalls, vectors of questions, events, and turns that wait to be
+        recorded. Returns the number of those turns."""
+        self._drop_recalls(space)
+        if self.embedding is not None:
+            self.embedding.forget()
+        self.events.drop(functools.partial(_is_about, space=space, selector=selector))
+        return await self.recorder.forget(self.tenant, space, selector)
 
-    async def _is_drained(self, within: float) -> bool:
-        if self._embedding is not None and self._embedding.index is not None:
-            await self._embedding.adopt()
-        recorded = await self._recorder.drain(within=within)
-        await self._run_reviews()
-        return recorded and await self._jobs.idle(self.tenant) and await self._learning.runner.idle(self.tenant)
+    def note_forget(self, space: str, number: int) -> None:
+        """After a forget was committed: recalls that began before it must not be shown."""
+        self.forgets[self.tenant] = max(number, self.forgets.get(self.tenant, 0))
+        self._drop_recalls(space)
 
-    async def backup(
-        self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """A consistent copy of the store in a new file, while everything goes on."""
-        await self._chosen().backup(Path(target), progress=progress or no_progress)
+    def unreachable_copies(self) -> list[str]:
+        """Files and providers that may still hold forgotten text."""
+        files = [str(path) for path in [*self.store.backups(), *self.recorder.spill.unreadable()]]
+        provider = self.components.provider
+        return files if provider is None else [*files, f"what {type(provider).__name__} has kept"]
 
-    async def restore(
-        self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        """Replaces the store's content by a backup's. Every process sees it at its next recall."""
-        await self._chosen().restore(Path(source), progress=progress or no_progress)
-        if self._embedding is not None:
-            await self._embedding.join_again()
-            self._wake()
+    def _drop_recalls(self, space: str) -> None:
+        for core in self._open_conversations():
+            core.drop_recalls(space)
 
-    async def spaces(self) -> list[SpaceSummary]:
-        """The tenant's spaces by name: how many statements and records each holds, and the newest time among them."""
-        return await self._chosen().read(lambda unit: unit.memories.spaces(self.tenant))
+    def _open_conversations(self) -> list[ConversationCore]:
+        with self._lock:
+            return list(self._conversations.values())
 
-    async def stats(self) -> dict[str, Any]:
-        """Counts what the store holds of this tenant, in all spaces."""
+    # On the loop: tasks and jobs.
 
-        def count(unit: Unit) -> tuple[dict[str, int], int, Counter[str]]:
-            spaces = [one.name for one in unit.memories.spaces(self.tenant)]
-            entries: Counter[str] = Counter()
-            # A scope is never empty, and a new tenant has no space yet.
-            counted = unit.memories.counts(Scope(self.tenant, tuple(spaces))) if spaces else {}
-            for (_, kind, status), number in counted.items():
-                entries[f"{kind}.{status}"] += number
-            return unit.jobs.counts(self.tenant), len(spaces), entries
-
-        jobs, spaces, entries = await self._chosen().read(count)
-        size = sum(path.stat().st_size for path in _files(self._target) if path.exists())
-        return {
-            "store": str(self._target),
-            "tenant": self.tenant,
-            "size_bytes": size,
-            "spaces": spaces,
-            "entries": dict(sorted(entries.items())),
-            "jobs": {str(state): count for state, count in sorted(jobs.items())},
-            "recordings_waiting": len(self._recorder.spill.files()),
-            "vectors": self._embedding is not None and await self._embedding.has_vectors(),
-            "vectors_waiting": None if self._embedding is None else await self._embedding.waiting(self.tenant),
-            "embedder": self.config.embedder,
-        }
-
-    async def usage(self, *, limit: int = 1000) -> list[UsageRow]:
-        """What models have cost by day, space and purpose, newest day first."""
-        return await self._chosen().read(lambda unit: unit.usage.page(self.tenant, limit=limit))
-
-    async def check(self) -> list[Finding]:
-        """What `afterturn doctor` shows: the store's own findings, then those of everything around it."""
-        findings = await self._chosen().check()
-        dead = await self._chosen().read(lambda unit: unit.jobs.page(self.tenant, state=JobState.DEAD))
-        for job in dead:
-            findings.append(
-                Finding(
-                    "error",
-                    f"job {job.kind}",
-                    f"gave up on {job.space}: {job.error}",
-                    "Mend the cause, then `afterturn worker --retry`.",
-                )
-            )
-        findings.extend(self._recorder.spill.findings())
-        findings.append(await self._embedder_finding())
-        findings.append(await self._learning_finding())
-        for variable, hint in unknown_variables().items():
-            findings.append(Finding("warning", "settings", f"{variable} is not a setting", hint))
-        for name, error in self._supervisor.failures:
-            findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
-        return findings
-
-    async def retry_dead(self) -> int:
-        """Gives jobs that were given up another chance; how many."""
-        now = self._parts.clock.now()
-        count = await self._chosen().write(lambda unit: unit.jobs.retry(self.tenant, now=now))
-        self._wake()
-        return count
-
-    async def _learning_finding(self) -> Finding:
-        waiting = await self._chosen().read(lambda unit: unit.jobs.counts(self.tenant, [JobKind.REVIEW]))
-        if waiting.get(JobState.READY, 0) and not self._learning.has_model:
-            count = waiting[JobState.READY]
-            message = f"{count} {'review waits' if count == 1 else 'reviews wait'}, and no model is set here"
-            return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
-        return Finding("ok", "reviews", "none waits for a model")
-
-    async def _embedder_finding(self) -> Finding:
-        if self._embedding is None:
-            return Finding("ok", "embedder", "none: recall goes by words alone")
-        await self.ready()
-        return await self._embedding.finding(self.config.embedder, self.tenant)
-
-    def _chosen(self) -> Store:
-        if self._store is None:
-            raise StoreUnavailable(_OFF)
-        return self._store
-
-    async def _warm(self) -> None:
-        """Until it succeeds: a server may come up later than we do, and files may be brought meanwhile."""
-        while self._embedding is not None:
+    async def _warm_up(self) -> None:
+        """Tries until it succeeds: an embedding server may start later, and model files may be installed later."""
+        while self.embedding is not None:
             pause = TRY_AGAIN_AFTER
             try:
-                if await self._embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
-                    self._jobs.take_on(JobKind.EMBED, self._embedding.handle)
-                    self._supervisor.start(self._embedding.shelve(), "shelving")
+                if await self.embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
+                    self.jobs.take_on(JobKind.EMBED, self.embedding.handle)
+                    self.supervisor.start(self.embedding.shelve(), "shelving")
                     return
-                pause = self._embedding.pause()
+                pause = self.embedding.pause()
             except StoreError as error:
-                logger.warning("vectors have to wait, the store can not be written: %s", error)
+                logger.warning("vectors have to wait, the store cannot be written: %s", error)
             await asyncio.sleep(pause)
 
     async def _run_jobs(self, runner: JobRunner) -> None:
@@ -527,39 +413,29 @@ class Runtime:
             try:
                 await runner.run()
             except StoreError as error:
-                logger.warning("jobs pause, the store can not be written: %s", error)
+                logger.warning("jobs pause, the store cannot be written: %s", error)
                 await asyncio.sleep(TRY_AGAIN_AFTER)
 
+    async def _apply_rules(self, *, within: float) -> None:
+        """Learns from the last turns by rules. Otherwise a program that ends after each turn learns one turn late."""
+        if not self.config.background:
+            return
+        try:
+            async with asyncio.timeout(within):
+                await self.jobs.run_due(list(self.learning.quick))
+        except (TimeoutError, AfterturnError) as error:
+            logger.info("the next process learns by rules from the last turns: %r", error)
+
+    async def _consolidate(self, job: Job) -> Commit:
+        return await consolidate_job(self.space_parts, job, is_busy=lambda: self.has_open_turn)
+
     async def _scrub(self, job: Job) -> Commit:
-        """Finishes a `forget` whose bytes a reader still held."""
-        if await self._chosen().scrub():
+        """Finishes a `forget` while a reader still held the bytes."""
+        if await self.store.scrub():
             return lambda unit: None
-        at = self._parts.clock.now() + TRY_AGAIN_AFTER
-        later = new_job(JobKind.SCRUB, self._parts.ids.new(), job.tenant, job.space, at)
+        at = self.clock.now() + TRY_AGAIN_AFTER
+        later = new_job(JobKind.SCRUB, self.ids.new(), job.tenant, job.space, at)
         return lambda unit: unit.jobs.add(later)
-
-    async def _on_forget(self, space: str, selector: Selector) -> int:
-        self._drop_recalls(space)
-        if self._embedding is not None:
-            self._embedding.forget()
-        self._events.drop(functools.partial(_is_about, space=space, selector=selector))
-        return await self._recorder.forget(self.tenant, space, selector)
-
-    def _on_erased(self, space: str, number: int) -> None:
-        self._forgets[self.tenant] = max(number, self._forgets.get(self.tenant, 0))
-        self._drop_recalls(space)
-
-    def _drop_recalls(self, space: str) -> None:
-        with self._lock:
-            cores = list(self._conversations.values())
-        for core in cores:
-            core.drop_recalls(space)
-
-    def _out_of_reach(self) -> list[str]:
-        """What may still hold the text of something that was forgotten."""
-        files = [str(path) for path in [*self._chosen().backups(), *self._recorder.spill.unreadable()]]
-        provider = self._parts.provider
-        return files if provider is None else [*files, f"what {type(provider).__name__} has kept"]
 
 
 def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
@@ -580,10 +456,6 @@ class NoStore:
 
 def _spill_folder(target: Path | None) -> Path:
     return Path(f"{target}.waiting") if target else Path(os.devnull)
-
-
-def _files(target: Path | None) -> list[Path]:
-    return [Path(f"{target}{suffix}") for suffix in ("", "-wal", "-shm")] if target else []
 
 
 def _countdown(within: float) -> Callable[[], float]:

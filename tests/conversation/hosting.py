@@ -103,10 +103,10 @@ class Host:
     def close(self) -> None:
         """With recalls and models in flight; of what hangs, a recall's search goes on hanging."""
         self.store.reading.open()
-        core = self.memory._core
+        services = self.memory._services
         self.memory.close()
-        assert not core._supervisor._tasks, "a task is left"
-        assert not core._supervisor.failures
+        assert not services.supervisor._tasks, "a task is left"
+        assert not services.supervisor.failures
         assert self.complaints.heard == []
 
     def end(self) -> None:

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from toolbox import Toolbox
 
 from afterturn.conversation.subagents import Subagents, Tools
-from afterturn.conversation.tools import ToolParts
 from afterturn.errors import InvalidInput, MemoryClosed
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.supervisor import Supervisor
@@ -17,16 +17,19 @@ from afterturn.types import Filter, Scope, Status
 
 
 class Office:
-    """What `runtime` hands to conversations, with a store or without."""
+    """The sub-agents of one memory, with a store or without."""
 
     def __init__(self, box: Toolbox, *, off: bool = False) -> None:
         self.box = box
         self.loop = LoopThread("test")
         self.loop.start()
         self.expected: list[object] = []
-        store = None if off else box.store
-        parts = ToolParts(store, None, box.proposals(), box.clock, box.ids, box.config, box.events)
-        self.errands = Subagents(self.loop, Supervisor(), self.expected.append, parts)
+        services = box.services()
+        services.has_store = not off
+        services.loop = self.loop
+        services.supervisor = Supervisor()
+        services.recorder = SimpleNamespace(expect=self.expected.append)
+        self.errands = Subagents(services)
 
     def close(self) -> None:
         self.loop.end(self.box.close)

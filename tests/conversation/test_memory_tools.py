@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from toolbox import Toolbox
 
-from afterturn.conversation.tools import ENTRIES_MAX, MemoryTools, ToolParts, _parsed
+from afterturn.conversation.tools import ENTRIES_MAX, MemoryTools, _parsed
 from afterturn.dialects.detection import DIALECTS
 from afterturn.errors import InvalidInput, StoreLocked
 from afterturn.recall.search import StoreSearch
@@ -274,8 +274,9 @@ async def test_a_lane_that_fails_is_said_beside_what_was_found(box: Toolbox, mon
 
 async def test_without_memory_the_tools_say_so(box: Toolbox) -> None:
     """A2, §2: `open(None)` gives the same calls."""
-    parts = ToolParts(None, None, box.proposals(), box.clock, box.ids, box.config, box.events)
-    tools = MemoryTools(parts, box.occasion(), remember=True)
+    services = box.services()
+    services.has_store = False
+    tools = MemoryTools(services, box.occasion(), remember=True)
     answers = {await search(tools, "port"), await tools.dispatch("remember_this", {"text": "x"})}
     assert answers == {"There is no memory here. Go on without it."}
     assert box.told.events == []

@@ -228,5 +228,5 @@ async def test_events_of_a_forgotten_conversation_do_not_come_back(memory: after
     ada = memory.space("user:ada")
     await ada.forget(conversation="secret-talk")
     await asyncio.sleep(0)
-    await memory._loop.run(memory._core._timeline.flush())
+    await memory._loop.run(memory._services.timeline.flush())
     assert "secret-talk" not in str(await ada.trace())

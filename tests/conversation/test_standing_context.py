@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -16,7 +17,7 @@ import afterturn
 from afterturn.config import Config
 from afterturn.conversation import standing
 from afterturn.conversation.scope import ConversationScope, make_place
-from afterturn.conversation.standing import StandingCore, StandingParts
+from afterturn.conversation.standing import StandingCore
 from afterturn.errors import InvalidInput, InvalidName, MemoryClosed, StoreFull, StoreUnavailable
 from afterturn.events import Events
 from afterturn.ports import Store
@@ -62,19 +63,20 @@ class Host:
         store: Store | str | None = "own",
         instructions: tuple[str, ...] = (),
     ) -> StandingCore:
-        parts = StandingParts(
+        services = SimpleNamespace(
             loop=self.loop,
             store=self.store if isinstance(store, str) else store,
-            reads=self.reads,
+            has_store=store is not None,
+            file_reads=self.reads,
             supervisor=self.supervisor,
             clock=self.clock,
             ids=SequentialIds(),
             config=self.config,
             events=Events(self.clock, "default", self.told),
             embedding=None,
-            folder=str(self.folder),
+            context_folder=str(self.folder),
         )
-        return StandingCore(parts, place, roots, instructions)
+        return StandingCore(services, place, roots, instructions)
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         return self.loop.wait(work)
@@ -585,9 +587,9 @@ def test_files_that_can_not_be_read_in_time_cost_files_only(host: Host, root: Pa
 )
 def test_what_is_no_list_is_refused(host: Host, roots: Any, instructions: Any):
     """S2: a text taken for a list would trust the folders of its letters."""
-    parts = host.core()._parts
+    services = host.core()._services
     with pytest.raises(InvalidInput):
-        StandingCore(parts, PLACE, roots, instructions)
+        StandingCore(services, PLACE, roots, instructions)
 
 
 def test_a_relative_root_is_the_one_at_the_time(host: Host, root: Path, monkeypatch: pytest.MonkeyPatch):

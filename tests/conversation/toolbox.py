@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from afterturn.config import Config
-from afterturn.conversation.proposals import ProposalContext, ProposalParts, Proposals
+from afterturn.conversation.proposals import ProposalContext, Proposals
 from afterturn.conversation.scope import ConversationOptions, make_place
-from afterturn.conversation.tools import MemoryTools, ToolParts
+from afterturn.conversation.tools import MemoryTools
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.ports import Store, Unit
@@ -56,12 +57,22 @@ class Toolbox:
         return ProposalContext(make_place("default", "c1", where), turn, since)
 
     def proposals(self, store: Store | None = None) -> Proposals:
-        parts = ProposalParts(store or self.store, self.gate, self.clock, self.ids, self.config, self.events)
-        return Proposals(parts)
+        return Proposals(store or self.store, self.gate, self.clock, self.ids, self.config, self.events)
+
+    def services(self, store: Store | None = None) -> SimpleNamespace:
+        """What tools use of `Services`."""
+        return SimpleNamespace(
+            store=store or self.store,
+            has_store=True,
+            embedding=None,
+            proposals=self.proposals(store),
+            clock=self.clock,
+            ids=self.ids,
+            config=self.config,
+            events=self.events,
+        )
 
     def tools(
         self, where: ConversationOptions = ADA, *, remember: bool = True, store: Store | None = None
     ) -> MemoryTools:
-        chosen = store or self.store
-        parts = ToolParts(chosen, None, self.proposals(chosen), self.clock, self.ids, self.config, self.events)
-        return MemoryTools(parts, self.occasion(where), remember=remember)
+        return MemoryTools(self.services(store), self.occasion(where), remember=remember)

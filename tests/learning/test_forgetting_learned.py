@@ -57,7 +57,7 @@ async def test_what_stands_in_system_prompts_does_not_fade(tmp_path: Path) -> No
     async with opened(tmp_path, script, review_interval=1, fade_days=30.0) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         await memory.drain(within=20)
-        clock = memory._core._parts.clock
+        clock = memory._services.clock
         assert isinstance(clock, ManualClock)
         for day in range(4):
             clock.advance(10 * DAY)

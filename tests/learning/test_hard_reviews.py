@@ -148,7 +148,7 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
     model = ScriptedModel(call_tools(TEA), call_tools(TEA), NOTHING)
     async with opened(tmp_path, model, review_interval=1, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
-        store = memory._core._store
+        store = memory._services.store
         whole, faults = store.read, [StoreLocked("busy")]
 
         async def read(work: Any) -> Any:
@@ -157,9 +157,9 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
             return await whole(work)
 
         store.read = read  # type: ignore[method-assign]
-        await memory._core._learning.runner.run_due()
+        await memory._services.learning.runner.run_due()
         (row,) = await memory.space("user:ada").reviews()
-        memory._core._parts.clock.advance(60.0)
+        memory._services.clock.advance(60.0)
         assert await memory.drain(within=20)
 
         assert await texts(memory.space("user:ada")) == ["The user prefers oolong tea"]
@@ -189,7 +189,7 @@ async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path
         await say(conversation, "the first thing")
         assert hanging.asked.wait(10)
         await say(conversation, "the second thing")
-        counts = await memory._core._store.read(lambda unit: unit.jobs.counts("default", ["review"]))
+        counts = await memory._services.store.read(lambda unit: unit.jobs.counts("default", ["review"]))
         hanging.release()
         assert await memory.drain(within=20)
 

@@ -28,7 +28,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[afterturn.Memory]:
 async def snapshots(memory: afterturn.Memory) -> dict[ReviewKind, list[ReviewMessage]]:
     """What the reviews that wait are to read, the newest of each kind."""
     rows = await memory.space("user:ada").reviews()
-    store = memory._core._store
+    store = memory._services.store
     assert store is not None
     return {
         row.kind: await store.read(lambda unit, id=row.id: unit.reviews.messages("default", id))
@@ -59,7 +59,7 @@ async def test_a_tools_output_is_given_only_when_it_is_asked_for(memory: aftertu
     await say(conversation, "Look at it", tool=GAUGE)
     found = await conversation.tools().dispatch("search_memory", {"query": GAUGE})
     recalled = await memory.space("user:ada").search(GAUGE)
-    store = memory._core._store
+    store = memory._services.store
     assert store is not None
     asked = [
         await store.read(
@@ -107,7 +107,7 @@ async def test_a_sub_agents_conversation_teaches_nothing(memory: afterturn.Memor
     helper = memory.conversation("helper", user="ada", subagent=True)
     for _ in range(3):
         await say(helper, BAIT)
-    store = memory._core._store
+    store = memory._services.store
     assert store is not None
     assert await memory.space("user:ada").reviews() == []
     assert await store.read(lambda unit: unit.reviews.unreviewed(helper._place.key)) == (0, 0)

@@ -75,7 +75,7 @@ async def test_without_extracting_no_model_is_asked_about_a_turn(tmp_path: Path)
     model = ScriptedModel()
     async with opened(tmp_path, model, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
-        store = memory._core._store
+        store = memory._services.store
         assert store is not None
         jobs = await store.read(lambda unit: unit.jobs.page("default"))
     assert {job.kind for job in jobs} == {JobKind.EMBED}

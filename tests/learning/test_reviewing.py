@@ -55,7 +55,7 @@ async def test_without_an_interval_nothing_of_a_review_exists(tmp_path: Path) ->
         for number in range(5):
             await say(conversation, f"I prefer oolong tea {number}")
         await memory.drain(within=20)
-        counted = await memory._core._store.read(lambda unit: unit.reviews.unreviewed(conversation._place.key))
+        counted = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(conversation._place.key))
 
         assert counted == (0, 0)
         assert await memory.space("user:ada").reviews() == []
@@ -86,11 +86,11 @@ async def test_a_review_whose_job_was_given_up_is_taken_up_by_the_next_trigger(t
     """V1, C8: a dead job must not keep a conversation from being reviewed for ever."""
     async with opened(tmp_path, ScriptedModel(), review_interval=1, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "the first thing")
-        core = memory._core
-        (job,) = await core._store.write(
-            lambda unit: unit.jobs.claim(["review"], owner="x", now=core._parts.clock.now(), lease=60.0, limit=1)
+        services = memory._services
+        (job,) = await services.store.write(
+            lambda unit: unit.jobs.claim(["review"], owner="x", now=services.clock.now(), lease=60.0, limit=1)
         )
-        await core._store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None))
+        await services.store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None))
     model = ScriptedModel(NOTHING)
     async with opened(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "the second thing")

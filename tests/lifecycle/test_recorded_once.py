@@ -30,8 +30,8 @@ async def followed(memory: afterturn.Memory) -> tuple[int, list[ReviewKind], int
     """How many messages are recorded, which reviews are scheduled, and how many turns count for the next one."""
     space = memory.space("user:ada")
     records = await space.list(filter=Filter(kind=Kind.RECORD))
-    assert memory._core._store is not None
-    counted, _ = await memory._core._store.read(lambda unit: unit.reviews.unreviewed(KEY))
+    assert memory._services.store is not None
+    counted, _ = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(KEY))
     return len(records), [row.kind for row in await space.reviews()], counted
 
 

@@ -67,7 +67,7 @@ async def test_vectors_that_do_not_fit_are_read_for_each_question(path: Path) ->
         await memory.drain()
         for _ in range(3):
             found = await memory.space("user:ada").search("Which tea does Ada like?", limit=100)
-            embedding = memory._core._embedding
+            embedding = memory._services.embedding
             assert embedding is not None
             assert embedding.index is not None
             assert embedding.index.size_bytes <= 1_048_576

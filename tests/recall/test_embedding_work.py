@@ -372,7 +372,7 @@ async def test_what_is_written_while_a_job_embeds_is_left_to_its_own_job(path: P
 
     async with opened(path, Named()) as memory:
         await memory.space(SPACE).add("first")
-        store = _Busy(memory._core._store, memory.space(SPACE))
+        store = _Busy(memory._services.store, memory.space(SPACE))
         work = backlog.Backlog(
             new_job(JobKind.EMBED, "1", "default", SPACE, 0.0),
             backlog.BacklogParts(Named(), store, embed, lambda done, left: None),

@@ -89,7 +89,7 @@ async def test_whoever_is_named_is_left_out_of_what_is_embedded(tmp_path: Path) 
 
 
 async def is_in_memory(memory: afterturn.Memory) -> bool:
-    embedding, store = memory._core._embedding, memory._core._store
+    embedding, store = memory._services.embedding, memory._services.store
     assert embedding is not None
     assert store is not None
     shelves = embedding.index

@@ -29,7 +29,7 @@ async def spent(memory: afterturn.Memory) -> list[UsageRow]:
 
 
 def meter_of(memory: afterturn.Memory) -> Meter:
-    return memory._core._meter
+    return memory._services.meter
 
 
 async def test_what_the_server_counts_is_what_counts(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def _said(space: afterturn.Space) -> dict[str, Entry]:
 
 async def _consolidate_around(memory: afterturn.Memory, change: Callable[[], Coroutine[Any, Any, object]]) -> Review:
     """`change` happens between the plan and the commit, as another process may have it."""
-    parts: SpaceParts = memory._core._space_parts
+    parts: SpaceParts = memory._services.space_parts
     needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
     prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
     assert prepared.steps
@@ -233,7 +233,7 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
     """V10, G2: only its user takes it back."""
     ada = plain.space("user:ada")
     pinned = (await ada.add(TEA, pinned=True)).entry
-    parts: SpaceParts = plain._core._space_parts
+    parts: SpaceParts = plain._services.space_parts
     needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
     prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
     planned = replace(prepared, steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.conversation_log import ConversationLog
@@ -26,7 +26,6 @@ from afterturn.conversation.read_turn import (
     read_turn,
 )
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.services import ConversationParts
 from afterturn.conversation.speculation import SpeculativeRecalls
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.subagents import Subagents
@@ -71,6 +70,9 @@ from afterturn.types import (
     TurnStatus,
 )
 from afterturn.validation import check_name
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
 
@@ -177,7 +179,7 @@ class CompactedMessages:
 class Epochs:
     """`current` is the turn that owns recall; an earlier one that is still open is recorded when it ends (R3)."""
 
-    def __init__(self, parts: ConversationParts, key: ConversationKey, books: ConversationLog, keeper: object) -> None:
+    def __init__(self, parts: Services, key: ConversationKey, books: ConversationLog, keeper: object) -> None:
         self._parts = parts
         # While something runs here its conversation lives, so that whoever opens it again finds this one (R3).
         self._keeper = keeper
@@ -185,8 +187,10 @@ class Epochs:
         self._books = books
         self.desk = DeliverySlot()
         self.sight = VisibleBlocks()
-        self.recalls = Prefetcher(parts.recaller, books, parts.events, self.desk, self.sight)
-        self._typing = SpeculativeRecalls(parts.recaller, parts.supervisor, parts.ids, self._ledger_of, self.emit_here)
+        self.recalls = Prefetcher(parts.recall_client, books, parts.events, self.desk, self.sight)
+        self._typing = SpeculativeRecalls(
+            parts.recall_client, parts.supervisor, parts.ids, self._ledger_of, self.emit_here
+        )
         self.current: TurnState | None = None
         self.standing: StandingCore | None = None
 
@@ -201,7 +205,7 @@ class Epochs:
 
     def new_prefetch(self, cause: RecallCause, turn: str, *, epoch: int) -> Prefetch:
         """From any thread."""
-        return Prefetch(self._parts.ids.new(), cause, turn=turn, epoch=epoch, phases=self._parts.recaller.phases)
+        return Prefetch(self._parts.ids.new(), cause, turn=turn, epoch=epoch, phases=self._parts.recall_client.phases)
 
     def start(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
         self.own(state)
@@ -245,7 +249,7 @@ class Epochs:
             )
             self.emit("unknown_dialect", state)
             return
-        if self._parts.store is None:
+        if not self._parts.has_store:
             state.read.settle(True)
             return
         prefetch = state.first
@@ -301,7 +305,6 @@ class Epochs:
         self, state: TurnState, dialect: Dialect | None, messages: list[object], *, turn: str = ""
     ) -> TurnReading:
         """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
-        assert self._parts.store is not None
         assert dialect is not None
         await self._books.cleared()
         place, config = state.place, self._parts.config
@@ -358,7 +361,7 @@ class Epochs:
     async def _follow(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
         known = await state.read.wait(within=self._parts.config.recall_timeout)
         failed = "" if known else await self._read_late(state)
-        if self._parts.store is None or state.dialect is None or prefetch.fast.consumed:
+        if not self._parts.has_store or state.dialect is None or prefetch.fast.consumed:
             return
         shown = frozenset(ref for row in state.blocks for ref in row.refs) | self.recalls.waiting_refs(state)
         ledger = replace(state.ledger, refs=state.ledger.refs | shown, kept=shown)
@@ -375,7 +378,7 @@ class Epochs:
         Blank, or why it still can not be read.
         """
         messages, dialect = state.opening, state.dialect
-        if messages is None or dialect is None or self._parts.store is None:
+        if messages is None or dialect is None or not self._parts.has_store:
             return ""
         try:
             async with asyncio.timeout(self._parts.config.recall_timeout):
@@ -397,7 +400,7 @@ class Epochs:
                 tokens=offer.block.tokens,
             )
             self.recalls.delivered(state, offer, last)
-        self._parts.recaller.rest()
+        self._parts.recall_client.rest()
         state.ledger = state.ledger.with_blocks(rows)
         for row in rows:
             task = self._books.delivered(row)
@@ -445,7 +448,7 @@ class Epochs:
         self._renew_standing("compaction")
         if state is not None and state.carried is not None:
             self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
-        if state is None or left is None or self._parts.store is None:
+        if state is None or left is None or not self._parts.has_store:
             self._cleared(place, state)
             return
         self.recalls.hold(state)
@@ -534,7 +537,7 @@ class Epochs:
         self.emit_here("conversation_reset")
 
     def expect(self, place: ConversationScope, text: str) -> None:
-        if self._parts.store is not None:
+        if self._parts.has_store:
             self._typing.expect(place, text)
 
     async def _ledger_of(self, place: ConversationScope) -> Ledger:
@@ -581,12 +584,12 @@ READING_SHARE = 0.25
 class ConversationCore:
     """One per conversation and memory. Each turn brings its own `ConversationScope`."""
 
-    def __init__(self, parts: ConversationParts, key: ConversationKey) -> None:
+    def __init__(self, parts: Services, key: ConversationKey) -> None:
         self._parts = parts
         self.key = key
         self._books = ConversationLog(
             key,
-            parts.store,
+            parts.store if parts.has_store else None,
             parts.supervisor,
             parts.recorder,
             parts.clock,
@@ -604,11 +607,11 @@ class ConversationCore:
 
     @property
     def errands(self) -> Subagents:
-        return self._parts.errands
+        return self._parts.subagents
 
     @property
     def lookback(self) -> TraceReader:
-        return TraceReader(self.key, self._parts.store)
+        return TraceReader(self.key, self._parts.store if self._parts.has_store else None)
 
     def turn_now(self) -> str:
         """The id of the turn that is under way, blank between turns."""
@@ -662,7 +665,7 @@ class ConversationCore:
 
     def compacting(self, place: ConversationScope, messages: Sequence[object]) -> None:
         """A compaction was decided: what it takes away is reviewed first (V9)."""
-        if self._parts.store is not None and self._parts.config.review_compaction:
+        if self._parts.has_store and self._parts.config.review_compaction:
             self._parts.loop.post(self._review, place, list(messages))
 
     def reset(self, place: ConversationScope) -> None:
@@ -673,7 +676,7 @@ class ConversationCore:
         self, place: ConversationScope, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]
     ) -> StandingCore:
         """The standing context from now on. InvalidInput for what is no folders or texts."""
-        self._standing = self._epochs.standing = StandingCore(self._parts.standing, place, roots, instructions)
+        self._standing = self._epochs.standing = StandingCore(self._parts, place, roots, instructions)
         self._standing.owner = self
         return self._standing
 
@@ -753,7 +756,7 @@ class ConversationCore:
 
     async def compact(self, place: ConversationScope, messages: list[object], limit_tokens: int | None) -> Compacted:
         """Summarises the older part of a history that has grown too long (K1). ConfigError without model or limit."""
-        model, limit = self._parts.recaller.summariser(place), limit_tokens or self._parts.config.window_tokens
+        model, limit = self._parts.recall_client.summariser(place), limit_tokens or self._parts.config.window_tokens
         if model is None or limit is None:
             raise ConfigError(
                 "Compaction needs a model and its limit. Pass `model=` to `open`, or set model_url; and pass "
@@ -777,7 +780,7 @@ class ConversationCore:
         return done
 
     async def _compacted(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:
-        known, aside = self.known_blocks, self._parts.standing.reads.run
+        known, aside = self.known_blocks, self._parts.file_reads.run
 
         def facts(part: Sequence[object]) -> Sequence[str]:
             return block_facts(dialect, part, known)
@@ -805,7 +808,7 @@ class ConversationCore:
         state = self._state(place, turn_id, speaker)
         state.durable = True
         self._start(state, messages)
-        if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.store is not None:
+        if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.has_store:
             await state.stored.wait(within=self._parts.config.busy_timeout + 1.0)
         return state
 
@@ -837,12 +840,12 @@ class ConversationCore:
     def _state(self, place: ConversationScope, turn_id: str | None, speaker: str | None) -> TurnState:
         fresh, now = self._parts.ids.new(), self._parts.clock.now()
         named = _usable(turn_id, "turn id") or fresh
-        first = Prefetch(fresh, RecallCause.MESSAGE, turn=named, epoch=0, phases=self._parts.recaller.phases)
+        first = Prefetch(fresh, RecallCause.MESSAGE, turn=named, epoch=0, phases=self._parts.recall_client.phases)
         known = self._parts.forgets.get(place.tenant, 0)
         return TurnState(named, place, [first], now, _usable(speaker, "speaker"), forgets_before=known)
 
     def _start(self, state: TurnState, messages: list[object], *, recall: bool = True) -> None:
-        self._parts.recaller.begin_turn(state)
+        self._parts.recall_client.begin_turn(state)
         if (earlier := self._epochs.current) is not None and earlier.id in self._open_turns:
             # A host that never leaves its turns is owed their end, not their contents.
             self._open_turns[earlier.id] = None
@@ -854,20 +857,19 @@ class ConversationCore:
     def _hold(self, state: TurnState) -> None:
         """A host may lose sight of an open turn, and of its conversation; closing must not."""
         self._open_turns[state.id] = state
-        self._parts.busy.add(self)
+        self._parts.open_turns.add(self)
 
     def _let_go(self, state: TurnState) -> None:
         self._open_turns.pop(state.id, None)
         if not self._open_turns:
-            self._parts.busy.discard(self)
+            self._parts.open_turns.discard(self)
 
     def _review(self, place: ConversationScope, messages: list[object]) -> None:
         parts = self._parts
-        assert parts.store is not None
         work = CompactionReview(parts.store, parts.config, parts.clock, parts.ids, parts.events)
         task = parts.supervisor.start(work.review(place, messages, self.known_blocks), f"compacting {place.id}")
         parts.recorder.expect(task)
-        task.add_done_callback(lambda _: parts.on_write())
+        task.add_done_callback(lambda _: parts.wake_jobs())
 
     def drop_recalls(self, space: str) -> None:
         self._epochs.drop_recalls(space)
@@ -889,10 +891,10 @@ class ConversationCore:
     def _left(self, state: TurnState, *, recorded: bool) -> None:
         if not recorded:
             state.recorded.settle(False)
-        self._parts.recaller.end_turn(state)
+        self._parts.recall_client.end_turn(state)
 
     async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
-        if self._parts.store is None:
+        if not self._parts.has_store:
             state.recorded.settle(False)
             return
         config = self._parts.config
@@ -930,7 +932,6 @@ class ConversationCore:
 
     async def _load_blocks(self, place: ConversationScope) -> None:
         """What we injected so far, by any process. A store that can not be read must not cost the turn (C4)."""
-        assert self._parts.store is not None
         try:
             async with asyncio.timeout(self._reading_within):
                 rows = await self._parts.store.read(lambda unit: unit.conversations.blocks(place.key))
@@ -944,8 +945,8 @@ class ConversationCore:
         state.left = True
         self._let_go(state)
         state.recorded.settle(False)
-        self._parts.recaller.end_turn(state)
-        if self._parts.store is not None:
+        self._parts.recall_client.end_turn(state)
+        if self._parts.has_store:
             self._epochs.emit("turn_aborted", state, reason=reason)
             self._parts.supervisor.start(self._books.end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
 

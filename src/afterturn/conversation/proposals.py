@@ -50,18 +50,6 @@ _FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)
-class ProposalParts:
-    """What proposing needs, handed over by `runtime`."""
-
-    store: Store
-    gate: Gate
-    clock: Clock
-    ids: Ids
-    config: Config
-    events: Events
-
-
-@dataclass(frozen=True, slots=True)
 class ProposalContext:
     """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
     not come back (M2)."""
@@ -93,9 +81,14 @@ class _Filed:
 class Proposals:
     """Lives on memory's loop. The origin is `subagent`, whatever the text or its arguments say (G2)."""
 
-    def __init__(self, parts: ProposalParts) -> None:
-        self._parts = parts
-        self._writing = StatementWriter(parts.config)
+    def __init__(self, store: Store, gate: Gate, clock: Clock, ids: Ids, config: Config, events: Events) -> None:
+        self._store = store
+        self._gate = gate
+        self._clock = clock
+        self._ids = ids
+        self._events = events
+        self._write_timeout = config.busy_timeout + WRITE_WITHIN
+        self._writing = StatementWriter(config)
         self._failures: OrderedDict[tuple[ConversationKey, str], ProposalFailures] = OrderedDict()
 
     def failures(self, place: ConversationScope, turn: str) -> ProposalFailures:
@@ -143,10 +136,10 @@ class Proposals:
         return filed.added
 
     async def _file(self, occasion: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
-        group = self._parts.ids.new()
+        group = self._ids.new()
         work = [(self._operation(occasion.place, group), one) for one in admitted]
-        async with asyncio.timeout(self._parts.config.busy_timeout + WRITE_WITHIN):
-            filed = await self._parts.store.write(lambda unit: self._add(unit, occasion, work))
+        async with asyncio.timeout(self._write_timeout):
+            filed = await self._store.write(lambda unit: self._add(unit, occasion, work))
         for one in filed.added:
             if one.entry.status is Status.QUARANTINED:
                 self._refuse(occasion, Status.QUARANTINED)
@@ -188,18 +181,17 @@ class Proposals:
             metadata=self._metadata(task),
             proposed=True,
         )
-        return self._parts.gate.admit(draft)
+        return self._gate.admit(draft)
 
     def _metadata(self, task: str) -> Metadata:
         """For whoever approves it: what the sub-agent was asked to do."""
-        clean = redact_within(task, 2 * TASK_CHARS_MAX, self._parts.gate.scanner).text
+        clean = redact_within(task, 2 * TASK_CHARS_MAX, self._gate.scanner).text
         asked = " ".join(clean.split())[:TASK_CHARS_MAX]
         return {"task": asked} if asked and is_storable(asked) else {}
 
     def _operation(self, place: ConversationScope, group: str) -> Operation:
-        parts = self._parts
         return Operation(
-            parts.ids.new(), place.tenant, place.writes, Verb.ADD, Origin.SUBAGENT, parts.clock.now(), group
+            self._ids.new(), place.tenant, place.writes, Verb.ADD, Origin.SUBAGENT, self._clock.now(), group
         )
 
     def _refuse(self, occasion: ProposalContext, reason: str) -> None:
@@ -207,7 +199,7 @@ class Proposals:
 
     def _emit(self, name: str, occasion: ProposalContext, **data: Scalar) -> None:
         place = occasion.place
-        self._parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+        self._events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
 
 
 def statements(result: object) -> list[str]:

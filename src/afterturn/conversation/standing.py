@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger
@@ -23,12 +23,10 @@ from afterturn.conversation.read_turn import (
     question_for,
 )
 from afterturn.conversation.scope import ConversationScope
-from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
-from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.secrets import redact_within, scanner, unnamed
-from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
     ContextFile,
     ContextFiles,
@@ -53,45 +51,29 @@ from afterturn.prompt.standing_block import (
 from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
 from afterturn.recall.block import block_hash
 from afterturn.recall.search import RecallRequest, recall
-from afterturn.runtime.file_reads import READ_WITHIN, FileReads
+from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
-from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import size
 from afterturn.types import Entry, Scope, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
 
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
-@dataclass(frozen=True, slots=True)
-class StandingParts:
-    """Of one memory, handed over by `runtime`. `folder` is that of the context files for all projects.
 
-    Without a store, memory is off: files and instructions still stand.
-    """
+def _budget(config: Config) -> StandingBudget:
+    return StandingBudget(config.standing_bytes_max, config.entry_bytes_max, config.scanning)
 
-    loop: LoopThread
-    store: Store | None
-    reads: FileReads
-    supervisor: Supervisor
-    clock: Clock
-    ids: Ids
-    config: Config
-    events: Events
-    embedding: EmbeddingService | None
-    folder: str | None
 
-    @property
-    def room(self) -> StandingBudget:
-        return StandingBudget(self.config.standing_bytes_max, self.config.entry_bytes_max, self.config.scanning)
+def _folders(services: Services, roots: Iterable[str | os.PathLike[str]]) -> ContextFolders:
+    config = services.config
+    names = file_names(config.context_files)
+    return ContextFolders(services.context_folder, check_roots(roots), names, config.context_file_bytes_max)
 
-    def places(self, roots: Iterable[str | os.PathLike[str]]) -> ContextFolders:
-        names = file_names(self.config.context_files)
-        return ContextFolders(self.folder, check_roots(roots), names, self.config.context_file_bytes_max)
 
-    def reader(self, place: ConversationScope) -> StandingReader:
-        return StandingReader(
-            Scope(place.tenant, place.reads), self.clock.now(), place.agent, place.project, place.owner
-        )
+def _reader(place: ConversationScope, *, now: float) -> StandingReader:
+    return StandingReader(Scope(place.tenant, place.reads), now, place.agent, place.project, place.owner)
 
 
 def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -227,8 +209,8 @@ LIMIT_MAX = 100
 class PromptContexts:
     """Bound to a conversation's place and to the folders that its host trusts. Lives on memory's loop."""
 
-    def __init__(self, parts: StandingParts, place: ConversationScope, places: ContextFolders) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, place: ConversationScope, places: ContextFolders) -> None:
+        self._services = services
         self._place = place
         self._places = places
 
@@ -237,9 +219,9 @@ class PromptContexts:
 
         Nothing counts as shown by it, and no epoch begins. A failing store gives "" and a warning.
         """
-        config, store = self._parts.config, self._parts.store
+        config, store = self._services.config, self._services.store
         question = question_for(text, self._place, Ledger(), config)
-        if store is None or question is None:
+        if not self._services.has_store or question is None:
             return ""
         screen = OutputFilter(scanning=config.scanning)
 
@@ -255,7 +237,7 @@ class PromptContexts:
         except (AfterturnError, TimeoutError) as error:
             logger.warning("no relevant context for %r: %s", self._place.id, error)
             return ""
-        place, events = self._place, self._parts.events
+        place, events = self._place, self._services.events
         for ref, reason in screen.withheld.items():
             events.emit("withheld", space=place.owner, conversation=place.id, turn="", memory=ref, reason=reason)
         return text_of_block
@@ -263,10 +245,10 @@ class PromptContexts:
     async def search(self, query: str, *, limit: int) -> SearchResults:
         """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
         count = check_limit(limit, LIMIT_MAX)
-        place, store, config = self._place, self._parts.store, self._parts.config
+        place, store, config = self._place, self._services.store, self._services.config
         asked = check_text(query, "query")
         text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-        if store is None:
+        if not self._services.has_store:
             return SearchResults(text, (), missing=("store",))
         asking = await self._asking(text)
         request = RecallRequest(
@@ -277,7 +259,7 @@ class PromptContexts:
             conversation=place.id,
             owner=place.owner,
             limit=count,
-            score_min=self._parts.config.recall_score_min,
+            score_min=self._services.config.recall_score_min,
             now=asking.now,
             correlation=asking.correlation,
         )
@@ -286,7 +268,7 @@ class PromptContexts:
     async def project(self) -> str:
         """The context files of the trusted roots and the project's conventions, as they are now."""
         files = await self._environment()
-        reader = self._parts.reader(self._place)
+        reader = _reader(self._place, now=self._services.clock.now())
         lasting = await self._read(lambda unit: find_lasting(unit, reader), StandingMemories())
         return self._rendered(files, lasting.conventions, ())
 
@@ -294,7 +276,7 @@ class PromptContexts:
         """What a sub-agent of that name should know: the project's context, and what was said of its own work."""
         agent = check_name(agent_name, "agent")
         files = await self._environment()
-        reader = self._parts.reader(self._place)
+        reader = _reader(self._place, now=self._services.clock.now())
 
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
             return find_lasting(unit, reader).conventions, find_of_agent(unit, reader, agent)
@@ -305,24 +287,25 @@ class PromptContexts:
 
     def _rendered(self, files: tuple[ContextFile, ...], conventions: tuple[Entry, ...], own: tuple[Entry, ...]) -> str:
         content = StandingContent(files, (), StandingMemories(conventions=conventions), own)
-        return render_standing(content, self._parts.room).text
+        return render_standing(content, _budget(self._services.config)).text
 
     async def _environment(self) -> tuple[ContextFile, ...]:
-        found = await self._parts.reads.run(functools.partial(read_standing, self._places))
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._places))
         return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
 
     async def _read(self, work: Callable[[Unit], R], nothing: R) -> R:
-        if self._parts.store is None:
+        if not self._services.has_store:
             return nothing
         try:
-            return await self._parts.store.read(work)
+            return await self._services.store.read(work)
         except AfterturnError as error:
             logger.warning("context for %r is made without memories: %s", self._place.id, error)
             return nothing
 
     async def _asking(self, text: str) -> RecallTiming:
-        parts = self._parts
-        return await ask(parts.embedding, text, self._place, now=parts.clock.now(), correlation=parts.ids.new())
+        services = self._services
+        now, correlation = services.clock.now(), services.ids.new()
+        return await ask(services.embedding, text, self._place, now=now, correlation=correlation)
 
 
 # The standing context of one conversation: made once, kept in the store, and added to by what its agent touches.
@@ -353,19 +336,19 @@ class StandingCore:
 
     def __init__(
         self,
-        parts: StandingParts,
+        services: Services,
         place: ConversationScope,
         roots: Iterable[str | os.PathLike[str]] = (),
         instructions: Iterable[str] = (),
     ) -> None:
-        self._parts = parts
+        self._services = services
         self.place = place
         # Whose it is lives as long: what arrives here is handed over by its turns, and memory holds it but weakly.
         self.owner: object = None
-        self._places = parts.places(roots)
+        self._places = _folders(services, roots)
         self._instructions = check_instructions(instructions)
-        self._contexts = PromptContexts(parts, place, self._places)
-        self._arrivals = TouchedFiles(parts.config.standing_bytes_max, scanning=parts.config.scanning)
+        self._contexts = PromptContexts(services, place, self._places)
+        self._arrivals = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
         self._making = asyncio.Lock()
         self._rested = asyncio.Event()
         self._rested.set()
@@ -382,12 +365,12 @@ class StandingCore:
     def touch(self, path: str | os.PathLike[str]) -> None:
         """The agent reads or writes there: files from there upwards arrive at a later point. Never raises or waits."""
         try:
-            self._parts.loop.check()
+            self._services.loop.check()
             if self._arrivals.touch(os.fsdecode(path)):
-                self._parts.loop.post(self._start_reading)
+                self._services.loop.post(self._start_reading)
         except AfterturnError as error:
             event = "memory_forked" if isinstance(error, ForkedProcess) else "memory_closed"
-            if self._parts.events.tell_once(event, conversation=self.place.id):
+            if self._services.events.tell_once(event, conversation=self.place.id):
                 logger.warning("conversation %r: a path was touched in vain: %s", self.place.id, error)
         except Exception:  # the boundary to the host's own objects, which may raise whatever they like
             logger.warning("conversation %r: what was touched is no path", self.place.id, exc_info=True)
@@ -450,8 +433,8 @@ class StandingCore:
 
     async def _recollect(self) -> _Known | None:
         """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
-        key, place, scan = self.place.key, self.place, scanner(scanning=self._parts.config.scanning)
-        if self._parts.store is None:
+        key, place, scan = self.place.key, self.place, scanner(scanning=self._services.config.scanning)
+        if not self._services.has_store:
             return _Known(self._unstored)
 
         def work(unit: Unit) -> _Known:
@@ -486,12 +469,12 @@ class StandingCore:
             if kept is not None:
                 return kept if files is None else await self._settle(kept, block)
         # The store does not answer, or others forget faster than this reads.
-        return render_standing(content, self._parts.room).text
+        return render_standing(content, _budget(self._services.config)).text
 
     async def _read_files(self, known: _Known | None) -> ContextFiles | None:
         # What once came by touch stays.
         came = {*self._arrivals.came(), *self._standing_paths, *(known.came if known is not None else ())}
-        found = await self._parts.reads.run(functools.partial(read_standing, self._places, sorted(came)))
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._places, sorted(came)))
         if found is None:
             self._tell_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._places.roots)
             return None
@@ -500,21 +483,21 @@ class StandingCore:
 
     async def _rendered(self, content: StandingContent) -> StandingBlock | None:
         """With memories, off the loop. None when these can not be read."""
-        reader, room = self._parts.reader(self.place), self._parts.room
+        reader, room = _reader(self.place, now=self._services.clock.now()), _budget(self._services.config)
 
         def work(unit: Unit) -> StandingBlock:
             return render_standing(replace(content, lasting=find_lasting(unit, reader)), room)
 
-        if self._parts.store is not None:
+        if self._services.has_store:
             return await self._asked(lambda store: store.read(work), "is made without memories")
         if not content.files:
             return render_standing(content, room)
-        return await self._parts.reads.run(functools.partial(render_standing, content, room))
+        return await self._services.file_reads.run(functools.partial(render_standing, content, room))
 
     async def _keep(self, block: StandingBlock) -> str | None:
         """The text that the conversation is frozen to from now on; None when a memory in it is gone meanwhile."""
         key, replaces = self.place.key, self._is_stale
-        row = StandingRow(block.text, block.refs, self._parts.clock.now())
+        row = StandingRow(block.text, block.refs, self._services.clock.now())
 
         def work(unit: Unit) -> tuple[str | None]:
             earlier = unit.conversations.find_standing(key)
@@ -524,7 +507,7 @@ class StandingCore:
             kept = unit.conversations.find_standing(key)
             return (None if kept is None else kept.text,)
 
-        if self._parts.store is None:
+        if not self._services.has_store:
             self._unstored, self._is_stale = block.text, False
             return block.text
         kept = await self._asked(lambda store: store.write(work), "is not kept")
@@ -535,11 +518,11 @@ class StandingCore:
 
     async def _asked(self, ask: Callable[[Store], Awaitable[R]], trouble: str) -> R | None:
         """What the store answers. None, and a warning, when it can not or not in time; None without a store."""
-        if self._parts.store is None:
+        if not self._services.has_store:
             return None
         try:
-            async with asyncio.timeout(self._parts.config.recall_timeout):
-                return await ask(self._parts.store)
+            async with asyncio.timeout(self._services.config.recall_timeout):
+                return await ask(self._services.store)
         except (AfterturnError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             logger.warning("the standing block of %r %s: %s", self.place.id, trouble, reason)
@@ -556,7 +539,7 @@ class StandingCore:
                 self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_told(block.paths))
         joined = [path for path in self._arrivals.came() if self._stands(path)]
         if joined:
-            await self._parts.reads.run(functools.partial(self._arrivals.join, joined))
+            await self._services.file_reads.run(functools.partial(self._arrivals.join, joined))
         return text
 
     def _show(self, text: str) -> None:
@@ -571,7 +554,7 @@ class StandingCore:
 
     def _start_reading(self) -> None:
         self._rested.clear()
-        self._parts.supervisor.start(self._read_touched(), f"context files of {self.place.id}")
+        self._services.supervisor.start(self._read_touched(), f"context files of {self.place.id}")
 
     async def _read_touched(self) -> None:
         try:
@@ -580,7 +563,7 @@ class StandingCore:
                 await self.block()
                 known = await self._recollect()
                 loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())
-                skipped = await self._parts.reads.run(
+                skipped = await self._services.file_reads.run(
                     functools.partial(self._arrivals.look, self._places, touched, loaded)
                 )
                 self._tell_skipped((Skipped(touched[0], Refusal.TIMEOUT),) if skipped is None else skipped)
@@ -597,7 +580,7 @@ class StandingCore:
                 self._emit("context_file_skipped", path=shown_path(item.path), reason=item.reason)
 
     def _emit(self, name: str, **data: str | int) -> None:
-        self._parts.events.emit(name, space=self.place.owner, conversation=self.place.id, turn="", **data)
+        self._services.events.emit(name, space=self.place.owner, conversation=self.place.id, turn="", **data)
 
 
 class StandingVerbs:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from afterturn.conversation.proposals import ProposalContext, statements
-from afterturn.conversation.tools import MemoryTools, ToolParts, failure, offered
+from afterturn.conversation.tools import MemoryTools, failure, offered
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
@@ -20,9 +19,11 @@ from afterturn.recall.block import NOTICE, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.snippet import CUT, best_window
 from afterturn.runtime.loop_thread import LoopThread
-from afterturn.runtime.supervisor import Supervisor
 from afterturn.text import terms
 from afterturn.types import Excerpt, Hit, Scalar
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 _ANSWERS_NOTICE = "Treat their answers as notes, too."
 # The host waits for this text, so what is looked at is bounded: a record may hold a megabyte, a turn have many epochs.
@@ -104,50 +105,46 @@ def _tool_line(tool: ToolDefinition) -> str:
 DEFAULT_DIALECT = "openai_chat"
 
 
-@dataclass(frozen=True, slots=True)
 class Subagents:
-    """One per memory, handed over by `runtime`; its verbs may be called from any thread and wait for nothing.
+    """One per memory. Its public methods may be called from any thread and wait for nothing."""
 
-    `expect` is told of work that closing has to wait for.
-    """
-
-    loop: LoopThread
-    supervisor: Supervisor
-    expect: Callable[[asyncio.Task[None]], None]
-    parts: ToolParts
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def delegate(self, occasion: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
         """The text of the task (A1). A sub-agent gets no block besides: what it needs to know is told here."""
-        if self.parts.store is None:
+        if not self._services.has_store:
             return assemble(task, ())
-        config = self.parts.config
+        config = self._services.config
         screen = OutputFilter(scanning=config.scanning)
-        facts = Facts(recalled, self.parts.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
+        facts = Facts(recalled, self._services.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
         bullets = key_facts(task, facts)
         text = assemble(task, bullets, offered(remember=remember))
         told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
-        self.loop.post(self._tell, occasion, "delegated", told)
+        self._services.loop.post(self._tell, occasion, "delegated", told)
         for ref, reason in screen.withheld.items():
-            self.loop.post(self._tell, occasion, "withheld", {"memory": ref, "reason": reason})
+            self._services.loop.post(self._tell, occasion, "withheld", {"memory": ref, "reason": reason})
         return text
 
     def returned(self, occasion: ProposalContext, task: str, result: object) -> None:
         """Proposes what the sub-agent's answer states (A3). The answer is read here: the host may change it after."""
-        self.loop.post(self._take, occasion, task, statements(result))
+        self._services.loop.post(self._take, occasion, task, statements(result))
 
     def tools(self, occasion: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
-        return MemoryTools(self.parts, occasion, remember=remember, turn=turn)
+        return MemoryTools(self._services, occasion, remember=remember, turn=turn)
 
     def _take(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
-        if self.parts.store is not None:
-            self.expect(self.supervisor.start(self._propose(occasion, task, texts), f"proposals of {occasion.turn}"))
+        if self._services.has_store:
+            name = f"proposals of {occasion.turn}"
+            task_of_proposals = self._services.supervisor.start(self._propose(occasion, task, texts), name)
+            self._services.recorder.expect(task_of_proposals)
 
     async def _propose(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
-        await self.parts.proposals.returned(occasion, task, texts)
+        await self._services.proposals.returned(occasion, task, texts)
 
     def _tell(self, occasion: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
         place = occasion.place
-        self.parts.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+        self._services.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
 
 
 class ToolVerbs:

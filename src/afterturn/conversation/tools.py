@@ -11,25 +11,24 @@ import functools
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from afterturn.config import Config
-from afterturn.conversation.proposals import ProposalContext, ProposalFailures, Proposals
+from afterturn.conversation.proposals import ProposalContext, ProposalFailures
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect, ToolDefinition
-from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import InvalidInput, OverBudget
-from afterturn.events import Events
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.sanitize import neutralise
 from afterturn.guard.secrets import redact_within, scanner, unnamed
-from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.ports import Unit
 from afterturn.recall.block import Budget, bullet, choose
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.search import RecallRequest, recall
 from afterturn.types import Added, Filter, Lane, Scalar, Scope, SearchResults, Status, Target
 from afterturn.validation import check_text
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
 C = TypeVar("C")
@@ -87,19 +86,6 @@ REMEMBER_THIS = _definition(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolParts:
-    """What all memory tools share, handed over by `runtime`. Without a store, memory is off."""
-
-    store: Store | None
-    embedding: EmbeddingService | None
-    proposals: Proposals
-    clock: Clock
-    ids: Ids
-    config: Config
-    events: Events
-
-
 class MemoryTools:
     """The tools of one conversation, for its agent or a sub-agent. They see what the host granted it, no more.
 
@@ -109,16 +95,16 @@ class MemoryTools:
 
     def __init__(
         self,
-        parts: ToolParts,
+        services: Services,
         occasion: ProposalContext,
         *,
         remember: bool = False,
         turn: Callable[[], str] | None = None,
     ) -> None:
-        self._parts = parts
+        self._services = services
         self._occasion = occasion
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
-        self._scanner = scanner(scanning=parts.config.scanning)
+        self._scanner = scanner(scanning=services.config.scanning)
         self._turn = turn or (lambda: occasion.turn)
         self.offered = offered(remember=remember)
 
@@ -136,7 +122,7 @@ class MemoryTools:
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None:
             return f"There is no tool {_shown(name)} here. Available: {', '.join(self._tools)}."
-        if self._parts.store is None:
+        if not self._services.has_store:
             return _OFF
         if name == REMEMBER and self._failures.is_enough:
             return _STOP
@@ -154,7 +140,7 @@ class MemoryTools:
 
     @property
     def _failures(self) -> ProposalFailures:
-        return self._parts.proposals.failures(self._occasion.place, self._turn())
+        return self._services.proposals.failures(self._occasion.place, self._turn())
 
     def _failed(self, name: str, answer: str) -> str:
         """After the third time in a turn the model is told to stop (G4)."""
@@ -174,14 +160,13 @@ class MemoryTools:
     async def _search(self, arguments: Mapping[str, object]) -> str:
         query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
         scope = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _PROJECT)
-        assert self._parts.store is not None
-        async with asyncio.timeout(self._parts.config.recall_timeout):
-            embedding = self._parts.embedding
+        async with asyncio.timeout(self._services.config.recall_timeout):
+            embedding = self._services.embedding
             request = self._request(query, scope)
             if embedding is not None:
                 request = request._replace(query_vector=await embedding.query_vector(query, request.scope))
-            screen = OutputFilter(scanning=self._parts.config.scanning)
-            found, lines = await self._parts.store.read(lambda unit: self._look_up(unit, request, screen))
+            screen = OutputFilter(scanning=self._services.config.scanning)
+            found, lines = await self._services.store.read(lambda unit: self._look_up(unit, request, screen))
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
         for ref, reason in screen.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
@@ -196,15 +181,15 @@ class MemoryTools:
             conversation=place.id,
             owner=place.owner,
             limit=2 * ENTRIES_MAX,
-            score_min=self._parts.config.recall_score_min,
+            score_min=self._services.config.recall_score_min,
             filter=Filter(project=place.project) if narrow else Filter(),
-            now=self._parts.clock.now(),
-            correlation=self._parts.ids.new(),
+            now=self._services.clock.now(),
+            correlation=self._services.ids.new(),
         )
 
     def _look_up(self, unit: Unit, request: RecallRequest, screen: OutputFilter) -> tuple[SearchResults, list[str]]:
         """On a reader's thread."""
-        config, embedding = self._parts.config, self._parts.embedding
+        config, embedding = self._services.config, self._services.embedding
         found = recall(unit, request, embedding.index if embedding else None)
         budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
         line = functools.partial(bullet, now=request.now)
@@ -214,13 +199,13 @@ class MemoryTools:
 
     async def _remember(self, arguments: Mapping[str, object]) -> str:
         text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
-        (added,) = await self._parts.proposals.propose(self._occasion, [text], target=target)
+        (added,) = await self._services.proposals.propose(self._occasion, [text], target=target)
         self._emit("tool_called", tool=REMEMBER, memories=int(added.created))
         return _receipt(added)
 
     def _emit(self, name: str, **data: Scalar) -> None:
         place = self._occasion.place
-        self._parts.events.emit(name, space=place.owner, conversation=place.id, turn=self._occasion.turn, **data)
+        self._services.events.emit(name, space=place.owner, conversation=place.id, turn=self._occasion.turn, **data)
 
 
 def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
