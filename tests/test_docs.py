@@ -130,6 +130,18 @@ def test_relative_links_resolve():
     assert broken == []
 
 
+def test_pages_use_plain_words():
+    """Words that a reader has to translate. The generated pages take their words from the code."""
+    odd = re.compile(r"\b(?:can not|anew|beside|reckoned|whoever|rests on|stands in|so many)\b", re.IGNORECASE)
+    found = [
+        f"{page.name}: {match.group()}"
+        for page in PAGES
+        if page.name not in {*reference.PAGES, "ARCHITECTURE.md"}
+        for match in odd.finditer(re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL))
+    ]
+    assert found == []
+
+
 def test_no_file_names_a_machine():
     """Paths and hosts of the machine it was written on are of no use to a reader."""
     private = re.compile(
