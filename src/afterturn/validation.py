@@ -26,7 +26,7 @@ def check_name(value: object, what: str) -> str:
         raise InvalidName(f"The {what} must be text, not {type(value).__name__}. Pass a string.")
     if not value.strip() or len(value) > NAME_CHARS_MAX or not _JOINERS.sub("", value).isprintable():
         raise InvalidName(
-            f"{value[:60]!r} is no valid {what}. Use 1 to {NAME_CHARS_MAX} printable characters that are not all blank."
+            f"{value[:60]!r} is not a valid {what}. Use 1 to {NAME_CHARS_MAX} printable characters, not all blank."
         )
     return value
 
@@ -34,7 +34,7 @@ def check_name(value: object, what: str) -> str:
 def check_space(value: object) -> str:
     name = check_name(value, "space")
     if not _SPACE.fullmatch(name):
-        raise InvalidName(f'{name!r} is no valid space. Write a kind, a colon and a name, such as "user:ada".')
+        raise InvalidName(f"{name!r} is not a valid space name. Use kind:name, for example user:ada.")
     return name
 
 
@@ -42,7 +42,7 @@ def check_id(value: object, what: str = "memory id") -> str:
     """An id as `add`, `list` and `search` print it."""
     if not isinstance(value, str) or not re.fullmatch(_ID, value):
         raise InvalidName(
-            f"{str(value)[:60]!r} is no valid {what}. Copy one from `afterturn list` or `afterturn search`."
+            f"{str(value)[:60]!r} is not a valid {what}. Copy one from `afterturn list` or `afterturn search`."
         )
     return value
 
@@ -59,11 +59,11 @@ def check_metadata(value: object) -> Metadata:
         size = len(json.dumps(dict(value), ensure_ascii=False, allow_nan=False).encode())
     except ValueError as error:
         raise InvalidInput(
-            f"Metadata can not be written as JSON: {error}. Use finite numbers and plain text."
+            f"Metadata cannot be written as JSON: {error}. Use finite numbers and plain text."
         ) from error
     if size > METADATA_BYTES_MAX:
         raise TooLarge(
-            f"Metadata is {size} bytes; at most {METADATA_BYTES_MAX} fit. Store the long part as a memory of its own.",
+            f"Metadata is {size} bytes; at most {METADATA_BYTES_MAX} fit. Store the long part as a separate memory.",
             size_bytes=size,
             limit_bytes=METADATA_BYTES_MAX,
         )
@@ -73,7 +73,7 @@ def check_metadata(value: object) -> Metadata:
 def check_member(key: object, item: object) -> None:
     """One key of metadata with its value, as it is stored or asked for."""
     if not isinstance(key, str) or not is_storable(key) or not key:
-        raise InvalidInput(f"The metadata key {repr(key)[:60]} can not be used. Use non-empty, plain text.")
+        raise InvalidInput(f"The metadata key {repr(key)[:60]} is not valid. Use non-empty, plain text.")
     if not isinstance(item, str | int | float | bool | None):
         raise InvalidInput(
             f"Metadata {key[:60]!r} is a {type(item).__name__}. Use text, a number, true, false or null."

@@ -66,9 +66,9 @@ def test_the_version_is_one_line(cli: CommandLine) -> None:
         (["forget"], "Say what to forget"),
         (["forget", "0k3v8r2c", "--everything"], "Say what to forget"),
         (["restore", "nowhere.db", "--yes"], "There is no file"),
-        (["show", "no id!"], "no valid memory id"),
-        (["--space", "ada", "list"], "no valid space"),
-        (["--tenant", " ", "add", "tea"], "no valid tenant"),
+        (["show", "no id!"], "not a valid memory id"),
+        (["--space", "ada", "list"], "not a valid space name"),
+        (["--tenant", " ", "add", "tea"], "not a valid tenant"),
         (["--store", "", "list"], "is no path"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_line_that_can_not_be_read_is_named_and_the_text_is_kept(
     answer = editing("text = text.replace('- Ada drinks tea', 'Ada drinks oolong')", "--yes")
     (file,) = kept.iterdir()
     assert answer.code == 2
-    assert re.search(r"Line \d+ is no heading", answer.err)
+    assert re.search(r"Line \d+ is not a heading", answer.err)
     assert f"afterturn edit --file {file}" in answer.err
     assert file.stat().st_mode & 0o077 == 0
     file.write_text(file.read_text().replace("Ada drinks oolong", "- Ada drinks oolong"))
@@ -149,11 +149,11 @@ def test_what_somebody_else_changed_meanwhile_is_kept_in_a_file(
     )
     (file,) = kept.iterdir()
     assert answer.code == 1
-    assert f"Not applied:\n    {tea} was changed meanwhile: it was version 1 and is version 2 now.\n" in answer.out
+    assert f"Not applied:\n    {tea} was changed meanwhile: it was version 1 and is now version 2.\n" in answer.out
     assert f"afterturn edit --file {file}\n" in answer.out
     assert answer.out.splitlines()[-1].startswith("1 changed, 1 not applied  (undo: afterturn undo ")
     assert texts(cli) == ["Ada drinks green tea", "Ada has two cats"]
-    assert "It says now: Ada drinks green tea" in file.read_text()
+    assert "Its current text: Ada drinks green tea" in file.read_text()
     assert cli("edit", "--file", str(file), "--yes").code == 0
     assert texts(cli) == ["Ada drinks oolong", "Ada has two cats"]
 

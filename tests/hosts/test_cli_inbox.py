@@ -145,7 +145,7 @@ def test_a_proposal_whose_memory_moved_on_says_so(cli: CommandLine, changes: dic
     cli("update", id, "The user drinks white tea")
     out = cli("inbox", "show", id).out
     assert "- The user drinks green tea\n+ The user drinks oolong tea\n" in out
-    assert "it was version 1 then and is version 3 now" in out
+    assert "it was version 1 and is now version 3" in out
     assert re.search(r"current text +The user drinks white tea\n", out)
     assert cli("inbox", "approve", id).code == 2
     assert cli("inbox", "reject", id).code == 0

@@ -152,8 +152,8 @@ def test_a_memory_of_another_space_is_known_only_to_who_names_it(cli: CommandLin
         (["--memory", "0k3v8r2c4d5e6f7g"], "need a CONVERSATION"),
         (["nobody"], "There is no conversation 'nobody' in user:ada"),
         ([TALK, "--turn", "9"], "has no turn '9'"),
-        ([TALK, "--memory", "no id!"], "is no valid memory id"),
-        ([TALK, "--memory", "0k3v8r2c4d5e6f7g", "--look-in", "nowhere"], "is no valid space"),
+        ([TALK, "--memory", "no id!"], "is not a valid memory id"),
+        ([TALK, "--memory", "0k3v8r2c4d5e6f7g", "--look-in", "nowhere"], "is not a valid space name"),
     ],
 )
 def test_a_trace_that_can_not_be_is_one_line(cli: CommandLine, arguments: list[str], said: str) -> None:

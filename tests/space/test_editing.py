@@ -152,15 +152,15 @@ def test_the_text_is_plain_markdown() -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("- Tea", "Line 1 stands below no heading"),
-        ("## user\n\nTea", "Line 3 is no heading, no bullet"),
+        ("- Tea", "Line 1 is not below a heading"),
+        ("## user\n\nTea", "Line 3 is not a heading, bullet"),
         ("## user\n  Tea", "Line 2 is indented, but goes on from no bullet"),
-        ("## user\n- Tea\nis good", "Line 3 is no heading"),
-        ("## somebody", "Line 1: 'somebody' is no target"),
+        ("## user\n- Tea\nis good", "Line 3 is not a heading"),
+        ("## somebody", "Line 1: 'somebody' is not a target"),
         ("## user, project \x07", "Line 1: "),
         ('## user, project "x', "Line 1: "),
-        ("### user", "Line 1 is no heading of this file"),
-        ("# My notes", "Line 1 is no heading of this file"),
+        ("### user", "Line 1 is not a valid heading"),
+        ("# My notes", "Line 1 is not a valid heading"),
         ("## user\n- <!-- aaaa v1 -->", "The bullet in line 2 says nothing"),
         ("## user\n-", "The bullet in line 2 says nothing"),
         ("## user\n- Tea <!-- aaaa -->", "The comment at the end of the bullet in line 2 is not whole"),
@@ -169,8 +169,8 @@ def test_the_text_is_plain_markdown() -> None:
         ("## user\n- Tea <!-- aaaa v1 -->\n- Two\n  lines <!-- aaaa v1 -->", "Line 3 names aaaa, and so does line 2"),
         ("## user\n- Tea\n<!-- aaaa v1 -->", "The comment in line 3 belongs to no bullet"),
         ("## user\n<!-- begun", "The comment that begins in line 2 does not end"),
-        ("## user\n<!-- x --> y", "Something stands behind the comment that begins in line 2"),
-        ("## user\n<!-- shown\nNo id!\n-->", "'No' in the comment that begins in line 2 is no id"),
+        ("## user\n<!-- x --> y", "There is text after the comment that begins in line 2"),
+        ("## user\n<!-- shown\nNo id!\n-->", "'No' in the comment that begins in line 2 is not an id"),
     ],
 )
 def test_a_line_that_can_not_be_read_is_named(text: str, message: str) -> None:
@@ -218,7 +218,7 @@ def test_a_bullet_that_lost_its_comment_is_still_that_memory() -> None:
 def test_a_comment_amid_words_is_an_error(words: str) -> None:
     """M1: joined bullets would delete a memory unawares."""
     entries = an_entry("aaaa", "Ada likes tea"), an_entry("bbbb", "Miso purrs")
-    with pytest.raises(InvalidInput, match="The bullet in line 2 has a memory's comment amid its words"):
+    with pytest.raises(InvalidInput, match="The bullet in line 2 has a memory's comment inside its text"):
         edits_of(f"## user\n- {words} <!-- bbbb v1 -->\n<!-- shown\naaaa bbbb\n-->", *entries)
     with pytest.raises(InvalidInput, match="The bullet in line 2"):
         edits_of(f"## user\n- {words} or so\n<!-- shown\naaaa bbbb\n-->", *entries)

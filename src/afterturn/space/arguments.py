@@ -128,7 +128,7 @@ def check_filter(wanted: object) -> Filter:
 
 
 def check_selector(selector: Selector) -> Selector:
-    """Exactly one thing to forget. A memory's id is left to whoever looks it up."""
+    """Checks that exactly one thing is chosen. A memory's id is checked when it is looked up."""
     if not isinstance(selector.everything, bool):
         raise InvalidInput(f"`everything` is {_shown(selector.everything)}. Erasing a space takes a plain True.")
     named = [
@@ -251,11 +251,11 @@ def target_of(value: str) -> Target:
     try:
         return Target.ENVIRONMENT if value == _OLDER_NAME else Target(value)
     except ValueError:
-        raise InvalidInput(f"{value!r} is no target. Use one of: {', '.join(Target)}.") from None
+        raise InvalidInput(f"{value!r} is not a target. Use one of: {', '.join(Target)}.") from None
 
 
 def origin_of(value: str) -> Origin:
     try:
         return Origin(value)
     except ValueError:
-        raise InvalidInput(f"{value!r} is no origin. Use one of: {', '.join(Origin)}.") from None
+        raise InvalidInput(f"{value!r} is not an origin. Use one of: {', '.join(Origin)}.") from None

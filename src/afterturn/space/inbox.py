@@ -1,4 +1,4 @@
-"""One proposal as a person reads it before they decide: what it would change, and whether that still stands."""
+"""One proposal, with what it would change and whether it can still be approved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Proposal:
     """`entry` is what waits. For a change or a withdrawal, `base` is the version that it was made for, and `current`
     what the memory says now, None when it says nothing any more.
 
-    `obstacle` says why it can not be approved as things are; blank when nothing is known against it.
+    `obstacle` says why it cannot be approved now; empty if it can.
     """
 
     entry: Entry
@@ -64,7 +64,7 @@ def _obstacle(base: Entry | None, current: Entry | None) -> str:
     if base is None:
         return ""
     if current is None:
-        return "The memory is not active any more, so this no longer applies."
+        return "The memory is no longer active, so this cannot be applied."
     if current.version != base.version:
-        return f"The memory has changed since: it was version {base.version} then and is version {current.version} now."
+        return f"The memory has changed since: it was version {base.version} and is now version {current.version}."
     return ""

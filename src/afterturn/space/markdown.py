@@ -38,7 +38,7 @@ _TITLE = re.compile(r"# Memories of (\S.*)")
 _HEADING = re.compile(r"##[ \t]+(\w+)(?:, project (.+))?")
 _BULLET = re.compile(r"[-*+](?:[ \t](.*))?", re.DOTALL)
 _INDENT = re.compile(r" {2}|\t")
-# What ties a bullet to its memory stands at the end of its last line.
+# The comment at the end of a bullet, which identifies its memory.
 _MARK = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v([1-9][0-9]{0,17})((?:[ \t]+pinned)?)[ \t]*-->")
 _PINNED = re.compile(r"<!--[ \t]*pinned[ \t]*-->")
 _REF = re.compile(r"([0-9a-z]{4,40})(?:\.([1-9][0-9]{0,17}))?")
@@ -55,12 +55,12 @@ _REFS_A_LINE = 5
 TITLE = "# Memories of {space}\n\n<!-- {told} -->\n"
 ENDING = "\n<!--\n{told}\n-->\n"
 _HELP = """\
-One bullet is one memory. Change its words, delete it, move it below another heading, or add one; further lines
-of a memory are indented by two spaces. The comment at a bullet's end says which memory it is: leave it there, and
-write `pinned` into it or take that out. A new bullet has none."""
+Each bullet is one memory. Change its text, delete it, move it below another heading, or add one. Indent further
+lines of a memory by two spaces. Keep the comment at the end of a bullet: it identifies the memory. Write `pinned` into
+it to pin the memory, or remove that word. A new bullet has no comment."""
 _HELP_BELOW = """\
-The lines below name the memories that this text was made of. What is named there
-and has no bullet any more is deleted, so leave them as they are."""
+The lines below list the memories in this text. A memory that is listed there and
+has no bullet is deleted, so do not change these lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def drawn(text: str) -> str:
 
 
 def parse(text: str) -> Sheet:
-    """InvalidInput names the line that can not be read."""
+    """Raises InvalidInput with the number of a line that cannot be read."""
     return _MarkdownReader().read(text.replace("\r\n", "\n").split("\n"))
 
 
@@ -177,7 +177,7 @@ class _MarkdownReader:
             self._open = (number, [found.group(1) or ""])
         else:
             raise InvalidInput(
-                f"Line {number} is no heading, no bullet and no comment. Begin it with `- `, or indent it by two "
+                f"Line {number} is not a heading, bullet or comment. Begin it with `- `, or indent it by two "
                 "spaces if it goes on from the line above."
             )
 
@@ -195,7 +195,7 @@ class _MarkdownReader:
         elif heading is not None:
             self._section = _section(number, heading.group(1), heading.group(2))
         else:
-            raise InvalidInput(f"Line {number} is no heading of this file. Use `## user` or `## environment`.")
+            raise InvalidInput(f"Line {number} is not a valid heading. Use `## user` or `## environment`.")
 
     def _comment(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
         if _MARK.fullmatch(line) is not None:
@@ -207,7 +207,9 @@ class _MarkdownReader:
                 raise InvalidInput(f"The comment that begins in line {number} does not end. Close it with `-->`.")
             lines.append(after)
         if lines[-1].partition("-->")[2].strip():
-            raise InvalidInput(f"Something stands behind the comment that begins in line {number}. Give it a line.")
+            raise InvalidInput(
+                f"There is text after the comment that begins in line {number}. Put it on a line of its own."
+            )
         if line.startswith(_SHOWN):
             words = " ".join(lines).partition("-->")[0].removeprefix(_SHOWN).split()
             self._shown = {**(self._shown or {}), **dict(_ref(number, word) for word in words)}
@@ -218,7 +220,7 @@ class _MarkdownReader:
             return
         number, lines = opened
         if self._section is None:
-            raise InvalidInput(f"Line {number} stands below no heading. Put it below `## user` or `## environment`.")
+            raise InvalidInput(f"Line {number} is not below a heading. Put it below `## user` or `## environment`.")
         bullet = _read_bullet(number, "\n".join(lines), self._section)
         if bullet.id is not None and self._lines.setdefault(bullet.id, number) != number:
             raise InvalidInput(
@@ -239,7 +241,9 @@ def _section(number: int, target: str, project: str | None) -> Section:
 def _ref(number: int, word: str) -> tuple[str, int]:
     found = _REF.fullmatch(word)
     if found is None:
-        raise InvalidInput(f"{word[:60]!r} in the comment that begins in line {number} is no id. Leave it as it was.")
+        raise InvalidInput(
+            f"{word[:60]!r} in the comment that begins in line {number} is not an id. Restore the comment."
+        )
     return found.group(1), int(found.group(2) or 1)
 
 
@@ -266,11 +270,11 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
 _MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
 _TOLD_CHARS = 500
 _EDIT_HELP = """\
-None of this was done, and above each stands why.
-Look at it, change it or take it out;
+These changes were not applied; the reason is above each.
+Check them, change them or remove them;
 then apply this file with `afterturn edit --file`."""
 _EDIT_HELP_BELOW = """\
-Nothing is deleted by this file,
+This file deletes nothing,
 whatever is missing from it."""
 
 
@@ -285,7 +289,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class SkippedEdit:
-    """A change that can not be made, and why; `current` is what the memory says now, None when it is gone."""
+    """A change that cannot be made, and why. `current` is the memory as it is now, None if it is gone."""
 
     edit: Edit
     reason: str
@@ -351,8 +355,8 @@ def _check_marks(bullet: Bullet, base: Entry | None) -> None:
     known = frozenset() if base is None else frozenset(_MARK_BEGINS.findall(base.text))
     if set(_MARK_BEGINS.findall(bullet.text)) - known:
         raise InvalidInput(
-            f"The bullet in line {bullet.line} has a memory's comment amid its words. Put the words before it, or take "
-            "it out."
+            f"The bullet in line {bullet.line} has a memory's comment inside its text. Move the text before it, or "
+            "remove it."
         )
 
 
@@ -365,7 +369,7 @@ def _compare_gone(id: str, version: int, current: Mapping[str, Entry]) -> Edit |
 
 
 def _moved_on(now: Entry, version: int) -> str:
-    return f"{now.id} was changed meanwhile: it was version {version} and is version {now.version} now."
+    return f"{now.id} was changed meanwhile: it was version {version} and is now version {now.version}."
 
 
 def _says(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
@@ -393,11 +397,11 @@ def render_left(space: str, left: Iterable[SkippedEdit]) -> str:
 
 def _render_left(left: SkippedEdit) -> str:
     bullet, before, now = left.edit.bullet, left.edit.before, left.current
-    says = "" if now is None else f" It says now: {_commented(now.text)}"
-    told = f"\n<!-- Not done: {_commented(left.reason)}{says} -->\n"
+    says = "" if now is None else f" Its current text: {_commented(now.text)}"
+    told = f"\n<!-- Not applied: {_commented(left.reason)}{says} -->\n"
     if bullet is None:
         assert before is not None
-        return f"{told}<!-- You had deleted it: afterturn delete {before.id} -->\n"
+        return f"{told}<!-- You deleted it. To delete it now: afterturn delete {before.id} -->\n"
     mark = mark_of(replace(now, pinned=bullet.pinned)) if now is not None else PINNED if bullet.pinned else ""
     return f"{told}\n{heading_of((bullet.target, bullet.project))}\n\n{bullet_of(bullet.text, mark)}"
 
@@ -448,7 +452,7 @@ async def as_markdown(parts: SpaceParts, space: str, *, target: str | None, proj
 
 
 async def compare_markdown(parts: SpaceParts, space: str, text: str) -> Edits:
-    """What applying the text would change. InvalidInput names the line that can not be read."""
+    """Returns what applying the text would change. Raises InvalidInput with the number of an unreadable line."""
     sheet = parse(text)
     if sheet.space is not None and sheet.space != space:
         raise InvalidInput(f"This is a text of {sheet.space}, not of {space}. Name that space to apply it.")
@@ -459,7 +463,7 @@ async def compare_markdown(parts: SpaceParts, space: str, text: str) -> Edits:
 
 
 async def apply_edits(parts: SpaceParts, space: str, edits: Edits) -> Edited:
-    """In one transaction; what can not be done is left, and the rest stands. The words are a person's own."""
+    """Applies the edits in one transaction, as the user's own words. Those that cannot be applied are in `left`."""
     group, at = parts.ids.new(), parts.clock.now()
     prepared, left = [], list(edits.left)
     for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):

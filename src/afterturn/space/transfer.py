@@ -170,7 +170,7 @@ async def import_drafts(
 ) -> Imported:
     """Returns when all is stored. A long import is embedded while it goes on, where another process can do that."""
     if not isinstance(drafts, Iterable):
-        raise InvalidInput(f"A {type(drafts).__name__} is no list of drafts. Pass afterturn.Draft objects.")
+        raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
     following = parts.embedding.follow(parts.tenant, space) if parts.embedding is not None else None
     try:
         if following is not None and isinstance(drafts, Sized):

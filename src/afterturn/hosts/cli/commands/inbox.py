@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from afterturn.hosts.cli.changes import find_sources, print_difference, print_sources
@@ -17,9 +19,11 @@ from afterturn.hosts.cli.output import (
     print_table,
 )
 from afterturn.recall.block import describe_author
-from afterturn.space.inbox import Proposal
 from afterturn.types import Entry, Status
 from afterturn.validation import check_id
+
+if TYPE_CHECKING:
+    from afterturn.space.inbox import Proposal
 
 _HERE = "afterturn.hosts.cli.commands.inbox"
 _PAGE = 50
