@@ -1,6 +1,8 @@
 """No message makes the rules slow, large or wrong about themselves."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.learning.rules import extraction, find_lessons, may_teach
-from afterturn.learning.rules.clauses import CLAUSES_MAX, clauses_of
+from afterturn.learning.rules.clauses import CLAUSES_MAX, split_clauses
 from afterturn.learning.rules.extraction import LESSON_CHARACTERS_MAX, LESSONS_MAX
-from afterturn.learning.rules.sentences import SENTENCE_CHARACTERS_MAX, SENTENCES_MAX, sentences_of
+from afterturn.learning.rules.sentences import SENTENCE_CHARACTERS_MAX, SENTENCES_MAX, split_sentences
 from lab.rules_eval import read_cases
 
 FOLDER = Path(__file__).parent / "rule_cases"
@@ -32,7 +34,7 @@ ROLES = st.sampled_from(["user", "assistant", "tool"])
 def test_what_may_not_teach_teaches_nothing(text: str):
     """V11: the cheap look never hides a lesson."""
     if not may_teach(text):
-        assert extraction.lessons_of(text, "The default branch is master.") == []
+        assert extraction.find_lessons_in(text, "The default branch is master.") == []
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -41,7 +43,7 @@ def test_what_people_say_is_not_passed_over(path: Path):
     hidden = [
         case.text
         for case in read_cases(path)
-        if not may_teach(case.text) and extraction.lessons_of(case.text, case.before[-1][1] if case.before else "")
+        if not may_teach(case.text) and extraction.find_lessons_in(case.text, case.before[-1][1] if case.before else "")
     ]
     assert hidden == []
 
@@ -65,18 +67,18 @@ def test_numbers_in_a_lesson_were_said(text: str):
 @given(text=MESSAGES)
 def test_sentences_and_clauses_are_bounded(text: str):
     """G5: however a message is cut up, there is an end to it."""
-    sentences = sentences_of(text * 20)
+    sentences = split_sentences(text * 20)
     assert len(sentences) <= SENTENCES_MAX
     for sentence in sentences:
-        assert len(sentence.plain) == len(sentence.said) <= SENTENCE_CHARACTERS_MAX
-        assert len(list(clauses_of(sentence))) <= CLAUSES_MAX
+        assert len(sentence.plain) == len(sentence.text) <= SENTENCE_CHARACTERS_MAX
+        assert len(list(split_clauses(sentence))) <= CLAUSES_MAX
 
 
 @pytest.mark.parametrize("repeated", REPEATED)
 def test_repetition_is_read_in_bounded_work(repeated: str):
     """G5: what rules look at does not grow with the message."""
     looked_at = sum(
-        len(clause.plain) for sentence in sentences_of(repeated * 100_000) for clause in clauses_of(sentence)
+        len(clause.plain) for sentence in split_sentences(repeated * 100_000) for clause in split_clauses(sentence)
     )
     assert looked_at <= SENTENCES_MAX * CLAUSES_MAX * SENTENCE_CHARACTERS_MAX
     assert len(find_lessons([("assistant", repeated * 100_000), ("user", repeated * 100_000)])) <= LESSONS_MAX
@@ -97,3 +99,20 @@ def test_a_sentence_is_not_read_again_and_again(start: str, filling: str):
 def test_a_megabyte_after_a_wish_changes_nothing():
     """V11, G5: what is beyond the first pages is not read."""
     assert find_lessons([("user", "Look at this.\n```\n" + "x = 1\n" * 200_000 + "```\nCall me Max.")]) == []
+
+
+def test_no_review_compiles_a_pattern():
+    """V2: compiling takes up to 0.2 s, which would hold up memory's loop; opening memory has done it."""
+    program = (
+        "import re._compiler as compiler, afterturn.services\n"
+        "from afterturn.learning.rules import find_lessons\n"
+        "from afterturn.learning.single_value import single_value\n"
+        "compiled = []\n"
+        "compile_pattern = compiler.compile\n"
+        "compiler.compile = lambda *given: compiled.append(given) or compile_pattern(*given)\n"
+        "lessons = find_lessons([('user', 'I prefer tea over coffee. Ich heiße Max. Remember that my cat is 3.')])\n"
+        "print(len(lessons), single_value(lessons[0].text) is not None, compiled)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert printed == "3 True []\n"

@@ -1,4 +1,4 @@
-"""What one message teaches, as one statement."""
+"""Clauses of a sentence, the shape of a rule, and the change from first to third person."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ CORRECTION = "correction"
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """`message` is an index into the messages that were read. `replaces` is what a correction says is no longer so,
-    blank where nothing is said to be wrong."""
+    """One statement that a message teaches. `message` is the index of that message.
+
+    `replaces` is the value that a correction says is wrong; empty if there is none.
+    """
 
     text: str
     target: Target
@@ -28,9 +30,8 @@ class Lesson:
     replaces: str = ""
 
 
-# First person into third, so that a statement makes sense without its message. Nothing is added but "the user".
-
-# With "they" for every further "I", the verbs that follow stay as they were said.
+# A statement has to make sense without its message, so the first "I" becomes "the user" and later ones "they":
+# verbs after "they" keep their form.
 _PRONOUNS = {
     "i'm": "they're",
     "im": "they're",
@@ -62,7 +63,7 @@ _NAMED = {
 _FIRST_PERSON = re.compile(
     r"(?<![\w'-])(?:i'm|im|i am|i was|i've|i'd|i'll|i|me|my|mine|myself)(?![\w'])", re.IGNORECASE
 )
-# Any word in -ly but these verbs comes before the verb, and so do a few others.
+# Words in -ly are adverbs, except for these verbs.
 _ADVERBS = re.compile(
     r"""(?:(?:no\slonger|never|always|also|just|still|often|now|even|almost|both|seldom|
     (?!(?:apply|rely|reply|fly|supply|comply|multiply|imply)\s)[a-z]{2,20}ly)\s)*""",
@@ -96,57 +97,57 @@ _FILLERS = (
 _FILLERS_MAX = 3
 
 
-def trimmed(said: str) -> str:
-    """Without courtesies and marks at its end."""
-    said = said.strip(_MARKS)
+def trim(text: str) -> str:
+    """Without courtesies and punctuation at its end."""
+    text = text.strip(_MARKS)
     for _ in range(_FILLERS_MAX):
-        filler = next((filler for filler in _FILLERS if said.lower().endswith((f" {filler}", f",{filler}"))), "")
+        filler = next((filler for filler in _FILLERS if text.lower().endswith((f" {filler}", f",{filler}"))), "")
         if not filler:
             break
-        said = said[: -len(filler)].rstrip(_MARKS)
-    return said
+        text = text[: -len(filler)].rstrip(_MARKS)
+    return text
 
 
-def in_third_person(said: str) -> str:
+def to_third_person(text: str) -> str:
     """ "aisle seats when I fly" -> "aisle seats when they fly"."""
-    return _FIRST_PERSON.sub(_third, said.replace("’", "'"))
+    return _FIRST_PERSON.sub(_third, text.replace("’", "'"))
 
 
-def told_of_user(said: str) -> str:
-    """A whole statement: "I'm allergic to nuts" -> "The user is allergic to nuts"."""
-    said = said.strip().replace("’", "'")
-    return capitalised(_of_user(_NAME_IS.sub(r"\1 is ", said)))
+def state_about_user(text: str) -> str:
+    """ "I'm allergic to nuts" -> "The user is allergic to nuts"."""
+    text = text.strip().replace("’", "'")
+    return capitalise(_of_user(_NAME_IS.sub(r"\1 is ", text)))
 
 
-def told_to_agent(said: str) -> str:
-    """An instruction keeps its "you", which is the agent: "Always ask me first" -> "Always ask the user first"."""
-    return capitalised(_of_user(said.strip().replace("’", "'")))
+def state_instruction(text: str) -> str:
+    """ "Always ask me first" -> "Always ask the user first". "You" stays: it is the agent."""
+    return capitalise(_of_user(text.strip().replace("’", "'")))
 
 
-def conjugated(said: str) -> str:
-    """Its first verb after adverbs, as it follows "the user": "never fly" -> "never flies"."""
-    at = _ADVERBS.match(said)
+def conjugate(text: str) -> str:
+    """Puts the first verb into the third person singular: "never fly" -> "never flies"."""
+    at = _ADVERBS.match(text)
     start = at.end() if at else 0
-    verb = _WORD.match(said, start)
+    verb = _WORD.match(text, start)
     if verb is None:
-        return said
-    return f"{said[:start]}{_third_of(verb.group())}{said[verb.end() :]}"
+        return text
+    return f"{text[:start]}{_third_of(verb.group())}{text[verb.end() :]}"
 
 
-def capitalised(said: str) -> str:
-    return said[:1].upper() + said[1:]
+def capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
-def _of_user(said: str) -> str:
-    """The first mention names the user, and later ones refer to that."""
-    found = _FIRST_PERSON.search(said)
+def _of_user(text: str) -> str:
+    """The first mention becomes "the user", later ones "they"."""
+    found = _FIRST_PERSON.search(text)
     if found is None:
-        return said
+        return text
     word = found.group().lower()
-    rest = said[found.end() :]
+    rest = text[found.end() :]
     if word == "i":
-        rest = f" {conjugated(rest.lstrip())}"
-    return f"{said[: found.start()]}{_NAMED[word]}{in_third_person(rest)}"
+        rest = f" {conjugate(rest.lstrip())}"
+    return f"{text[: found.start()]}{_NAMED[word]}{to_third_person(rest)}"
 
 
 def _third(found: re.Match[str]) -> str:
@@ -164,9 +165,9 @@ def _third_of(verb: str) -> str:
     return f"{verb}es" if lower.endswith(_HISSING) else f"{verb}s"
 
 
-# What teaches nothing however it is worded: fiction, work on a text, hypotheses, reports, jokes, passing things.
+# Text that teaches nothing, whatever its words: fiction, text to work on, hypotheses, reports, jokes, temporary states.
 
-# From such a message on, whoever says "I" may be a character.
+# After such a message, "I" may be a character in a role play.
 _PLAY = re.compile(
     r"""\b(?:pretend|role[\s-]?play(?:ing)?|imagine\s(?:that|you)|act\sas|in\scharacter|let's\splay|in\sthis\sgame
     |you\sare\s(?:now\s)?an?\s(?:\w+\s)?(?:pirate|dragon|wizard|character|detective|knight|robot|king|queen|vampire)
@@ -177,7 +178,7 @@ _PLAY = re.compile(
 _POLITE = (
     r"^(?:(?:please|pls|can|could|would|will|you|now|then|so|and|hi|hey|hello|ok|okay|bitte|kannst|du)[,\s]+){0,4}"
 )
-# What follows such a request, or what it points back at, is a text that somebody works on.
+# The text after such a request, or the text that it points back to, is material to work on.
 _WORK_ON_TEXT = re.compile(
     rf"""{_POLITE}(?:translate|proofread|rephrase|paraphrase|summari[sz]e|reword|rewrite|classify|transcribe|correct
     |(?:fix|check)\s(?:the|my)\s(?:grammar|spelling|english|german|french|spanish|homework|essay|text)|edit\sthis
@@ -201,7 +202,7 @@ _TEXTS = re.compile(
     |the\s(?:assistant|agent|bot|model)\s(?:should|must)|once\supon\sa\stime|tool\soutput)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What comes after it belongs to what shall be made: "Build a form. Always show the date first."
+# Sentences after a task describe its result: "Build a form. Always show the date first."
 _TASK = re.compile(
     rf"""{_POLITE}(?:create|build|make|implement|refactor|design|develop|code|program|plan|set\sup|generate|add|
         fix|change|
@@ -234,7 +235,7 @@ _REPORTED = re.compile(
 _SAID_SO = re.compile(
     r",\s(?:i|he|she|they|we|my\s\w+)\s(?:said|says|used\sto\ssay|say|told\s\w+|answered|replied)$", re.IGNORECASE
 )
-_PASSING = re.compile(
+_TEMPORARY = re.compile(
     r"""\b(?:today|tonight|tomorrow|yesterday|right\snow|for\snow|at\sthe\s(?:moment|airport|station)|
         on\sthe\s(?:plane|train|bus|road|way)|currently|
     temporarily|until|till|this\s(?:once|one|week|month|year|morning|afternoon|evening|weekend|time|task|ticket|
@@ -253,8 +254,8 @@ def begins_play(text: str) -> bool:
     return bool(_PLAY.search(text))
 
 
-def own_words(sentences: list[Sentence]) -> list[Sentence]:
-    """Those that are meant, and the writer's own: none of a joke or of fiction, none that is to be worked on."""
+def keep_own_sentences(sentences: list[Sentence]) -> list[Sentence]:
+    """Without jokes, fiction, and text that the agent is asked to work on."""
     if any(_TEXTS.search(sentence.plain) or _JOKE.search(sentence.plain) for sentence in sentences):
         return []
     for at, sentence in enumerate(sentences):
@@ -268,25 +269,23 @@ def is_task(sentence: Sentence) -> bool:
 
 
 def is_order(sentences: list[Sentence]) -> bool:
-    """A name that is given with an order or a booking is the one to call out when it is ready."""
+    """Whether something is ordered or booked. A name in such a message belongs to the order."""
     return any(_ORDER.search(sentence.plain) for sentence in sentences)
 
 
-def is_passing(plain: str) -> bool:
-    """Holds for now or for the thing at hand only, or was only said: "I live in Oslo, I said"."""
-    return bool(_PASSING.search(plain) or _SAID_SO.search(plain))
+def is_temporary(plain: str) -> bool:
+    """Whether it holds only for now or for the task at hand, or is reported speech: "I live in Oslo, I said"."""
+    return bool(_TEMPORARY.search(plain) or _SAID_SO.search(plain))
 
 
-def is_unsaid(before: str) -> bool:
-    """What stands before a clause makes it a hypothesis or somebody else's claim."""
+def is_hypothesis_or_report(before: str) -> bool:
+    """Whether the words before a clause make it a hypothesis or somebody else's claim."""
     return bool(_UNSURE.search(before) or _REPORTED.search(before))
 
 
 def is_unsure(plain: str) -> bool:
     return bool(_UNSURE.search(plain))
 
-
-# Where in a sentence something can begin that teaches, and where it ends; the shape of a rule.
 
 CLAUSES_MAX = 12
 _WORDS_MAX = 40
@@ -327,45 +326,47 @@ _COMMON = re.compile(
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Of any case, with white space written out."""
+    """Compiled to ignore case; white space in `text` is ignored too, so it has to be written as `\\s`."""
     return re.compile(text, re.IGNORECASE | re.VERBOSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """From its beginning to the sentence's end. `corrects`: it opened with "no" or "actually".
-    `first`: nothing stands before it but greetings and the like."""
+    """A part of a sentence from `start` to the sentence's end.
 
-    said: str
+    `is_correction`: it opened with "no", "actually" or the like. `is_first`: nothing but greetings comes before it.
+    """
+
+    text: str
     plain: str
     start: int
-    asks: bool = False
-    corrects: bool = False
-    first: bool = True
-    tasked: bool = False
+    is_question: bool = False
+    is_correction: bool = False
+    is_first: bool = True
+    after_task: bool = False
 
     @property
     def is_lower(self) -> bool:
-        return self.said == self.said.lower()
+        return self.text == self.text.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A clause that begins with `head` teaches, if what follows begins with `wants` and has nothing of `bars` in it.
+    """A clause teaches if it begins with `head`, continues with `requires` and does not contain `excludes`.
 
-    `proper`: a name must follow. `single`: what comes after "and" is another matter. `whole`: `wants` is all that is
-    kept.
+    `needs_name`: a name must follow `head`. `stops_at_and`: the words after "and" are not part of it.
+    `keeps_only_required`: the match of `requires` is all that is kept. `restate` makes the statement.
     """
 
     kind: str
     target: Target
     head: re.Pattern[str]
-    wants: re.Pattern[str] | None = None
-    bars: re.Pattern[str] | None = None
-    proper: bool = False
-    single: bool = False
-    whole: bool = False
-    told: Callable[[str], str] = told_of_user
+    requires: re.Pattern[str] | None = None
+    excludes: re.Pattern[str] | None = None
+    needs_name: bool = False
+    stops_at_and: bool = False
+    keeps_only_required: bool = False
+    restate: Callable[[str], str] = state_about_user
 
     def find(self, clause: Clause) -> RuleMatch | None:
         head = self.head.match(clause.plain)
@@ -373,74 +374,74 @@ class Rule:
             return None
         end = self._end(clause, head.end())
         rest = clause.plain[head.end() : end]
-        if self._is_barred(clause, rest):
+        if self._is_excluded(clause, rest):
             return None
-        return RuleMatch(self, clause, clause.said[head.start() : end], end)
+        return RuleMatch(self, clause, clause.text[head.start() : end], end)
 
     def _end(self, clause: Clause, start: int) -> int:
-        if self.whole and self.wants is not None:
-            found = self.wants.match(clause.plain, start)
+        if self.keeps_only_required and self.requires is not None:
+            found = self.requires.match(clause.plain, start)
             return found.end() if found else start
-        end = end_of(clause.plain, start)
-        if self.proper and clause.is_lower:
+        stop = _STOP.search(clause.plain, start)
+        end = stop.start() if stop else len(clause.plain)
+        if self.needs_name and clause.is_lower:
             end = min(end, clause.plain.find(",", start) % (len(clause.plain) + 1))
-        other = _AND.search(clause.plain, start, end) if (self.single or self.proper) and not clause.corrects else None
-        return other.start() if other else end
+        if (self.stops_at_and or self.needs_name) and not clause.is_correction:
+            other = _AND.search(clause.plain, start, end)
+            return other.start() if other else end
+        return end
 
-    def _is_barred(self, clause: Clause, rest: str) -> bool:
-        if self.wants is not None and not self.wants.match(rest):
+    def _is_excluded(self, clause: Clause, rest: str) -> bool:
+        if self.requires is not None and not self.requires.match(rest):
             return True
-        if self.bars is not None and self.bars.search(rest):
+        if self.excludes is not None and self.excludes.search(rest):
             return True
-        if self.proper and not _begins_with_name(rest, is_lower=clause.is_lower):
+        if self.needs_name and not _begins_with_name(rest, is_lower=clause.is_lower):
             return True
         return len(rest.split()) > _WORDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule and the words that it found; `end` is where they end in the clause."""
+    """A rule and the words that it matched; `end` is where they end in the clause."""
 
     rule: Rule
     clause: Clause
-    said: str
+    matched: str
     end: int
 
     @property
-    def text(self) -> str:
-        return self.rule.told(trimmed(self.said))
+    def statement(self) -> str:
+        return self.rule.restate(trim(self.matched))
 
 
-def clauses_of(sentence: Sentence) -> Iterator[Clause]:
-    """Every place where somebody may begin to tell something of their own. At most `CLAUSES_MAX`."""
+def split_clauses(sentence: Sentence) -> Iterator[Clause]:
+    """Every part of a sentence in which the writer may begin to state something. At most `CLAUSES_MAX`."""
     starts = [0, *(found.end() for found in _BREAK.finditer(sentence.plain))]
     for start in starts[:CLAUSES_MAX]:
-        if not is_unsaid(sentence.plain[:start]):
-            yield clause_at(sentence, start)
-
-
-def clause_at(sentence: Sentence, start: int) -> Clause:
-    begin, corrects = _after_leads(sentence.plain, start)
-    first = begin <= _after_leads(sentence.plain, 0)[0]
-    return Clause(sentence.said[begin:], sentence.plain[begin:], begin, sentence.asks, corrects, first, sentence.tasked)
+        if not is_hypothesis_or_report(sentence.plain[:start]):
+            begin, is_correction = _after_leads(sentence.plain, start)
+            yield Clause(
+                sentence.text[begin:],
+                sentence.plain[begin:],
+                begin,
+                is_question=sentence.is_question,
+                is_correction=is_correction,
+                is_first=begin <= _after_leads(sentence.plain, 0)[0],
+                after_task=sentence.after_task,
+            )
 
 
 def _after_leads(plain: str, start: int) -> tuple[int, bool]:
-    """Where the matter begins, and whether it corrects something."""
-    corrects = False
+    """The position after greetings, fillers and the like, and whether one of them announces a correction."""
+    is_correction = False
     for _ in range(_LEADS_MAX):
         lead = _LEAD.match(plain, start)
         if lead is None:
             break
-        corrects = corrects or bool(lead.group("corrects"))
+        is_correction = is_correction or bool(lead.group("corrects"))
         start = lead.end()
-    return start, corrects
-
-
-def end_of(plain: str, start: int) -> int:
-    """Where something else begins that is no part of what was told."""
-    found = _STOP.search(plain, start)
-    return found.start() if found else len(plain)
+    return start, is_correction
 
 
 _NO_NAME = re.compile(

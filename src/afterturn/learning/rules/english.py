@@ -1,4 +1,4 @@
-"""English: what an agent may be told to do, always or never. "Never give up" is not among it."""
+"""The rules for English: instructions, preferences, names, facts, changes, corrections, introductions, notes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from afterturn.learning.rules.clauses import (
     Lesson,
     Rule,
     RuleMatch,
-    capitalised,
-    conjugated,
+    capitalise,
+    conjugate,
     pattern,
-    told_of_user,
-    told_to_agent,
+    state_about_user,
+    state_instruction,
 )
-from afterturn.learning.rules.sentences import Sentence, sentences_of
+from afterturn.learning.rules.sentences import Sentence, split_sentences
 from afterturn.types import Target
 
-# How somebody is spoken to, and what is arranged for them, tells about them; the rest tells about the work.
+# Verbs of instructions. TALK and ARRANGE are about the user, WORK about the environment, GIVE depends on the object.
+# "Never give up" is a saying, not an instruction.
 TALK = r"""
     address answer apologi[sz]e call curse explain flatter greet interrupt joke lecture mention patroni[sz]e praise
     quote refer reply respond sign speak spell sugarcoat summari[sz]e swear talk thank translate
@@ -60,15 +61,15 @@ _OF_TALK = re.compile(
 )
 
 
-def is_of_user(instruction: str) -> bool:
-    """Whether an instruction that begins with its verb tells how somebody wants to be served."""
+def _is_instruction_about_user(instruction: str) -> bool:
+    """Whether an instruction that begins with its verb says how the user wants to be served."""
     return bool(_OF_USER.match(instruction) or _OF_TALK.search(instruction))
 
 
-# English: what people like, and what they are called. A choice among what is at hand is neither.
+# Preferences and names. A choice between the options at hand is not a preference.
 
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|do|still|also|just)\s){0,2}"
-# What points at something in the conversation is a choice for now.
+# Words that point at something in the conversation: the choice holds for now only.
 POINTS = r"""\b(?:this|that|these|those|it|here|option|version|draft|one|the\s(?:\w+\s)?ones|former|latter|first|
     second|
     third|line\s\d+)\b"""
@@ -92,36 +93,36 @@ _NO_NAME = pattern(
 )
 
 
-def _prefers(head: str, wants: str = "", bars: re.Pattern[str] | None = None) -> Rule:
-    return Rule(PREFERENCE, Target.USER, pattern(head), pattern(wants) if wants else None, bars)
+def _prefers(head: str, requires: str = "", excludes: re.Pattern[str] | None = None) -> Rule:
+    return Rule(PREFERENCE, Target.USER, pattern(head), pattern(requires) if requires else None, excludes)
 
 
 def _named(head: str) -> Rule:
-    return Rule(NAME, Target.USER, pattern(head), _NAME, _NO_NAME, whole=True)
+    return Rule(NAME, Target.USER, pattern(head), _NAME, _NO_NAME, keeps_only_required=True)
 
 
 def _asks_to_be_called(head: str) -> Rule:
-    return Rule(NAME, Target.USER, pattern(head), _NAME, _NO_NAME, whole=True, told=told_to_agent)
+    return Rule(NAME, Target.USER, pattern(head), _NAME, _NO_NAME, keeps_only_required=True, restate=state_instruction)
 
 
 PREFERENCES = (
-    _prefers(rf"i\s{_OFTEN}prefer\s", bars=_FOR_NOW),
-    _prefers(r"when(?:ever)?\si\s[\w\s]{2,40},?\si\s(?:usually\s|always\s)?prefer\s", bars=pattern(POINTS)),
+    _prefers(rf"i\s{_OFTEN}prefer\s", excludes=_FOR_NOW),
+    _prefers(r"when(?:ever)?\si\s[\w\s]{2,40},?\si\s(?:usually\s|always\s)?prefer\s", excludes=pattern(POINTS)),
     _prefers(
         r"""(?:i'd|i\swould)\s(?:generally\s|always\s|usually\s)?rather\s
         (?=(?:be|get|receive|have)\b)""",
-        wants=r".*\bthan\b",
-        bars=pattern(rf"\berror|\bfor\sthe\b|{POINTS}"),
+        requires=r".*\bthan\b",
+        excludes=pattern(rf"\berror|\bfor\sthe\b|{POINTS}"),
     ),
     _prefers(
         rf"i\s{_OFTEN}like\s",
-        wants=r"[^,]+\s(?:more|better)\sthan\s",
-        bars=pattern(rf"^the\b|\bthan\s(?:i|ever|before)\b|{POINTS}"),
+        requires=r"[^,]+\s(?:more|better)\sthan\s",
+        excludes=pattern(rf"^the\b|\bthan\s(?:i|ever|before)\b|{POINTS}"),
     ),
-    _prefers(rf"i\s{_OFTEN}like\smy\s", wants=r"\w+\s\w+", bars=pattern(rf"\b(?:new|old|job|work)\b|{POINTS}")),
-    _prefers(rf"i\s{_OFTEN}(?:don't|dont|do\snot)\s(?:really\s)?like\s", bars=_FOR_NOW),
-    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|detest)\s", bars=_FOR_NOW),
-    # "I hate regex" is a sigh; who hates something for good says more about it.
+    _prefers(rf"i\s{_OFTEN}like\smy\s", requires=r"\w+\s\w+", excludes=pattern(rf"\b(?:new|old|job|work)\b|{POINTS}")),
+    _prefers(rf"i\s{_OFTEN}(?:don't|dont|do\snot)\s(?:really\s)?like\s", excludes=_FOR_NOW),
+    _prefers(r"i\s(?:really\s|absolutely\s)?(?:dislike|detest)\s", excludes=_FOR_NOW),
+    # "I hate regex" is a sigh; a lasting dislike takes more words.
     _prefers(
         r"i\s(?:really\s|absolutely\s)?(?:hate|can't\sstand|cannot\sstand)\s",
         r"\w+\s\w+",
@@ -131,7 +132,7 @@ PREFERENCES = (
     _prefers(
         r"""my\s(?:favou?rite|preferred)\s(?!part|thing|bit|moment|one|memory|scene|line|way|of|quote|to)
         [\w-]+(?:\s[\w-]+)?\s(?:is|are)\s""",
-        bars=pattern(
+        excludes=pattern(
             rf"^(?:the\s(?:last|same)|when|how|to|not|so|crashing|failing|broken|gone|missing|down)\b|{POINTS}"
         ),
     ),
@@ -147,7 +148,7 @@ NAMES = (
 )
 
 
-# English: lasting facts that people tell of themselves. Closed sets of what lasts, so that chat stays chat.
+# Lasting facts about the user. Closed lists of words keep ordinary chat out.
 
 _AM = r"(?:i'm|im|i\sam)\s"
 _NOW = r"(?:currently\s|now\s)?"
@@ -182,19 +183,21 @@ _FAMILY = r"""twins\b|(?:an?|one|two|three|four|five|six|\d+)\s
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*"
 
 
-def _fact(head: str, wants: str = "", bars: str = "", *, proper: bool = False, single: bool = False) -> Rule:
-    wanted, barred = pattern(wants) if wants else None, pattern(bars) if bars else None
-    return Rule(FACT, Target.USER, pattern(head), wanted, barred, proper=proper, single=single)
+def _fact(
+    head: str, requires: str = "", excludes: str = "", *, needs_name: bool = False, stops_at_and: bool = False
+) -> Rule:
+    wanted, barred = pattern(requires) if requires else None, pattern(excludes) if excludes else None
+    return Rule(FACT, Target.USER, pattern(head), wanted, barred, needs_name=needs_name, stops_at_and=stops_at_and)
 
 
 _BODY = (
     _fact(
         rf"{_AM}(?:severely\s|very\s|highly\s|also\s|quite\s|deathly\s)?allergic\sto\s",
-        bars=rf"^(?:work|mondays?|people|you|bullshit|exercise|stupid)|{POINTS}",
+        excludes=rf"^(?:work|mondays?|people|you|bullshit|exercise|stupid)|{POINTS}",
     ),
     _fact(
         rf"{_AM}(?:an?\s|also\s|strictly\s|mostly\s){{0,2}}{_BEING}\b",
-        bars=r"^\s(?:to|by(?!\sthe\sway\b)|from|with|for)\b",
+        excludes=r"^\s(?:to|by(?!\sthe\sway\b)|from|with|for)\b",
     ),
     _fact(r"i\s(?:don't|dont|do\snot|can't|cannot|can\snot|never)\s(?:eat|drink)\s", _FOODS),
     _fact(r"i\s(?:don't|dont|do\snot|can't)\s(?:drive|smoke|drink|swim)(?=\s*(?:$|[,;]|at\sall|so\b))"),
@@ -202,24 +205,24 @@ _BODY = (
     _fact(r"i\s(?:use|need)\sa\s(?:wheelchair|hearing\said|screen\sreader|guide\sdog)\b"),
 )
 _PLACES = (
-    _fact(rf"i\s{_NOW}live\s(?:in|near|at)\s", proper=True),
-    _fact(rf"{_AM}{_NOW}(?:based|living)\s(?:in|near)\s", proper=True),
-    _fact(rf"{_AM}(?:originally\s)?from\s", proper=True),
+    _fact(rf"i\s{_NOW}live\s(?:in|near|at)\s", needs_name=True),
+    _fact(rf"{_AM}{_NOW}(?:based|living)\s(?:in|near)\s", needs_name=True),
+    _fact(rf"{_AM}(?:originally\s)?from\s", needs_name=True),
     _fact(r"i\swas\s(?:born|raised)\s(?:and\sraised\s)?(?:in|on)\s", r"\w*\d|(?-i:[A-Z])"),
-    _fact(r"i\sgrew\sup\sin\s", proper=True),
-    _fact(r"i\s(?:also\s)?speak\s(?:fluent\s|some\s)?", proper=True),
+    _fact(r"i\sgrew\sup\sin\s", needs_name=True),
+    _fact(r"i\s(?:also\s)?speak\s(?:fluent\s|some\s)?", needs_name=True),
 )
 _JOB = (
-    _fact(rf"i\s{_NOW}work\s(?:remotely\s)?as\san?\s", single=True),
+    _fact(rf"i\s{_NOW}work\s(?:remotely\s)?as\san?\s", stops_at_and=True),
     _fact(
         rf"i\s{_NOW}work\s(?:at|for)\s",
         r"(?!the\b|least\b|home\b|night\b)(?:(?-i:[A-Z0-9])|an?\s|myself)",
-        single=True,
+        stops_at_and=True,
     ),
-    _fact(r"i\s(?:usually\s|always\s)?work\s(?:night|early|late)\sshifts?", bars=POINTS),
-    _fact(rf"i\s{_NOW}work\sin\s{_FIELDS}\b", bars=r"^\s(?:the|this|a)\b", single=True),
-    _fact(rf"{_AM}doing\s(?:an?|my)\s(?:phd|master'?s|bachelor'?s|doctorate)\b", single=True),
-    _fact(rf"{_AM}an?\s(?:[\w-]+\s){{0,3}}{_JOBS}\b", bars=r"^\s(?:of|who|that)\b", single=True),
+    _fact(r"i\s(?:usually\s|always\s)?work\s(?:night|early|late)\sshifts?", excludes=POINTS),
+    _fact(rf"i\s{_NOW}work\sin\s{_FIELDS}\b", excludes=r"^\s(?:the|this|a)\b", stops_at_and=True),
+    _fact(rf"{_AM}doing\s(?:an?|my)\s(?:phd|master'?s|bachelor'?s|doctorate)\b", stops_at_and=True),
+    _fact(rf"{_AM}an?\s(?:[\w-]+\s){{0,3}}{_JOBS}\b", excludes=r"^\s(?:of|who|that)\b", stops_at_and=True),
 )
 _PEOPLE = (
     _fact(
@@ -227,14 +230,14 @@ _PEOPLE = (
         r"\s*$|[,;(]|\s(?:and|named|called|who|at|with|aged|in|but|so|from)\b",
         r"\bfight\b|\bto\s\w+",
     ),
-    _fact(rf"{_AM}(?:married|engaged)\sto\s", proper=True),
-    _fact(rf"my\s{_KIN}(?:'s\sname)?\sis\s(?:called|named)\s", proper=True),
-    _fact(rf"my\s{_KIN}'s\sname\sis\s", proper=True),
+    _fact(rf"{_AM}(?:married|engaged)\sto\s", needs_name=True),
+    _fact(rf"my\s{_KIN}(?:'s\sname)?\sis\s(?:called|named)\s", needs_name=True),
+    _fact(rf"my\s{_KIN}'s\sname\sis\s", needs_name=True),
     _fact(
         rf"my\s{_KIN}\sis\s(?:(?:severely\s)?allergic\sto\s|(?:a\s)?(?:vegan|vegetarian|diabetic|celiac|deaf)\b)",
-        bars=POINTS,
+        excludes=POINTS,
     ),
-    _fact(rf"my\s{_SERVANTS}(?:'s\sname)?\sis\s", proper=True),
+    _fact(rf"my\s{_SERVANTS}(?:'s\sname)?\sis\s", needs_name=True),
 )
 _DATA = (
     _fact(
@@ -245,14 +248,14 @@ _DATA = (
     _fact(r"my\s(?:shoe\s|shirt\s|dress\s|clothing\s)size\sis\s", r"\w{1,3}\b"),
     _fact(
         r"my\s(?:native\slanguage|mother\stongue|first\slanguage|blood\s(?:type|group)|nationality)\sis\s",
-        bars=r"^not\b",
+        excludes=r"^not\b",
     ),
     _fact(r"my\s(?:home\s|postal\s|mailing\s|billing\s)?address\sis\s", r"(?=.*\d)"),
     _fact(r"my\s(?:work\s)?e-?mail(?:\saddress)?\sis\s", r"\S+@\S+"),
     _fact(r"my\s(?:phone|mobile|cell|customer|account|member(?:ship)?|client)\s?(?:number|id)\sis\s", r"[+(\#\w-]*\d"),
     _fact(
         r"my\s(?:phone|laptop|car|computer|bike|camera|tablet)\sis\san?\s",
-        bars=r"^(?:bit|little|lot|mess|disaster|wreck|problem|joke|total|complete|vm|virtual|test)\b",
+        excludes=r"^(?:bit|little|lot|mess|disaster|wreck|problem|joke|total|complete|vm|virtual|test)\b",
     ),
     _fact(r"my\s(?:phone|laptop|computer)\sruns\s", r"(?-i:[A-Z])|\w+\s\d"),
 )
@@ -260,52 +263,59 @@ _DATA = (
 FACTS = (*_BODY, *_PLACES, *_JOB, *_PEOPLE, *_DATA)
 
 
-# English: what has changed in somebody's life or in how their team works, and what the team works with.
+# Changes in the user's life or in the team's work, and the tools that the team uses.
 
 _HAVE = r"i(?:'ve|\shave)?\s(?:just\s|recently\s)?"
 _DOING = r"(?:work|live|eat|drink|smoke|use|drive|play|study|teach|own|run)"
 _DOING_NOT = r"(?:smoking|drinking|eating|working|using|driving|playing)"
-_POINTS = r"\b(?:this|that|these|those|it|here|there|our|version|flag)\b"
+_NOT_LASTING = r"\b(?:this|that|these|those|it|here|there|our|version|flag)\b"
 _TOOL = r"(?:[A-Z][\w.+#-]*|[a-z][\w.+#-]+)"
 _OURS = r"""(?:project|repo|repository|codebase|team|back\s?end|front\s?end|api|company|stack|app|service|convention|
     default\sbranch|database|site)"""
 
 
-def _changed(head: str, bars: str = "", *, proper: bool = False) -> Rule:
-    return Rule(CORRECTION, Target.USER, pattern(head), bars=pattern(bars) if bars else None, proper=proper)
+def _changed(head: str, excludes: str = "", *, needs_name: bool = False) -> Rule:
+    return Rule(
+        CORRECTION, Target.USER, pattern(head), excludes=pattern(excludes) if excludes else None, needs_name=needs_name
+    )
 
 
 def _team(
-    kind: str, head: str, wants: re.Pattern[str] | None = None, bars: str = _POINTS, *, proper: bool = False
+    kind: str,
+    head: str,
+    requires: re.Pattern[str] | None = None,
+    excludes: str = _NOT_LASTING,
+    *,
+    needs_name: bool = False,
 ) -> Rule:
-    return Rule(kind, Target.ENVIRONMENT, pattern(head), wants, pattern(bars), proper=proper)
+    return Rule(kind, Target.ENVIRONMENT, pattern(head), requires, pattern(excludes), needs_name=needs_name)
 
 
 CHANGES = (
-    _changed(rf"{_HAVE}(?:moved|relocated)\s(?:back\s)?(?:from\s\w+\s)?to\s", proper=True),
-    _changed(rf"i\sno\slonger\s{_DOING}\b", _POINTS),
-    _changed(rf"i\s(?:don't|dont|do\snot)\s{_DOING}\b(?=[^,;]{{0,60}}\sany\s?more\b)", _POINTS),
+    _changed(rf"{_HAVE}(?:moved|relocated)\s(?:back\s)?(?:from\s\w+\s)?to\s", needs_name=True),
+    _changed(rf"i\sno\slonger\s{_DOING}\b", _NOT_LASTING),
+    _changed(rf"i\s(?:don't|dont|do\snot)\s{_DOING}\b(?=[^,;]{{0,60}}\sany\s?more\b)", _NOT_LASTING),
     _changed(
         r"(?:i'm|i\sam)\snot\s(?:an?\s)?(?:vegetarian|vegan|married|single|pescatarian|a\sstudent)\sany\s?more\b",
-        _POINTS,
+        _NOT_LASTING,
     ),
-    _changed(r"(?:i'm|i\sam)\sno\slonger\s(?=an?\s|at\s|vegetarian|vegan|married|single|working|living)", _POINTS),
-    _changed(rf"{_HAVE}(?:stopped|quit|given\sup|gave\sup)\s{_DOING_NOT}\b", _POINTS),
+    _changed(r"(?:i'm|i\sam)\sno\slonger\s(?=an?\s|at\s|vegetarian|vegan|married|single|working|living)", _NOT_LASTING),
+    _changed(rf"{_HAVE}(?:stopped|quit|given\sup|gave\sup)\s{_DOING_NOT}\b", _NOT_LASTING),
     _changed(
         rf"{_HAVE}changed\smy\s(?:phone\snumber|number|e-?mail(?:\saddress)?|address|name)(?=\s*(?:$|[,;]|to\b|"
         rf"and\b|recently|last))"
     ),
     _changed(rf"{_HAVE}started\sa\snew\sjob\s(?:as|at)\s"),
     _changed(r"(?:i'm|i\sam)\s(?:now\s)?(?:divorced|married|retired|engaged)\snow\b"),
-    _team(CORRECTION, r"we\sno\slonger\suse\s", re.compile(_TOOL), rf"{_POINTS}|\b(?:much|often|yet)\b"),
+    _team(CORRECTION, r"we\sno\slonger\suse\s", re.compile(_TOOL), rf"{_NOT_LASTING}|\b(?:much|often|yet)\b"),
     _team(
         CORRECTION,
         r"we(?:'ve|\shave)?\s(?:recently\s)?(?:moved|switched|migrated)\s(?:over\s)?(?:from\s\S+\s)?to\s",
-        proper=True,
+        needs_name=True,
     ),
 )
 
-# Only after "no", and with what was wrong: anything else of that form is the affair of a task.
+# These count only after "no" and with the wrong value; otherwise such a sentence is part of a task.
 CORRECTED = (
     _team(
         CORRECTION,
@@ -342,7 +352,7 @@ STACK = (
 )
 
 
-# English: "not Lyon but Oslo". Where only "it" is named, the assistant's own sentence says what it is.
+# Corrections such as "not Lyon but Oslo". The assistant's sentence before says what the value belongs to.
 
 _CONTEXT_CHARACTERS_MAX = 4_000
 _SENTENCE_CHARACTERS_MAX = 160
@@ -353,7 +363,7 @@ _REPLACED = pattern(
     r"""(?:,\s*|\s)(?:and\s)?(?:not|instead\sof|rather\sthan)\s(?:(?:in|at|for|to|on)\s)?(?P<old>[^,;]{1,40}?)
     (?:\sin\s(?:this|our)\s\w+)?$"""
 )
-_SWAPS = (
+_REPLACEMENTS = (
     pattern(
         rf"""(?:{_IT_IS}\snot|it\sisn't|it\sain't|(?:her|his|the|my|our)\s\w+\s(?:is\snot|isn't))\s
         (?P<old>{_THING}),?\s(?:but|{_IT_IS})\s(?P<new>{_THING})$"""
@@ -361,7 +371,7 @@ _SWAPS = (
     pattern(rf"not\s(?:in\s|at\s|on\s)?(?P<old>{_THING}),\s(?:but\s|it's\s)?(?:in\s|at\s|on\s)?(?P<new>{_THING})$"),
     pattern(rf"{_IT_IS}\s(?!not\b)(?P<new>{_THING}),\snot\s(?P<old>{_THING})$"),
 )
-# Only what it said to be so can be wrong; what it did or will do, and the code at hand, are the task's affair.
+# A statement of the assistant can be corrected. Its actions, and the code at hand, belong to the task.
 _DECLARES = pattern(
     r"""(?:your|you|our|his|her|the\s(?:\w+\s)?(?:branch|database|project|repo|repository|service|server|staging|
         production|team|
@@ -382,65 +392,70 @@ _STATE = pattern(
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class Replacement:
     """`old` is wrong, `new` is right."""
 
     old: str
     new: str
 
 
-def split_replaced(said: str) -> tuple[str, str]:
-    """What is kept and what it replaces: "Oslo, not Lyon" is "Oslo" and "Lyon"."""
-    found = _REPLACED.search(said)
-    return (said[: found.start()], found.group("old").strip()) if found else (said, "")
+def split_replaced(text: str) -> tuple[str, str]:
+    """ "Oslo, not Lyon" -> ("Oslo", "Lyon")."""
+    found = _REPLACED.search(text)
+    return (text[: found.start()], found.group("old").strip()) if found else (text, "")
 
 
-def find_swap(clause: Clause) -> Swap | None:
-    if clause.asks:
+def find_replacement(clause: Clause) -> Replacement | None:
+    if clause.is_question:
         return None
-    for shape in _SWAPS:
+    for shape in _REPLACEMENTS:
         found = shape.match(clause.plain)
         if found:
-            return Swap(*(clause.said[found.start(name) : found.end(name)].strip() for name in ("old", "new")))
+            return Replacement(*(clause.text[found.start(name) : found.end(name)].strip() for name in ("old", "new")))
     return None
 
 
-def restated(swap: Swap, answer: str) -> str:
-    """The assistant's sentence with what is right in it. Blank where none says plainly what was wrong."""
-    if swap.old.lower() == swap.new.lower() or _STATE.match(swap.new):
+def correct_answer(replacement: Replacement, answer: str) -> str:
+    """The assistant's sentence with the right value. Empty if no sentence states the wrong value plainly."""
+    if replacement.old.lower() == replacement.new.lower() or _STATE.match(replacement.new):
         return ""
-    wrong = re.compile(rf"(?<![\w-]){re.escape(swap.old)}(?![\w-])", re.IGNORECASE)
-    for sentence in reversed(sentences_of(answer[-_CONTEXT_CHARACTERS_MAX:])):
-        if sentence.asks or len(sentence.plain) > _SENTENCE_CHARACTERS_MAX or not _DECLARES.match(sentence.plain):
+    wrong = re.compile(rf"(?<![\w-]){re.escape(replacement.old)}(?![\w-])", re.IGNORECASE)
+    for sentence in reversed(split_sentences(answer[-_CONTEXT_CHARACTERS_MAX:])):
+        if (
+            sentence.is_question
+            or len(sentence.plain) > _SENTENCE_CHARACTERS_MAX
+            or not _DECLARES.match(sentence.plain)
+        ):
             continue
         if len(wrong.findall(sentence.plain)) == 1:
-            return _of_user(wrong.sub(lambda _: swap.new, sentence.said))
+            return _state_answer(wrong.sub(lambda _: replacement.new, sentence.text))
     return ""
 
 
-def _is_of_user(text: str) -> bool:
+def is_about_user(text: str) -> bool:
     return text.startswith("The user") and not _EQUIPMENT.match(text)
 
 
-def _of_user(said: str) -> str:
-    lower = said.lower()
+def _state_answer(text: str) -> str:
+    """ "You live in Oslo" -> "The user lives in Oslo"."""
+    lower = text.lower()
     if lower.startswith("your "):
-        return f"The user's {said[5:]}"
+        return f"The user's {text[5:]}"
     if lower.startswith("you "):
-        return f"The user {conjugated(said[4:])}"
-    return capitalised(said)
+        return f"The user {conjugate(text[4:])}"
+    return capitalise(text)
 
 
-# English: "Hi, I'm Jonas." Only right after a greeting, where people say who they are.
+# Introductions such as "Hi, I'm Jonas.", only right after a greeting.
 
 _GREETING = r"(?:hi|hello|hey|good\s(?:morning|afternoon|evening))(?:\s(?:there|again))?"
 _GREETS = pattern(_GREETING)
 _AFTER_GREETING = pattern(rf"{_GREETING}[\s,:;–—-]{{1,4}}")
-# Whoever begins everything with a capital gives no name away: these are what else people are.
 _IS_NAMED = pattern(
     r"""(?:i'm|i\sam)\s(?P<name>(?-i:(?:Dr\.?\s)?[A-ZÀ-Þ][\w'-]*[a-zß-ÿ](?:\s[A-ZÀ-Þ][\w'-]*[a-zß-ÿ]){0,2}))(?![\w'-])
     (?P<rest>\s*(?:$|[,;:(–—]|\s-\s)|\s(?:and|but|from|btw|by\sthe\sway)\b)"""
 )
+# Capitalised words that are not names.
 _NO_INTRODUCTION = pattern(
     r"""\b(?:[\w'-]+ing|done|sorry|back|new|not|so|very|just|really|glad|happy|here|there|still|also|now|only|ready|fine|
     good|great|okay|stuck|lost|tired|bored|excited|confused|interested|curious|afraid|sure|sick|late|early|busy|free|
@@ -461,7 +476,7 @@ _NO_INTRODUCTION = pattern(
 
 
 def find_introduction(sentences: Sequence[Sentence]) -> Lesson | None:
-    """At the very beginning of a message, or after a greeting that is a sentence of its own."""
+    """Reads the beginning of a message, or the sentence after a greeting."""
     if not sentences:
         return None
     first = sentences[0]
@@ -473,13 +488,13 @@ def find_introduction(sentences: Sequence[Sentence]) -> Lesson | None:
 
 def _read(sentence: Sentence, start: int) -> Lesson | None:
     found = _IS_NAMED.match(sentence.plain, start)
-    if found is None or _NO_INTRODUCTION.search(found["name"]) or (sentence.asks and not found["rest"].strip()):
+    if found is None or _NO_INTRODUCTION.search(found["name"]) or (sentence.is_question and not found["rest"].strip()):
         return None
-    name = sentence.said[found.start("name") : found.end("name")]
+    name = sentence.text[found.start("name") : found.end("name")]
     return Lesson(f"The user's name is {name}", Target.USER, NAME, 0)
 
 
-# English: what somebody asks to have remembered, in so many words.
+# Notes: the user asks the agent to remember something.
 
 _PLEASE = r"""(?:(?:please|pls|also|can\syou|could\syou|would\syou|i\swant\syou\sto|i'd\slike\syou\sto|
     i\sneed\syou\sto|
@@ -502,7 +517,7 @@ _HEADS = (
         rf"to)\s(?:your\s)?memory)(?:\s*:\s+|\sthat\s)"
     ),
 )
-# "It", "he" and "there" point at what a lesson does not hold; the others announce a task or a question.
+# "It", "he" and "there" point at something outside the lesson; the other words announce a task or a question.
 _NO_STATEMENT = pattern(
     r"""(?:it|its|it's|he|she|they|this|that|that's|these|those|there|here|you|to|what|how|why|who|where|when|if|
         and|line|page|step|
@@ -527,12 +542,12 @@ _STATES = pattern(
 _POLITELY = pattern(r"(?:please\s)?(?:can|could|would)\syou\b")
 
 
-def start_of_note(plain: str, *, asks: bool) -> int | None:
-    """Where the statement begins that shall be remembered; None when nothing shall.
+def find_note_start(plain: str, *, is_question: bool) -> int | None:
+    """The position of the statement to remember, or None.
 
-    A polite question asks for it too: "can you remember that ...?". "Remember that game?" does not.
+    "Can you remember that ...?" is a request too; "Remember that game?" is not.
     """
-    if asks and not _POLITELY.match(plain):
+    if is_question and not _POLITELY.match(plain):
         return None
     for head in _HEADS:
         found = head.match(plain)
@@ -547,7 +562,7 @@ def _is_statement(rest: str) -> bool:
     return bool(_STATES.search(rest))
 
 
-# English: what the agent shall always or never do, from now on. An instruction for the task at hand is none.
+# Standing rules: what the agent should always or never do. An instruction for the task at hand is not one.
 
 _FROM_NOW = r"""(?:from\snow\son|from\shere\son(?:\sout)?|going\sforward|moving\sforward|from\stoday\son|henceforth|
     as\sa\s(?:general\s)?rule)"""
@@ -559,7 +574,7 @@ _WHERE = r"in\s(?:this|our|the)\s(?:repo|repository|project|codebase|team)"
 _WE = r"""(?:we\s(?:always\s|never\s)?(?:use|write|deploy|run|name|keep|put|call)\s|no\s\w+
     |i\swant\s(?!to\b)|i'd\slike\s(?!to\b))"""
 _COURTESY = r"(?:please|pls|thanks|thank\syou|thx)"
-# How it talks, whatever the task.
+# How the agent talks, whatever the task.
 _MANNER = r"""(?:don'?t|do\snot)\suse\s(?:so\smany\s|any\s)?(?:emojis?|em[\s-]dashes)
     (?=$|,?\s(?:please|pls|thanks|with\sme|when\syou\s\w+|in\s(?:your|any)\s(?:answers?|repl(?:y|ies)|responses?|messages?)))"""
 _STOP = r"stop\s(?:apologi[sz]ing|lecturing|flattering|repeating\syourself|using\semojis?|calling\sme)\b"
@@ -600,9 +615,9 @@ _SAYING = pattern(
 
 
 def find_standing_rule(clause: Clause) -> RuleMatch | None:
-    """All to the sentence's end is kept: exceptions and reasons are part of a rule."""
-    told_first = clause.first and not clause.tasked and _is_told_first(clause.plain)
-    if clause.asks or not (told_first or _is_timed(clause.plain)):
+    """The rule up to the end of the sentence: exceptions and reasons are part of it."""
+    opens_with_rule = clause.is_first and not clause.after_task and _opens_with_rule(clause.plain)
+    if clause.is_question or not (opens_with_rule or _is_timed(clause.plain)):
         return None
     lead = _LEADS.match(clause.plain)
     start = lead.end() if lead else 0
@@ -611,17 +626,17 @@ def find_standing_rule(clause: Clause) -> RuleMatch | None:
     plain = clause.plain[start:end]
     if _NOT_STANDING.search(plain) or _SAYING.search(plain):
         return None
-    return RuleMatch(_rule_for(plain), clause, clause.said[start:end], len(clause.plain))
+    return RuleMatch(_rule_for(plain), clause, clause.text[start:end], len(clause.plain))
 
 
-def _is_told_first(plain: str) -> bool:
-    """As in "never ..." or "answer in German from now on", where nobody else can be the subject."""
+def _opens_with_rule(plain: str) -> bool:
+    """As in "never ..." or "answer in German from now on"."""
     ever = _EVER_HEAD.match(plain)
     if ever is not None:
         return bool(_DO.match(plain, ever.end()))
     start = _DO_NOT.match(plain)
-    told = start is not None and _DO.match(plain, start.end()) and _ENDS_TIMED.search(plain)
-    return bool(told or _STOPPING.match(plain))
+    restate = start is not None and _DO.match(plain, start.end()) and _ENDS_TIMED.search(plain)
+    return bool(restate or _STOPPING.match(plain))
 
 
 def _is_timed(plain: str) -> bool:
@@ -639,10 +654,10 @@ def _is_timed(plain: str) -> bool:
 def _rule_for(plain: str) -> Rule:
     wishes = plain.lower().startswith(("i want ", "i'd like "))
     before = _BEFORE_VERB.match(plain)
-    of_user = wishes or is_of_user(plain[before.end() if before else 0 :])
+    of_user = wishes or _is_instruction_about_user(plain[before.end() if before else 0 :])
     return Rule(
         kind=PREFERENCE if of_user else RULE,
         target=Target.USER if of_user else Target.ENVIRONMENT,
         head=_EVER_HEAD,
-        told=told_of_user if wishes else told_to_agent,
+        restate=state_about_user if wishes else state_instruction,
     )

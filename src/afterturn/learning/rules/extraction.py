@@ -1,4 +1,4 @@
-"""Passwords, PINs and keys: whoever tells one has it recorded as the guard leaves it, and no rule learns it."""
+"""Applies the rules: messages in, lessons out."""
 
 from __future__ import annotations
 
@@ -18,21 +18,29 @@ from afterturn.learning.rules.clauses import (
     Rule,
     RuleMatch,
     begins_play,
-    capitalised,
-    clauses_of,
+    capitalise,
     is_order,
-    is_passing,
     is_task,
+    is_temporary,
     is_unsure,
-    own_words,
+    keep_own_sentences,
     pattern,
-    told_of_user,
-    trimmed,
+    split_clauses,
+    state_about_user,
+    trim,
 )
-from afterturn.learning.rules.english import find_introduction, find_standing_rule, start_of_note
-from afterturn.learning.rules.sentences import Sentence, may_introduce, may_teach, plain_start, sentences_of, unpasted
+from afterturn.learning.rules.english import find_introduction, find_note_start, find_standing_rule
+from afterturn.learning.rules.sentences import (
+    Sentence,
+    may_introduce,
+    may_teach,
+    plain_start,
+    split_sentences,
+    strip_pasted,
+)
 from afterturn.types import Target
 
+# Statements about passwords, PINs and keys are never learned.
 _HARMLESS = r"""(?![\s-]?(?:managers?|polic(?:y|ies)|resets?|rotation|hash\w*|fields?|prompts?|vaults?|stores?|columns?|
     generators?|protect\w*|requirements?|lengths?|headers?|formats?|prefix\w*|management)\b)"""
 _ENGLISH = r"""\bpass[\s-]?(?:word|phrase|code|wd)\b|\b(?:pwd|pw|passwd)\b
@@ -52,7 +60,7 @@ _OTHERS = r"""\b(?:passwort|kennwort|passphrase|geheimzahl|zugangsdaten|zugangsc
 _SECRET = rf"(?:{_ENGLISH}|{_OTHERS}){_HARMLESS}"
 
 _MENTIONED = pattern(_SECRET)
-# A rule may speak of passwords, as long as it holds none.
+# A rule may mention passwords, as long as it contains none.
 _GIVEN = pattern(
     rf"""(?:{_SECRET})(?:\s[\w'-]+){{0,4}}?\s*(?:\b(?:is|are|lautet|ist|est|es)\b|[=:])\s*\S
     |\b(?:use|enter|type|try)\s(?:(?:the|my|our|their|this|as)\s)?(?:\w+\s)?(?:{_SECRET})
@@ -62,16 +70,14 @@ _GIVEN = pattern(
 
 
 def holds_secret(lesson: Lesson) -> bool:
-    """Of a statement, rather too often: "the API key is in the vault" is not learned either."""
+    """True for any fact that mentions a secret, even "the API key is in the vault"."""
     shape = _GIVEN if lesson.kind in (RULE, PREFERENCE) else _MENTIONED
     return bool(shape.search(lesson.text.replace("’", "'")))
 
 
-# From messages to lessons. Only users teach; what an assistant said tells what a correction corrects.
-
 USER = "user"
 ASSISTANT = "assistant"
-# A message that teaches more than this is a document.
+# A message with more lessons than this is a document.
 LESSONS_MAX = 5
 LESSON_CHARACTERS_MAX = 300
 MESSAGES_MAX = 2_000
@@ -87,8 +93,11 @@ _OF_USER = re.compile(r"(?<![\w'])(?:i|i'm|i've|me|my|mine|myself)(?![\w])", re.
 
 
 def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
-    """Of very long conversations, the last `MESSAGES_MAX` messages are read. What was said twice counts as said last:
-    whoever goes back to what they said first means that."""
+    """The lessons of messages given as (role, text), in the order in which they were said.
+
+    Only users teach. An assistant's message is read to find out what a user's correction is about. At most the last
+    `MESSAGES_MAX` messages are read. A statement that was repeated counts once, at its last position.
+    """
     found: dict[str, Lesson] = {}
     first = max(0, len(messages) - MESSAGES_MAX)
     answer = ""
@@ -100,21 +109,21 @@ def find_lessons(messages: Sequence[tuple[str, str]]) -> list[Lesson]:
             continue
         if begins_play(plain_start(text)):
             break
-        said = unpasted(text) if may_teach(text) else ""
-        for lesson in lessons_of(said, answer) if said else ():
+        text = strip_pasted(text) if may_teach(text) else ""
+        for lesson in find_lessons_in(text, answer) if text else ():
             found.pop(lesson.text.casefold(), None)
             found[lesson.text.casefold()] = replace(lesson, message=at)
     return list(found.values())
 
 
-def lessons_of(text: str, answer: str) -> list[Lesson]:
-    """What one message of a user teaches after that answer, without a look at what makes it worth the effort."""
-    sentences = [sentence.without_smile() for sentence in own_words(sentences_of(text))]
+def find_lessons_in(text: str, answer: str) -> list[Lesson]:
+    """The lessons of one user message. `answer` is the assistant's message before it."""
+    sentences = [sentence.without_smile() for sentence in keep_own_sentences(split_sentences(text))]
     introduced = find_introduction(sentences) if may_introduce(text) else None
     found = [] if introduced is None else [introduced]
     for at, sentence in enumerate(sentences):
-        tasked = any(map(is_task, sentences[:at]))
-        found += _in_sentence(replace(sentence, tasked=tasked), answer)
+        after_task = any(map(is_task, sentences[:at]))
+        found += _in_sentence(replace(sentence, after_task=after_task), answer)
     found = [lesson for lesson in found if not holds_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
@@ -122,40 +131,38 @@ def lessons_of(text: str, answer: str) -> list[Lesson]:
 
 
 def _in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
-    if is_passing(sentence.plain):
+    if is_temporary(sentence.plain):
         return
-    known = 0
-    for clause in clauses_of(sentence):
-        if clause.start < known:
+    read_to = 0
+    for clause in split_clauses(sentence):
+        if clause.start < read_to:
             continue
         for lesson, end in _in_clause(clause, answer):
             if 0 < len(lesson.text) <= LESSON_CHARACTERS_MAX:
-                known = clause.start + end
+                read_to = clause.start + end
                 yield lesson
             break
-    if not known:
-        yield from languages.find(sentence)
+    if not read_to:
+        yield from languages.find_phrase(sentence)
 
 
 def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
     note = _note(clause)
     if note is not None:
         yield note, len(clause.plain)
-    if clause.asks or is_unsure(clause.plain):
+    if clause.is_question or is_unsure(clause.plain):
         return
     rule = find_standing_rule(clause)
     if rule is not None:
-        yield _written(rule), rule.end
+        yield _to_lesson(rule), rule.end
     for found in _by_rules(clause):
-        yield _written(found), found.end
-    for found in _by_rules(clause, english.CORRECTED if clause.corrects else ()):
-        yield _written(found), found.end
-    swap = english.find_swap(clause)
-    if swap is not None:
-        text = english.restated(swap, answer)
-        if text:
-            target = Target.USER if english._is_of_user(text) else Target.ENVIRONMENT
-            yield Lesson(trimmed(text), target, CORRECTION, 0, swap.old), len(clause.plain)
+        yield _to_lesson(found), found.end
+    for found in _by_rules(clause, english.CORRECTED if clause.is_correction else ()):
+        yield _to_lesson(found), found.end
+    replacement = english.find_replacement(clause)
+    if replacement is not None and (text := english.correct_answer(replacement, answer)):
+        target = Target.USER if english.is_about_user(text) else Target.ENVIRONMENT
+        yield Lesson(trim(text), target, CORRECTION, 0, replacement.old), len(clause.plain)
 
 
 def _by_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[RuleMatch]:
@@ -166,26 +173,24 @@ def _by_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[RuleMa
 
 
 def _note(clause: Clause) -> Lesson | None:
-    start = start_of_note(clause.plain, asks=clause.asks)
+    start = find_note_start(clause.plain, is_question=clause.is_question)
     if start is None or is_unsure(clause.plain[start:]):
         return None
-    stated = Clause(clause.said[start:], clause.plain[start:], 0)
-    said = trimmed(stated.said)
-    known = find_standing_rule(stated)
-    if known is not None:
-        return _written(known)
+    stated = Clause(clause.text[start:], clause.plain[start:], 0)
+    text = trim(stated.text)
+    standing = find_standing_rule(stated)
+    if standing is not None:
+        return _to_lesson(standing)
     target = Target.USER if _OF_USER.search(stated.plain) else Target.ENVIRONMENT
     rule = next((found.rule for found in _by_rules(stated)), None)
-    text = told_of_user(said) if target is Target.USER else capitalised(said)
+    text = state_about_user(text) if target is Target.USER else capitalise(text)
     return Lesson(text, rule.target if rule else target, rule.kind if rule else FACT, 0)
 
 
-def _written(found: RuleMatch) -> Lesson:
+def _to_lesson(found: RuleMatch) -> Lesson:
     rule = found.rule
-    kept, old = english.split_replaced(found.said) if found.clause.corrects or _is_stack(rule) else (found.said, "")
-    kind = CORRECTION if (found.clause.corrects or old) and rule.kind == FACT else rule.kind
-    return Lesson(replace(found, said=kept).text, rule.target, kind, 0, old)
-
-
-def _is_stack(rule: Rule) -> bool:
-    return rule in english.STACK
+    kept, old = found.matched, ""
+    if found.clause.is_correction or rule in english.STACK:
+        kept, old = english.split_replaced(found.matched)
+    kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
+    return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)

@@ -1,4 +1,4 @@
-"""German, French and Spanish: the plainest forms only, kept in the user's own words. Other languages teach nothing."""
+"""The rules for German, French and Spanish: only the plainest forms, kept in the user's own words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIRST_PERSON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A whole sentence of this shape teaches. `target` None: about the user where it speaks in the first person."""
+    """A sentence of this shape teaches. `target` None: the user if it is in the first person, else the environment."""
 
     kind: str
     target: Target | None
@@ -37,7 +37,7 @@ class Phrase:
     to_agent: bool = False
 
 
-def _say(kind: str, shape: str, *, target: Target | None = Target.USER, to_agent: bool = False) -> Phrase:
+def _phrase(kind: str, shape: str, *, target: Target | None = Target.USER, to_agent: bool = False) -> Phrase:
     return Phrase(kind, target, re.compile(shape, re.VERBOSE), to_agent)
 
 
@@ -45,35 +45,35 @@ _REST = r"(?P<rest>\S.{1,200})"
 _PLACE = r"(?P<rest>[A-ZÀ-Þ].{1,60})"
 _PHRASES = (
     # German
-    _say(FACT, rf"(?i:ich\sbin\s(?:stark\s|sehr\s)?allergisch\s(?:gegen|auf))\s{_REST}"),
-    _say(
+    _phrase(FACT, rf"(?i:ich\sbin\s(?:stark\s|sehr\s)?allergisch\s(?:gegen|auf))\s{_REST}"),
+    _phrase(
         FACT,
         r"(?i:ich\sbin\s(?:vegetarier(?:in)?|veganer(?:in)?|vegan|linkshänder(?:in)?|diabetiker(?:in)?|"
         r"laktoseintolerant))",
     ),
-    _say(FACT, rf"(?i:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in)\s{_PLACE}"),
-    _say(FACT, rf"(?i:ich\sarbeite\s(?:als|bei))\s{_PLACE}"),
-    _say("correction", r"(?i:ich\sbin\snach)\s(?P<rest>[A-ZÄÖÜ]\w+\s(?:um)?gezogen)"),
-    _say(NAME, rf"(?i:nenne?\smich\s(?:bitte\s|einfach\s)?){_NAME}", to_agent=True),
-    _say(NAME, rf"(?i:ich\shei(?:ß|ss)e|mein\sname\sist)\s{_NAME}"),
-    _say(
+    _phrase(FACT, rf"(?i:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in)\s{_PLACE}"),
+    _phrase(FACT, rf"(?i:ich\sarbeite\s(?:als|bei))\s{_PLACE}"),
+    _phrase("correction", r"(?i:ich\sbin\snach)\s(?P<rest>[A-ZÄÖÜ]\w+\s(?:um)?gezogen)"),
+    _phrase(NAME, rf"(?i:nenne?\smich\s(?:bitte\s|einfach\s)?){_NAME}", to_agent=True),
+    _phrase(NAME, rf"(?i:ich\shei(?:ß|ss)e|mein\sname\sist)\s{_NAME}"),
+    _phrase(
         PREFERENCE,
         r"(?i:ich\s(?:trinke|esse|mag|lese|arbeite|reise|fahre)\slieber)\s(?P<rest>\S.{1,80}\sals\s.{2,80})",
     ),
-    _say(PREFERENCE, r"(?i:ich\sbevorzuge)\s(?P<rest>(?!die\b|den\b|das\b)\S.{1,100})"),
-    _say(
+    _phrase(PREFERENCE, r"(?i:ich\sbevorzuge)\s(?P<rest>(?!die\b|den\b|das\b)\S.{1,100})"),
+    _phrase(
         PREFERENCE,
         r"(?i:antworte|sprich|schreib)\s(?P<rest>(?:mir\s)?(?:bitte\s)?(?:ab\sjetzt|ab\ssofort|von\snun\san|"
         r"künftig|immer|nie).{3,150})",
         to_agent=True,
     ),
-    _say(
+    _phrase(
         FACT,
         rf"(?i:(?:bitte\s)?(?:merke?\sdir|vergiss\snicht|"
         rf"denke?\sdaran)(?:\sbitte)?,\sdass)\s{_REST}",
         target=None,
     ),
-    _say(
+    _phrase(
         RULE,
         r"""(?P<rest>(?i:(?:push|committ?|benutz|verwend|nutz|lösch|frag|buch|deploy|änder|start|test|merg|
             führ)e?|nimm|gib)
@@ -82,21 +82,21 @@ _PHRASES = (
         to_agent=True,
     ),
     # French
-    _say(FACT, r"(?i:je\ssuis\s(?:très\s)?allergique)\s(?P<rest>(?:à|au|aux)\s.{2,80})"),
-    _say(FACT, r"(?i:je\ssuis\s(?:végétarien(?:ne)?|vegan|végane?|gauchère?|gaucher|diabétique|daltonien(?:ne)?))"),
-    _say(FACT, rf"(?i:j'habite|je\svis)\s(?:maintenant\s)?(?:à|au|en|aux)\s{_PLACE}"),
-    _say(FACT, rf"(?i:je\stravaille\s(?:comme|chez))\s{_REST}"),
-    _say("correction", rf"(?i:j'ai\sdéménagé\s(?:à|au|en))\s{_PLACE}"),
-    _say(NAME, rf"(?i:appelle[sz]?-moi)\s{_NAME}", to_agent=True),
-    _say(NAME, rf"(?i:je\sm'appelle|mon\sprénom\sest|mon\snom\sest)\s{_NAME}"),
-    _say(PREFERENCE, r"(?i:je\spréfère)\s(?P<rest>\S.{1,80}\s(?:à|au|aux|plutôt\sque)\s.{2,80})"),
-    _say(
+    _phrase(FACT, r"(?i:je\ssuis\s(?:très\s)?allergique)\s(?P<rest>(?:à|au|aux)\s.{2,80})"),
+    _phrase(FACT, r"(?i:je\ssuis\s(?:végétarien(?:ne)?|vegan|végane?|gauchère?|gaucher|diabétique|daltonien(?:ne)?))"),
+    _phrase(FACT, rf"(?i:j'habite|je\svis)\s(?:maintenant\s)?(?:à|au|en|aux)\s{_PLACE}"),
+    _phrase(FACT, rf"(?i:je\stravaille\s(?:comme|chez))\s{_REST}"),
+    _phrase("correction", rf"(?i:j'ai\sdéménagé\s(?:à|au|en))\s{_PLACE}"),
+    _phrase(NAME, rf"(?i:appelle[sz]?-moi)\s{_NAME}", to_agent=True),
+    _phrase(NAME, rf"(?i:je\sm'appelle|mon\sprénom\sest|mon\snom\sest)\s{_NAME}"),
+    _phrase(PREFERENCE, r"(?i:je\spréfère)\s(?P<rest>\S.{1,80}\s(?:à|au|aux|plutôt\sque)\s.{2,80})"),
+    _phrase(
         FACT,
         rf"(?i:(?:s'il\ste\splaît,?\s)?(?:souviens-toi|souvenez-vous|retiens|rappelle-toi|"
         rf"n'oublie\spas)\s(?:bien\s)?qu[e'])\s?{_REST}",
         target=None,
     ),
-    _say(
+    _phrase(
         RULE,
         r"""(?P<rest>(?i:(?:ne\s|n')(?:supprime|pousse|utilise|modifie|change|efface|touche|déploie|fusionne|
             commite|lance|écrase|
@@ -104,26 +104,26 @@ _PHRASES = (
         target=Target.ENVIRONMENT,
         to_agent=True,
     ),
-    _say(
+    _phrase(
         PREFERENCE,
         r"(?i:(?:à\spartir\sde\smaintenant|désormais),?\s(?:réponds|parle|écris|explique))(?P<rest>.{3,150})",
         to_agent=True,
     ),
     # Spanish
-    _say(FACT, r"(?i:(?:yo\s)?soy\s(?:muy\s)?alérgic[oa])\s(?P<rest>(?:a|al)\s.{2,80})"),
-    _say(FACT, r"(?i:(?:yo\s)?soy\s(?:vegetarian[oa]|vegan[oa]|zurd[oa]|diabétic[oa]|celíac[oa]|daltónic[oa]))"),
-    _say(FACT, rf"(?i:(?:yo\s|ahora\s)?vivo\s(?:ahora\s)?en)\s{_PLACE}"),
-    _say(FACT, r"(?i:(?:yo\s)?trabajo\s(?:como|de))\s(?P<rest>(?!noche|momento)\S.{1,80})"),
-    _say("correction", rf"(?i:me\s(?:he\s)?mud(?:é|ado)\sa)\s{_PLACE}"),
-    _say(NAME, rf"(?i:llám[ae]me|puedes\sllamarme)\s{_NAME}", to_agent=True),
-    _say(NAME, rf"(?i:me\sllamo|mi\snombre\ses)\s{_NAME}"),
-    _say(PREFERENCE, r"(?i:(?:yo\s)?prefiero)\s(?P<rest>\S.{1,80}\s(?:a|al|antes\sque|en\svez\sde)\s.{2,80})"),
-    _say(
+    _phrase(FACT, r"(?i:(?:yo\s)?soy\s(?:muy\s)?alérgic[oa])\s(?P<rest>(?:a|al)\s.{2,80})"),
+    _phrase(FACT, r"(?i:(?:yo\s)?soy\s(?:vegetarian[oa]|vegan[oa]|zurd[oa]|diabétic[oa]|celíac[oa]|daltónic[oa]))"),
+    _phrase(FACT, rf"(?i:(?:yo\s|ahora\s)?vivo\s(?:ahora\s)?en)\s{_PLACE}"),
+    _phrase(FACT, r"(?i:(?:yo\s)?trabajo\s(?:como|de))\s(?P<rest>(?!noche|momento)\S.{1,80})"),
+    _phrase("correction", rf"(?i:me\s(?:he\s)?mud(?:é|ado)\sa)\s{_PLACE}"),
+    _phrase(NAME, rf"(?i:llám[ae]me|puedes\sllamarme)\s{_NAME}", to_agent=True),
+    _phrase(NAME, rf"(?i:me\sllamo|mi\snombre\ses)\s{_NAME}"),
+    _phrase(PREFERENCE, r"(?i:(?:yo\s)?prefiero)\s(?P<rest>\S.{1,80}\s(?:a|al|antes\sque|en\svez\sde)\s.{2,80})"),
+    _phrase(
         FACT,
         rf"(?i:(?:por\sfavor,?\s)?(?:recuerda|acuérdate\sde|no\solvides|ten\sen\scuenta))\sque\s{_REST}",
         target=None,
     ),
-    _say(
+    _phrase(
         RULE,
         r"""(?P<rest>(?i:nunca\s(?:borres|uses|hagas|toques|subas|despliegues|ejecutes|cambies|elimines|envíes|
             reserves|modifiques|
@@ -131,7 +131,7 @@ _PHRASES = (
         target=Target.ENVIRONMENT,
         to_agent=True,
     ),
-    _say(
+    _phrase(
         PREFERENCE,
         r"(?i:a\spartir\sde\sahora,?\s(?:respóndeme|responde|háblame|habla|escríbeme|explícame))(?P<rest>.{3,150})",
         to_agent=True,
@@ -142,20 +142,20 @@ _LEAD = re.compile(
 )
 
 
-def find(sentence: Sentence) -> Iterator[Lesson]:
-    """At most one. Questions, conditions and what holds for today have been sorted out by the caller or here."""
-    if sentence.asks or is_unsure(sentence.plain):
+def find_phrase(sentence: Sentence) -> Iterator[Lesson]:
+    """At most one lesson."""
+    if sentence.is_question or is_unsure(sentence.plain):
         return
     lead = _LEAD.match(sentence.plain)
     start = lead.end() if lead else 0
     for phrase in _PHRASES:
         found = phrase.shape.fullmatch(sentence.plain, start)
-        if found and not _is_barred(found):
+        if found and not _is_excluded(found):
             yield _lesson(phrase, sentence, found, start)
             return
 
 
-def _is_barred(found: re.Match[str]) -> bool:
+def _is_excluded(found: re.Match[str]) -> bool:
     parts = found.groupdict()
     name = parts.get("name")
     if name is not None:
@@ -164,12 +164,12 @@ def _is_barred(found: re.Match[str]) -> bool:
 
 
 def _lesson(phrase: Phrase, sentence: Sentence, found: re.Match[str], start: int) -> Lesson:
-    """Grammar differs too much to turn it into the third person, so that it says who said it instead."""
-    said = sentence.said[start:]
+    """The user's own words after "The user says:": grammars differ too much for a change to the third person."""
+    text = sentence.text[start:]
     if phrase.to_agent:
-        return Lesson(f"The user asks: {said}", phrase.target or Target.USER, phrase.kind, 0)
+        return Lesson(f"The user asks: {text}", phrase.target or Target.USER, phrase.kind, 0)
     if phrase.target is None:
-        said = sentence.said[found.start("rest") : found.end("rest")]
-        target = Target.USER if _FIRST_PERSON.search(said) else Target.ENVIRONMENT
-        return Lesson(f"The user says: {said}", target, phrase.kind, 0)
-    return Lesson(f"The user says: {said}", phrase.target, phrase.kind, 0)
+        text = sentence.text[found.start("rest") : found.end("rest")]
+        target = Target.USER if _FIRST_PERSON.search(text) else Target.ENVIRONMENT
+        return Lesson(f"The user says: {text}", target, phrase.kind, 0)
+    return Lesson(f"The user says: {text}", phrase.target, phrase.kind, 0)

@@ -1,4 +1,8 @@
-"""Whether a message is worth a look: one cheap pass, without loading the rules. What it passes over, no rule reads."""
+"""Finds the sentences of a message that its sender wrote: no code, logs, quotations, lists or pasted text.
+
+Precision comes before recall. People repeat what matters to them, and a pasted sentence that was learned by mistake
+would reach the system prompts of later conversations.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 LANGUAGES = ("en", "de", "fr", "es")
-# Whoever writes more than this at once has pasted something.
+# A longer message is most likely pasted.
 MESSAGE_CHARACTERS_MAX = 16_384
 
-# Lower case, for the text is brought there first: that is much faster than ignoring case.
+# Lower case only: the text is converted to lower case first, which is much faster than ignoring case.
 _ENGLISH = r"""
     remember|memori[sz]e|forget\sthat|in\smind|note|memory|future|for\slater|next\stime
   | never|always|ever|from\s(?:now|here|today)\son|(?:going|moving)\sforward|henceforth|as\sa\s(?:general\s)?rule
@@ -43,29 +47,26 @@ _INTRODUCTION = re.compile(_INTRODUCES)
 
 
 def may_teach(text: str) -> bool:
-    """False when no rule finds anything in it. One pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
+    """False if no rule can find anything in `text`. One cheap pass over at most `MESSAGE_CHARACTERS_MAX` characters."""
     return bool(_HINTS.search(plain_start(text).lower()))
 
 
 def may_introduce(text: str) -> bool:
-    """Whether somebody may say who they are, right after a greeting."""
+    """Whether the text may contain a greeting followed by "I am …"."""
     return bool(_INTRODUCTION.search(plain_start(text).lower()))
 
 
 def plain_start(text: str) -> str:
-    """As much as is ever looked at, with every apostrophe alike."""
+    """The part of a message that rules read, with straight apostrophes."""
     return text[:MESSAGE_CHARACTERS_MAX].replace("’", "'")
 
 
-# What of a message is its sender's own: rules learn from that alone, not from what is pasted, quoted or wrapped.
-#
-# Precision before recall: a lasting thing is usually said again, and a poisoned one would reach system prompts.
-
-# Beyond these a message is a document with a request at its beginning.
+# A message with more than this is a document with a request at its beginning.
 PARAGRAPHS_MAX = 3
 CHARS_MAX = 1_200
 
 _BREAKS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+_BLANK_LINES = re.compile(r"\n\s*\n")
 _TAG = re.compile(r"</?[A-Za-z][\w.:-]*(?:\s[^<>]{0,200})?/?>")
 _QUOTE = re.compile(r"\s*(?:[>|«»‹›「『＂‘“”—–•]|''|\"|\d{1,2}[:.]\d{2}\b|\[[^\]]{0,40}\d[^\]]{0,40}\])")
 _FOREIGN = re.compile(r"\s[|]\s|\s//\s|\s#\s?(?:TODO|FIXME)")
@@ -81,7 +82,7 @@ _SIGNATURE = re.compile(
     re.IGNORECASE,
 )
 _QUOTED_SPEAKER = re.compile(r"\s*[\w][\w .']{0,30}(?:\s*\([^)]{0,20}\))?(?::\s+|\s-\s)\S")
-# Nobody is called that: "Remember: CI runs on ARM."
+# Not the name of a speaker: "Remember: CI runs on ARM."
 _ASKS = re.compile(r"\s*(?:(?:please|pls|also)\s)?remember(?:\sthis)?:\s", re.IGNORECASE)
 _STAMPED = re.compile(r"\s*[\w][\w .'-]{0,30}[,\s]+\[?(?:\d{1,2}[:.]\d{2}|\d{1,4}[/.-]\d{1,2})[^\n]{0,20}$")
 _HANDED_OVER = re.compile(
@@ -93,8 +94,8 @@ _HANDED_OVER = re.compile(
 )
 
 
-def unpasted(text: str) -> str:
-    """The lines that are likely the sender's own, up to the first sign of another's text; blank for a letter."""
+def strip_pasted(text: str) -> str:
+    """The lines that the sender likely wrote, up to the first sign of pasted text. Empty for a letter."""
     lines = _BREAKS.sub("\n", text).split("\n")
     last = max((at for at, line in enumerate(lines) if line.strip()), default=0)
     if any(_SIGNATURE.match(line) for line in lines[1:last]):
@@ -126,20 +127,18 @@ def _is_anothers(line: str, *, has_more: bool) -> bool:
 
 
 def _hands_over(line: str) -> bool:
-    """A question or a request with something below it, which is most likely what it is about."""
+    """Whether a line is a question or request about the lines below it, which are then most likely pasted."""
     return line.rstrip().endswith(("?", ":")) or _HANDED_OVER.search(line) is not None
 
 
 def _first_of_document(text: str) -> str:
-    """Of what is long, the first paragraph."""
-    paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    """The first paragraph of a long text; a short text as it is."""
+    paragraphs = [part for part in _BLANK_LINES.split(text) if part.strip()]
     is_long = len(paragraphs) > PARAGRAPHS_MAX or len(text) > CHARS_MAX
     return paragraphs[0] if paragraphs and is_long else text
 
 
-# What somebody wrote themselves, sentence by sentence: without code, logs, quotations, lists and pasted text.
-
-# Whoever writes more prose than this at once has pasted it.
+# More prose than this in one message is most likely pasted.
 PROSE_CHARACTERS_MAX = 3_000
 SENTENCE_CHARACTERS_MAX = 400
 SENTENCES_MAX = 60
@@ -159,10 +158,10 @@ _FOREIGN_LINE = re.compile(
       )""",
     re.VERBOSE,
 )
-# What a terminal prints stands below what was typed, up to the next blank line.
+# A shell prompt: the output follows, up to the next blank line.
 _PROMPT = re.compile(r"\s*(?:\$|>>>|%|PS [A-Z]:|C:\\\\|Traceback\b)\s?\S")
 _INDENTED = re.compile(r"(?:\t| {4,})\S")
-# "A: My name is Tom." and "Subject: hi" are somebody else's; these words before a colon are the writer's own.
+# "A: My name is Tom." and "Subject: hi" quote somebody else. The words in _OWN_WORDS before a colon do not.
 _SPEAKER = re.compile(r"\s*[\w .-]{1,24}:(?:\s|$)")
 _OWN_WORDS = re.compile(
     r"\s*(?:(?:please|pls|also|and)\s+)*(?:remember|note|correction|fyi|btw|ps|for|save|store|keep|edit|merk|"
@@ -171,13 +170,13 @@ _OWN_WORDS = re.compile(
     r"nota|souviens|rappel)\b",
     re.IGNORECASE,
 )
-# A mail, or a word to many, was not written to the agent.
+# A mail, or a message to a group, was not written to the agent.
 _LETTER = re.compile(
     r"\s*(?:(?:subject|from|to|cc|date|sent|betreff|von|an|objet|asunto|de|para):\s|dear\s\w"
     r"|(?:hi|hello|hey|good\smorning)\s(?:all|team|everyone|everybody|folks|guys)\b)",
     re.IGNORECASE,
 )
-# Nothing but such an announcement in the line: what follows is pasted.
+# A line that ends with a colon announces pasted text.
 _ANNOUNCES = re.compile(r":\s*$")
 _QUOTED = re.compile(
     r"""`[^`\n]{0,400}`?
@@ -199,28 +198,30 @@ _SMILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """`plain` is as long as `said`, with what was quoted masked and apostrophes alike, for patterns to look at.
-    `tasked`: a task was set before it."""
+    """`plain` is what patterns match: as long as `text`, with quotations masked and straight apostrophes.
 
-    said: str
+    `after_task`: the message gave the agent a task before this sentence.
+    """
+
+    text: str
     plain: str
     ending: str
-    tasked: bool = False
+    after_task: bool = False
 
     def without_smile(self) -> Sentence:
-        """What is meant is the same: "never change :)" is the saying that it is without it."""
+        """Without a smiley at its end: "never change :)" is the same saying as "never change"."""
         smile = _SMILE.search(self.plain)
         if smile is None or smile.start() == 0:
             return self
-        return replace(self, said=self.said[: smile.start()], plain=self.plain[: smile.start()])
+        return replace(self, text=self.text[: smile.start()], plain=self.plain[: smile.start()])
 
     @property
-    def asks(self) -> bool:
+    def is_question(self) -> bool:
         return "?" in self.ending or "？" in self.ending
 
 
-def sentences_of(text: str) -> list[Sentence]:
-    """Empty where it is too long to have been written by hand."""
+def split_sentences(text: str) -> list[Sentence]:
+    """At most `SENTENCES_MAX`; none of a text that is too long to have been typed."""
     own = "\n".join(_own_lines(text[:MESSAGE_CHARACTERS_MAX]))
     if len(own) > PROSE_CHARACTERS_MAX:
         return []
@@ -250,7 +251,7 @@ def _is_own(line: str) -> bool:
 
 
 def _mask(found: re.Match[str]) -> str:
-    """White space stays, so that lines and words keep their places."""
+    """Line breaks stay, so that lines keep their positions."""
     return "".join(character if character == "\n" else MASK for character in found.group())
 
 
