@@ -169,11 +169,12 @@ class MemorySearch(NamedTuple):
         return found, len(found) >= limit or len(seen) < seen_max
 
     def _hits(self, page: Sequence[ScoredRow]) -> list[Hit]:
+        """An entry that has no vector yet is found by its words or not at all, as in the store."""
         entries = self.reading.entries(self.query, [row.key for row in page])
         return [
             Hit(entries[key], lane, score, share, similarity, terms)
             for key, lane, score, share, similarity, terms in page
-            if key in entries
+            if key in entries and (share or similarity is not None)
         ]
 
     def _page(
