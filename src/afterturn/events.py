@@ -106,10 +106,16 @@ class Events:
 
     def tell_once(self, name: str, *, conversation: str = "", **data: Scalar) -> bool:
         """Hands an event to the host from whatever thread this is, the first time; for when memory's own is gone."""
-        if name in self._told:
+        if not self.is_first(name):
             return False
-        self._told.add(name)
         self._tell(Event(name, self._clock.now(), self._tenant, conversation=conversation, data=data))
+        return True
+
+    def is_first(self, what: str) -> bool:
+        """True at the first call with `what`: for a warning that one memory logs once."""
+        if what in self._told:
+            return False
+        self._told.add(what)
         return True
 
     def take(self) -> list[Event]:

@@ -91,6 +91,32 @@ async def test_an_unfinished_turn_is_not_recorded_and_says_why(
     assert await records(memory) == []
 
 
+async def test_a_host_that_builds_a_new_list_is_warned_once_and_shown_the_reason(
+    open_memory: OpenMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C1: `messages + [reply]` leaves the list that the turn was given without an answer."""
+    messages = [user("What is my cat called?")]
+    async with open_memory() as memory:
+        for _ in range(2):
+            async with memory.conversation("c", user="ada").turn(messages) as turn:
+                _lost = [*messages, assistant("Miso.")]
+            assert not await turn.wait_recorded()
+    assert [record.getMessage().count("turn.complete(messages)") for record in caplog.records] == [1]
+    async with open_memory() as memory:
+        turns = (await memory.conversation("c", user="ada").trace()).turns
+    assert [turn.not_recorded for turn in turns] == ["no_final_answer", "no_final_answer"]
+
+
+async def test_a_turn_names_itself_its_conversation_and_its_state(memory: afterturn.Memory) -> None:
+    conversation, messages = memory.conversation("monday", user="ada"), [user("Hello there, cat")]
+    assert repr(conversation) == "<Conversation monday of user:ada>"
+    async with conversation.turn(messages, id="3") as turn:
+        assert repr(turn) == "<Turn 3 of monday, open>"
+    assert repr(turn) == "<Turn 3 of monday, ended>"
+    assert repr(conversation.standing()) == "<Standing of monday>"
+    assert repr(conversation.tools()) == "<Tools of monday>"
+
+
 async def test_an_exception_in_the_host_aborts_the_turn_and_passes_through(
     memory: afterturn.Memory, told: Told
 ) -> None:

@@ -31,8 +31,12 @@ class ConversationVerbs:
         self._place = place
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<Conversation {self._place.id} of {self._place.owner}>"
+
     @property
     def id(self) -> str:
+        """The id that the conversation was opened with."""
         return self._place.id
 
     @contained

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from afterturn.config import Config
 from afterturn.conversation.conversation_log import ConversationLog
 from afterturn.conversation.delivery import DeliverySlot, Injection
-from afterturn.conversation.finished_turn import SWITCHED_OFF, recording_of
+from afterturn.conversation.finished_turn import NO_FINAL_ANSWER, SWITCHED_OFF, recording_of
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.prefetch import PhaseState, Prefetch
 from afterturn.conversation.prefetcher import Prefetcher
@@ -922,6 +922,13 @@ class ConversationCore:
         if reason == SWITCHED_OFF:
             await self._books.end_turn(state, TurnStatus.COMPLETED)
             return
+        if reason == NO_FINAL_ANSWER and self._parts.events.is_first(NO_FINAL_ANSWER):
+            logger.warning(
+                "conversation %r: a turn was not recorded, because the message list that it was given does not end "
+                "with the assistant's answer. Append the answer to that list. If you build a new list instead, such "
+                "as `messages + [reply]`, pass it: turn.complete(messages).",
+                self.key.id,
+            )
         self._epochs.come_to_nothing(state)
         await self._books.end_turn(state, TurnStatus.ABORTED)
 

@@ -19,6 +19,7 @@ from afterturn.text import content_hash
 from afterturn.types import BlockRow, Message
 
 SWITCHED_OFF = "switched_off"
+NO_FINAL_ANSWER = "no_final_answer"
 
 
 def recording_of(
@@ -44,7 +45,7 @@ def recording_of(
     if not found.messages:
         return None, "no_exchange"
     if not completed and not found.ends_complete:
-        return None, "no_final_answer"
+        return None, NO_FINAL_ANSWER
     if not is_exchange(found.messages):
         return None, "no_exchange"
     if not config.recording:

@@ -590,8 +590,15 @@ class StandingVerbs:
         self._core = core
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<Standing of {self._core.place.id}>"
+
     def touch(self, path: str | os.PathLike[str]) -> None:
-        """The agent works there: context files from there upwards arrive at a later point. Never raises or waits."""
+        """Reports that the agent reads or writes `path`.
+
+        Context files in its folder and the folders above it are then added to the messages at a later step. Never
+        raises and never waits.
+        """
         self._core.touch(path)
 
 

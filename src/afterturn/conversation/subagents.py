@@ -154,6 +154,9 @@ class ToolVerbs:
         self._core = core
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<Tools of {self._core.conversation}>"
+
     def definitions(self, dialect: str | None = None) -> list[Mapping[str, Any]]:
         """The tools as a provider's requests list them. Without `dialect`, the conversation's, or OpenAI chat."""
         return self._core.definitions(get_dialect(dialect or self._core.dialect or DEFAULT_DIALECT))

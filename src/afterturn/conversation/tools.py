@@ -109,6 +109,10 @@ class MemoryTools:
         self.offered = offered(remember=remember)
 
     @property
+    def conversation(self) -> str:
+        return self._occasion.place.id
+
+    @property
     def dialect(self) -> str | None:
         """What the host has named as its message format."""
         return self._occasion.place.dialect

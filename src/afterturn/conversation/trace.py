@@ -5,7 +5,7 @@ Pure over a unit; `recall.explain` judges each memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.errors import NotFound
@@ -22,6 +22,7 @@ from afterturn.types import (
     RecallRow,
     Scope,
     TurnRow,
+    TurnStatus,
 )
 
 LAST = "last"
@@ -68,7 +69,8 @@ class TracedRecall:
 class TracedTurn:
     """`number` counts the conversation's turns from 1. Recalls are those asked or handed over in it.
 
-    `no_recall` says why there is none.
+    `no_recall` says why there is none. `not_recorded` is the reason why an ended turn was not recorded, else blank;
+    `NOT_RECORDED` explains the common ones.
     """
 
     number: int
@@ -76,6 +78,24 @@ class TracedTurn:
     blocks: tuple[TracedBlock, ...]
     recalls: tuple[TracedRecall, ...]
     no_recall: NoRecallReason | None = None
+    not_recorded: str = ""
+
+
+NOT_RECORDED: Mapping[str, str] = {
+    "no_final_answer": "the message list did not end with the assistant's answer; if you build a new list, pass it to "
+    "turn.complete(messages)",
+    "no_exchange": "the message list has no user message with an answer",
+    "unknown_dialect": "the message format is unknown",
+    "unreadable_messages": "the messages could not be read",
+    "switched_off": "recording is off",
+    "declined": "the recording provider declined it",
+    "forgotten": "its conversation was forgotten",
+    "queue_full": "too many turns were waiting to be stored",
+    "closing": "memory closed before it was stored",
+    "left_with_exception": "the host left the turn with an exception",
+    "abandoned": "nobody came back to the turn",
+}
+"""Why a turn was not recorded, in words, by the reason in its events. A host's own reason for aborting has no entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +178,16 @@ def _traced(
 
 
 def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn]) -> Iterator[TracedTurn]:
-    if all(turn.recalls for turn in turns):
+    if all(turn.recalls and turn.turn.recorded_at is not None for turn in turns):
         yield from turns
         return
-    told: dict[str, list[Event]] = {}
+    events: dict[str, list[Event]] = {}
     for event in unit.timeline.page(Scope(key.tenant, (key.space,)), conversation=key.id, limit=_EVENTS_MAX):
-        told.setdefault(event.turn, []).append(event)
+        events.setdefault(event.turn, []).append(event)
     for turn in turns:
-        yield turn if turn.recalls else replace(turn, no_recall=_no_recall(told.get(turn.turn.id, ())))
+        found = events.get(turn.turn.id, ())
+        no_recall = None if turn.recalls else _no_recall(found)
+        yield replace(turn, no_recall=no_recall, not_recorded=_not_recorded(turn.turn, found))
 
 
 def _no_recall(told: Sequence[Event]) -> NoRecallReason:
@@ -176,6 +198,15 @@ def _no_recall(told: Sequence[Event]) -> NoRecallReason:
     if not reasons or reasons[0] is None:
         return NoRecallReason.UNKNOWN
     return NoRecallReason(str(reasons[0])) if reasons[0] else NoRecallReason.NOT_BEGUN
+
+
+def _not_recorded(turn: TurnRow, events: Sequence[Event]) -> str:
+    if turn.recorded_at is not None or turn.status is TurnStatus.OPEN:
+        return ""
+    if turn.status is TurnStatus.ABANDONED:
+        return str(TurnStatus.ABANDONED)
+    reasons = [event.data.get("reason") for event in events if event.name in ("not_recorded", "turn_aborted")]
+    return str(reasons[-1]) if reasons else "unknown"
 
 
 def _block(block: BlockRow, rows: Sequence[RecallRow], numbers: dict[str, int]) -> TracedBlock:

@@ -88,9 +88,14 @@ class TurnVerbs:
         self._left = False
         self._graced: set[int] = set()
 
+    def __repr__(self) -> str:
+        if self._state is None:
+            return f"<Turn of {self._core.key.id}, without memory>"
+        return f"<Turn {self._state.id} of {self._core.key.id}, {'ended' if self._left else 'open'}>"
+
     @property
     def id(self) -> str:
-        """Names the turn: recording it twice under one id stores it once. Blank when memory is gone."""
+        """Identifies the turn: recording it twice under one id stores it once. Blank if memory is closed."""
         return self._state.id if self._state else ""
 
     @contained

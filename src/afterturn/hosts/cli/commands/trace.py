@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from afterturn.conversation.trace import NOT_RECORDED
 from afterturn.errors import NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import (
@@ -192,6 +193,8 @@ def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
 def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
     row = turn.turn
     click.echo(styled(f"Turn {turn.number}", "bold") + dim(f"  {_when(row)}, {_ended(row)}"), color=True)
+    if turn.not_recorded:
+        _print_pairs([("recorded", f"no: {one_line(NOT_RECORDED.get(turn.not_recorded, turn.not_recorded))}")])
     if turn.no_recall is not None:
         _print_pairs([("recalled", f"nothing: {_NO_RECALL[turn.no_recall]}")])
     for number, recall in enumerate(turn.recalls):
