@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from afterturn.errors import InvalidInput
-from afterturn.guard.sanitize import TAG
+from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
 from lab.bench import review, turn
 from lab.bench.host import NoMemory, Paced, run_turn

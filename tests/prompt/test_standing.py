@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.guard.sanitize import neutralise_lines
+from afterturn.guard.output_filter import neutralise_lines
 from afterturn.prompt.context_files import ContextFile, Tier
 from afterturn.prompt.standing_block import (
     SEPARATOR,

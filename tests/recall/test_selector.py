@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterturn.errors import ModelUnavailable, SelectionVoid
-from afterturn.guard.sanitize import neutralise
+from afterturn.guard.output_filter import neutralise
 from afterturn.recall.block import CHOICES_MAX, describe_age, describe_author
 from afterturn.recall.rerank import MANIFEST_BYTES_MAX, Manifest, make_manifest, parse, prompt, schema, select
 from afterturn.testing import Held, ScriptedModel

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 import pytest
 
+from afterturn.stores.sql.conversations import SqlRecalls
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.forget import BY_SOURCE, CALLED, GONE_SOURCES, RESTING, Eraser
 from afterturn.stores.sql.jobs import SqlJobs
-from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline

@@ -27,8 +27,7 @@ from afterturn.conversation.visible import VisibleBlocks
 from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import ModelError
 from afterturn.events import Events
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.sanitize import neutralise
+from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Store, Unit
 from afterturn.recall.block import Block, describe_age, describe_author

@@ -13,8 +13,7 @@ from afterturn.conversation.tools import MemoryTools, failure, offered
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.sanitize import neutralise
+from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.recall.block import NOTICE, bullet
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.snippet import CUT, best_window

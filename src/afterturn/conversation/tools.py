@@ -17,8 +17,7 @@ from afterturn.conversation.proposals import ProposalContext, ProposalFailures
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect, ToolDefinition
 from afterturn.errors import InvalidInput, OverBudget
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.sanitize import neutralise
+from afterturn.guard.output_filter import OutputFilter, neutralise
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.ports import Unit
 from afterturn.recall.block import Budget, bullet, choose

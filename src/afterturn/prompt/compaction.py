@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, safe_cuts
-from afterturn.guard.sanitize import neutralise, neutralise_lines
+from afterturn.guard.output_filter import neutralise, neutralise_lines
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
 from afterturn.recall.block import find_blocks

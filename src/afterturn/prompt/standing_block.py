@@ -6,8 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.sanitize import FILE_TAG, STANDING_TAG, TAG, neutralise, neutralise_lines, neutralise_quote
+from afterturn.guard.output_filter import (
+    FILE_TAG,
+    STANDING_TAG,
+    TAG,
+    OutputFilter,
+    neutralise,
+    neutralise_lines,
+    neutralise_quote,
+)
 from afterturn.guard.secrets import Scanner, redact, redact_within, scanner
 from afterturn.prompt.context_files import ContextFile
 from afterturn.prompt.standing_memories import NOTHING_LASTS, StandingMemories

@@ -12,8 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Self
 
 from afterturn.config import Config
-from afterturn.guard.output_filter import OutputFilter
-from afterturn.guard.sanitize import TAG, neutralise, neutralise_quote
+from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.recall.snippet import best_window
 from afterturn.text import estimate_tokens

@@ -10,7 +10,7 @@ import pytest
 from plain import WAIT, insert, open_plain, plain_store, values
 
 from afterturn.errors import Conflict
-from afterturn.stores.sqlite import writes
+from afterturn.stores.sqlite import engine
 from afterturn.stores.sqlite.store import GROUP_WRITES_MAX, SqliteStore
 
 
@@ -132,7 +132,7 @@ async def test_a_long_group_gives_the_lock_away_and_ends_all_the_same(
     commits: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """§13: a group is bounded in time, what it left over goes into the next one."""
-    monkeypatch.setattr(writes, "GROUP_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(engine, "GROUP_SECONDS_MAX", 0.0)
     store = plain_store(tmp_path / "memory.db")
     before = len(commits)
     await asyncio.gather(*(store.write(insert(value)) for value in range(10)))

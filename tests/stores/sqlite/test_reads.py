@@ -12,7 +12,7 @@ import pytest
 from plain import ENDLESS, WAIT, Plain, insert, values
 
 from afterturn.errors import StoreReadOnly
-from afterturn.stores.sqlite.reads import Read, Readers
+from afterturn.stores.sqlite.engine import Read, Readers
 from afterturn.stores.sqlite.store import SqliteStore
 
 

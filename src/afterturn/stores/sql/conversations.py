@@ -1,44 +1,227 @@
-"""The blocks that were really injected into a conversation, by the hash of their bytes."""
+"""The rows that conversations are, by tenant, owning space and id."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import fields, replace
+from itertools import chain
+from typing import Any
 
-from afterturn.stores.sql.conversation_rows import (
-    FIND,
-    CandidateRows,
-    ConversationKeys,
-    LiveRefs,
-    decode_carried,
-    encode_carried,
-    names_of,
-)
-from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.entries import FROM_ENTRY, Entries
 from afterturn.stores.sql.session import Row, Value
-from afterturn.types import BlockRow, CarriedRow, ConversationKey, ConversationState, StandingRow, TurnRow, TurnStatus
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    ConversationKey,
+    ConversationState,
+    Decision,
+    Lane,
+    Outcome,
+    Phase,
+    RecallCause,
+    RecallRow,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+    reference,
+)
 
-_INSERT = (
+FIND_CONVERSATION = (
+    "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
+    "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
+)
+"""One conversation's key; binds tenant, space and id."""
+
+
+class ConversationKeys:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+
+    def open(self, key: ConversationKey, *, at: float) -> bool:
+        """True when it is new."""
+        row = self._session.row(
+            "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
+            (self._spaces.key(key.tenant, key.space), key.id, at, at),
+        )
+        return row is not None
+
+    def find(self, key: ConversationKey) -> int | None:
+        row = self._session.row(FIND_CONVERSATION, (key.tenant, key.space, key.id))
+        return None if row is None else int(row[0])
+
+    def active(self, key: ConversationKey, at: float) -> int:
+        """The key of a conversation in which something happens now; made if it is new."""
+        self.open(key, at=at)
+        found = self.find(key)
+        assert found is not None
+        self.touch(found, at)
+        return found
+
+    def touch(self, found: int, at: float) -> None:
+        self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, found, at))
+
+
+# Which versions that a conversation names are still there: a late write must not bring back what was forgotten.
+
+
+class LiveRefs:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+
+    def living(self, tenant: str, space: str, refs: Collection[str]) -> set[str]:
+        """Those of `refs` whose version that space holds, whatever its status."""
+        space_key = self._spaces.find(tenant, space)
+        if space_key is None or not refs:
+            return set()
+        condition, value = self._session.among("id", _ids(refs))
+        rows = self._session.rows(
+            f"SELECT id, version FROM entry WHERE space_key = ? AND {condition}", (space_key, value)
+        )
+        return {reference(*row) for row in rows} & set(refs)
+
+    def living_ids(self, tenant: str, ids: Collection[str]) -> set[str]:
+        """Those of which one of the tenant's spaces holds a version."""
+        if not ids:
+            return set()
+        condition, value = self._session.among("e.id", sorted(ids))
+        rows = self._session.rows(
+            f"SELECT DISTINCT e.id FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
+        )
+        return {entry_id for (entry_id,) in rows}
+
+    def all_live(self, tenant: str, refs: Collection[str]) -> bool:
+        """Whether each is held by one of the tenant's spaces."""
+        condition, value = self._session.among("e.id", _ids(refs))
+        rows = self._session.rows(
+            f"SELECT e.id, e.version FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
+        )
+        return set(refs) <= {reference(*row) for row in rows}
+
+
+def _ids(refs: Collection[str]) -> list[str]:
+    return sorted({ref.partition(".")[0] for ref in refs})
+
+
+# Rows of recalls as JSON and back: what is queried has columns, the rest is one text.
+
+RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
+"""The fields of a recall row that have columns of their own."""
+_CANDIDATE = tuple(item.name for item in fields(Candidate))
+_TUPLES = ("reads", "missing", "excluded", "visible", "terms")
+
+
+class CandidateRows:
+    def __init__(self, entries: Entries) -> None:
+        self._references = LiveRefs(entries)
+
+    def living(self, tenant: str, *several: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+        """Each without those that were forgotten, which are looked for in their own spaces, all at once."""
+        named: dict[str, set[str]] = {}
+        for candidate in chain.from_iterable(several):
+            named.setdefault(candidate.space, set()).add(candidate.ref)
+        living = {space: self._references.living(tenant, space, refs) for space, refs in named.items()}
+        return [
+            tuple(candidate for candidate in candidates if candidate.ref in living[candidate.space])
+            for candidates in several
+        ]
+
+
+def names_of(candidates: Iterable[Candidate], others: Iterable[str] = ()) -> str:
+    return _joined((*(candidate.ref for candidate in candidates), *others))
+
+
+def encode_recall(recall: RecallRow) -> str:
+    return _encoded(recall, RECALL_COLUMNS)
+
+
+def decode_recall(row: Row) -> RecallRow:
+    """Of `RECALL_COLUMNS` and the detail."""
+    values = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
+    for name in _TUPLES:
+        values[name] = tuple(values[name])
+    values["candidates"] = _candidates(values["candidates"])
+    values["cause"] = RecallCause(values["cause"])
+    values["phase"] = Phase(values["phase"])
+    values["outcome"] = Outcome(values["outcome"])
+    return RecallRow(**values)
+
+
+def encode_carried(carried: CarriedRow) -> str:
+    return _encoded(carried, ("correlation", "turn"))
+
+
+def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
+    values = json.loads(detail)
+    values["phases"] = tuple(Phase(phase) for phase in values["phases"])
+    values["candidates"] = _candidates(values["candidates"])
+    values["cause"] = RecallCause(values["cause"])
+    values["refined"], values["speakers"] = tuple(values["refined"]), tuple(values["speakers"])
+    return CarriedRow(correlation=correlation, turn=turn, **values)
+
+
+def without(detail: str, space: str, refs: Set[str]) -> tuple[str, str]:
+    """Names and detail of either row, once these versions of that space are forgotten. Nothing else is looked at."""
+    values = json.loads(detail)
+    values["candidates"] = [row for row in values["candidates"] if row[1] != space or row[0] not in refs]
+    excluded = [ref for ref in values.get("excluded", ()) if ref not in refs]
+    if "excluded" in values:
+        values["excluded"] = excluded
+    return _joined((*(row[0] for row in values["candidates"]), *excluded)), _written(values)
+
+
+def _joined(refs: Iterable[str]) -> str:
+    """References hold no spaces, so that one text can list them."""
+    return " ".join(dict.fromkeys(refs))
+
+
+def _written(values: Mapping[str, Any]) -> str:
+    # Escaped: a question is a host's text, in which half a surrogate pair would not be stored otherwise.
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _encoded(row: RecallRow | CarriedRow, columns: Sequence[str]) -> str:
+    detail = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in columns}
+    detail["candidates"] = [[getattr(candidate, name) for name in _CANDIDATE] for candidate in row.candidates]
+    if isinstance(row, RecallRow):
+        detail["settings"] = dict(row.settings)
+    return _written(detail)
+
+
+def _candidates(rows: list[list[Any]]) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(ref, space, Lane(lane), score, lexical, similarity, Decision(decision) if decision else None)
+        for ref, space, lane, score, lexical, similarity, decision in rows
+    )
+
+
+# The blocks that were really injected into a conversation, by the hash of their bytes.
+
+_INSERT_BLOCK = (
     "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
 )
 # What is in sight stands where it was first put. What was lost from sight stands where it is put now.
-_PUT_AGAIN = (
+_MOVE_BLOCK = (
     "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = ? "
     "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
 )
 # Of one hash there is one text, whoever brings it: a recording may come first, and without.
-_SAY = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
-_SELECT = (
+_SET_BLOCK_TEXT = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
+_SELECT_BLOCKS = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
     "ORDER BY injected_at, hash"
 )
-_SELECT_IN_SIGHT = (
+_SELECT_VISIBLE_BLOCKS = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, CASE WHEN in_sight = 1 THEN text ELSE '' END, in_sight "
     "FROM block WHERE conversation_key = ? ORDER BY injected_at, hash"
 )
-_REFS = "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal"
-_REFS_IN_SIGHT = (
+_SELECT_REFS = "SELECT hash, ref FROM block_ref WHERE conversation_key = ? ORDER BY hash, ordinal"
+_SELECT_VISIBLE_REFS = (
     "SELECT r.hash, r.ref FROM block AS b JOIN block_ref AS r "
     "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
     "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
@@ -61,15 +244,15 @@ class BlockRows:
     def add(self, tenant: str, conversation: int, block: BlockRow) -> None:
         in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
         placed: list[Value] = [block.turn, block.injected_at, block.point, block.anchor, int(in_sight)]
-        if self._session.row(_INSERT, [conversation, block.hash, block.size_bytes, *placed]) is not None:
+        if self._session.row(_INSERT_BLOCK, [conversation, block.hash, block.size_bytes, *placed]) is not None:
             self._session.run_many(
                 "INSERT INTO block_ref (conversation_key, hash, ordinal, ref) VALUES (?, ?, ?, ?)",
                 [(conversation, block.hash, ordinal, ref) for ordinal, ref in enumerate(block.refs)],
             )
         elif in_sight:
-            self._session.run(_PUT_AGAIN, [*placed, conversation, block.hash])
+            self._session.run(_MOVE_BLOCK, [*placed, conversation, block.hash])
         if block.text and self._references.all_live(tenant, block.refs):
-            self._session.run(_SAY, (block.text, conversation, block.hash))
+            self._session.run(_SET_BLOCK_TEXT, (block.text, conversation, block.hash))
 
     def known(self, key: ConversationKey, conversation: int | None, *, in_full: bool) -> list[BlockRow]:
         """Those of the space's forgotten conversations, then this one's, oldest first.
@@ -108,7 +291,7 @@ class BlockRows:
 
     def _own(self, conversation: int, *, in_full: bool) -> list[BlockRow]:
         refs: dict[str, list[str]] = {}
-        for block_hash, ref in self._session.rows(_REFS if in_full else _REFS_IN_SIGHT, (conversation,)):
+        for block_hash, ref in self._session.rows(_SELECT_REFS if in_full else _SELECT_VISIBLE_REFS, (conversation,)):
             refs.setdefault(block_hash, []).append(ref)
         return [
             BlockRow(
@@ -122,7 +305,7 @@ class BlockRows:
                 text=row[6],
                 in_sight=bool(row[7]),
             )
-            for row in self._session.rows(_SELECT if in_full else _SELECT_IN_SIGHT, (conversation,))
+            for row in self._session.rows(_SELECT_BLOCKS if in_full else _SELECT_VISIBLE_BLOCKS, (conversation,))
         ]
 
     def _spent(self, key: ConversationKey) -> list[BlockRow]:
@@ -136,7 +319,7 @@ class BlockRows:
 
 # A recall that settled too late for its turn, kept for the conversation's next one.
 
-_PUT = (
+_PUT_CARRIED = (
     "INSERT INTO carried (conversation_key, correlation, turn, names, detail) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, turn = excluded.turn, "
     "names = excluded.names, detail = excluded.detail"
@@ -152,7 +335,7 @@ class CarriedRows:
         (living,) = self._candidates.living(tenant, carried.candidates)
         kept = replace(carried, candidates=living)
         names = names_of(kept.candidates)
-        self._session.run(_PUT, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
+        self._session.run(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
 
     def find(self, tenant: str, conversation: int) -> CarriedRow | None:
         """Looked for again when it is read: another space's forget does not reach this row."""
@@ -217,7 +400,7 @@ _BEFORE = (
     "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
     "WHERE b.space_key = c.space_key AND b.id = ?)"
 )
-_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({FIND})"
+_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({FIND_CONVERSATION})"
 _STATE = (
     "SELECT c.turns, c.compactions, c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
@@ -281,7 +464,7 @@ class SqlConversations:
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
         self._session.run(
-            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({FIND}) AND id = ? AND status = 'open'",
+            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ? AND status = 'open'",
             (at, key.tenant, key.space, key.id, turn_id),
         )
 
@@ -357,3 +540,62 @@ class SqlConversations:
 def _turn(row: Row) -> TurnRow:
     turn_id, status, started_at, user_hash, ended_at, recorded_at = row
     return TurnRow(turn_id, TurnStatus(status), started_at, user_hash, ended_at, recorded_at)
+
+
+# What recalls came to, kept to a bounded number in each space.
+
+_PUT_RECALL = (
+    "INSERT INTO recall "
+    "(space_key, conversation_key, correlation, phase, turn, delivered_in, asked_at, names, detail) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, correlation, phase) DO UPDATE SET "
+    "turn = excluded.turn, delivered_in = excluded.delivered_in, asked_at = excluded.asked_at, "
+    "names = excluded.names, detail = excluded.detail"
+)
+_TRIM_RECALLS = (
+    "DELETE FROM recall WHERE space_key = ? AND key <= "
+    "(SELECT key FROM recall WHERE space_key = ? ORDER BY key DESC LIMIT 1 OFFSET ?)"
+)
+
+
+class SqlRecalls:
+    def __init__(self, entries: Entries) -> None:
+        self._session = entries.session
+        self._spaces = entries.spaces
+        self._keys = ConversationKeys(entries)
+        self._candidates = CandidateRows(entries)
+
+    def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
+        space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)
+        (living,) = self._candidates.living(key.tenant, recall.candidates)
+        kept = replace(recall, candidates=living)
+        values: list[Value] = [
+            space_key,
+            conversation,
+            kept.correlation,
+            kept.phase.value,
+            kept.turn,
+            kept.delivered_in,
+            kept.asked_at,
+            names_of(kept.candidates, kept.excluded),
+            encode_recall(kept),
+        ]
+        self._session.run(_PUT_RECALL, values)
+        self._session.run(_TRIM_RECALLS, (space_key, space_key, entries_max))
+
+    def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
+        conversation = self._keys.find(key)
+        if conversation is None:
+            return []
+        values: list[Value] = [conversation]
+        within = ""
+        if turn is not None:
+            within = "AND (turn = ? OR delivered_in = ?)"
+            values += [turn, turn]
+        rows = self._session.rows(
+            f"SELECT {', '.join(RECALL_COLUMNS)}, detail FROM recall "
+            f"WHERE conversation_key = ? {within} ORDER BY asked_at DESC, key DESC LIMIT ?",
+            [*values, limit],
+        )
+        recalls = [decode_recall(row) for row in reversed(rows)]
+        living = self._candidates.living(key.tenant, *(recall.candidates for recall in recalls))
+        return [replace(recall, candidates=left) for recall, left in zip(recalls, living, strict=True)]

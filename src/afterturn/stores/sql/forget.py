@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from afterturn.errors import InvalidInput
-from afterturn.stores.sql.conversation_rows import FIND, without
-from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import FROM_ENTRY
+from afterturn.stores.sql.conversations import FIND_CONVERSATION, without
+from afterturn.stores.sql.entries import FROM_ENTRY, Entries
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import Erased, Selector, reference
 
@@ -193,7 +192,9 @@ class ConversationEraser:
         """What was asked in turns, each by owner, conversation and id: a question is what somebody said."""
         rows = [(tenant, *turn) for turn in turns]
         for table in _ASKING:
-            self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ({FIND}) AND turn = ?", rows)
+            self._session.run_many(
+                f"DELETE FROM {table} WHERE conversation_key = ({FIND_CONVERSATION}) AND turn = ?", rows
+            )
 
     def erase_unrecorded(self, space_key: int) -> None:
         """What was asked in turns of which no record tells who spoke."""
@@ -250,7 +251,7 @@ _NEXT = (
 )
 _SET_BACK = (
     f"UPDATE conversation SET unread_position = n.position FROM ({_NEXT}) AS n "
-    f"WHERE key = ({FIND}) AND unread_position > n.position"
+    f"WHERE key = ({FIND_CONVERSATION}) AND unread_position > n.position"
 )
 
 

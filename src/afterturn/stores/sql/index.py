@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import SELECTED, SHELVED, read_entries, read_shelved
+from afterturn.stores.sql.entries import ENTRY_COLUMNS, INDEXED_COLUMNS, Entries, read_entries, read_indexed_entry
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, IndexedEntry, LaneQuery, Match, Scope, SpaceStats
 
@@ -131,18 +130,18 @@ class SqlIndex:
         where = Conditions(self._session, query.scope)
         where.lane(query, at=query.now)
         rows = self._session.rows(
-            f"SELECT {SHELVED}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
+            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} JOIN space AS s ON s.key = e.space_key "
             f"WHERE {condition} AND {where.sql} ORDER BY {text.newest} LIMIT ?",
             [value, *where.values, limit],
         )
         if terms_max is not None:
             rows = _short_enough(rows, terms_max)
-        return [read_shelved(row, spaces, text.terms(row[-1])) for row in rows]
+        return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
 
     def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
         if not keys:
             return []
-        rows = self._resolved(SELECTED, query, keys)
+        rows = self._resolved(ENTRY_COLUMNS, query, keys)
         found = [row[0] for row in rows]
         terms = self._entries.text.find(found) if with_terms else dict.fromkeys(found, ())
         entries = read_entries(self._session, rows)
@@ -155,7 +154,7 @@ class SqlIndex:
         where.among("c.key", keys)
         admitted.lane(query, at=query.now)
         found = self._session.rows(
-            f"SELECT {SHELVED}, {admitted.sql} "
+            f"SELECT {INDEXED_COLUMNS}, {admitted.sql} "
             f"FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
             [*admitted.values, reach, reach, *where.values],
@@ -191,12 +190,12 @@ class SqlIndex:
         if keys is not None:
             chosen, value = self._session.among("key", keys)
         rows = self._session.rows(
-            f"SELECT {SHELVED}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
+            f"SELECT {INDEXED_COLUMNS}, {text.column} FROM {text.source} WHERE {text.key} IN (SELECT key FROM entry "
             f"WHERE space_key = ? AND status = 'active' AND {chosen} ORDER BY key LIMIT ?) ORDER BY e.key",
             (space_key, value, limit),
         )
         spaces = {space_key: space}
-        return [read_shelved(row, spaces, text.terms(row[-1])) for row in rows]
+        return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         self._entries.settle()
@@ -310,7 +309,7 @@ class SqlIndex:
 
     def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[IndexedEntry]:
         terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(scope)
-        return [read_shelved(row, spaces, terms[row[0]]) for row in rows]
+        return [read_indexed_entry(row, spaces, terms[row[0]]) for row in rows]
 
     def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> OrphanedVectors | None:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)

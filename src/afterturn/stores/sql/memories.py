@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 
 from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.entries import Entries, with_status
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, encode_metadata, new_entry, read_entries
+from afterturn.stores.sql.entries import (
+    ENTRY_COLUMNS,
+    FROM_ENTRY,
+    Entries,
+    encode_metadata,
+    new_entry,
+    read_entries,
+    with_status,
+)
 from afterturn.stores.sql.session import Value
 from afterturn.types import (
     SOURCES_MAX,
@@ -78,12 +85,12 @@ def _united(existing: Metadata, new: Metadata) -> Metadata:
 
 # The status is pasted: a bound one would keep SQLite from the indexes that hold one status alone.
 _LIKE = (
-    f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
+    f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
     "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = '{status}'"
 )
-_ACTIVE = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
+_ACTIVE = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? AND e.status = 'active'"
 _WAITING = (
-    f"SELECT {SELECTED}, e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? "
+    f"SELECT {ENTRY_COLUMNS}, e.base FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.id = ? "
     "AND e.status IN ('proposed', 'withdrawal')"
 )
 
@@ -427,7 +434,7 @@ class SqlMemories:
         return int(row[0]), int(row[1])
 
     def _select(self, where: Conditions, tail: str, *values: Value) -> list[Entry]:
-        sql = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
+        sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} {tail}"
         return read_entries(self._session, self._session.rows(sql, [*where.values, *values]))
 
     def _insert(self, operation: Operation, admitted: Admitted, *, entry_id: str = "", version: int = 1) -> Entry:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.conditions import OWNED, Conditions
-from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.rows import FROM_ENTRY, SELECTED, read_entries
+from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, Entries, read_entries
 from afterturn.types import Admitted, Entry, Operation, Scope
 
 
@@ -22,7 +21,7 @@ class SqlRecords:
         where.add("e.conversation = ? AND e.kind = 'record' AND e.status = 'active'", conversation)
         if owner is not None:
             where.add(OWNED, owner)
-        sql = f"SELECT {SELECTED} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
+        sql = f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE {where.sql} ORDER BY e.position DESC, e.key DESC LIMIT ?"
         return read_entries(self._session, self._session.rows(sql, [*where.values, limit])[::-1])
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import REVIEWS_MAX
-from afterturn.stores.sql.conversation_rows import FIND, LiveRefs
+from afterturn.stores.sql.conversations import FIND_CONVERSATION, LiveRefs
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.session import Row, Value
 from afterturn.types import ConversationKey, Purpose, ReviewKind, ReviewMessage, ReviewRow, ReviewState, UsageRow
@@ -164,7 +164,7 @@ class SqlReviews:
 
     def count_turn(self, key: ConversationKey) -> int:
         row = self._session.row(
-            f"UPDATE conversation SET unreviewed_turns = unreviewed_turns + 1 WHERE key = ({FIND}) "
+            f"UPDATE conversation SET unreviewed_turns = unreviewed_turns + 1 WHERE key = ({FIND_CONVERSATION}) "
             "RETURNING unreviewed_turns",
             (key.tenant, key.space, key.id),
         )
@@ -172,7 +172,7 @@ class SqlReviews:
 
     def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
         row = self._session.row(
-            f"SELECT unreviewed_turns, unread_position FROM conversation WHERE key = ({FIND})",
+            f"SELECT unreviewed_turns, unread_position FROM conversation WHERE key = ({FIND_CONVERSATION})",
             (key.tenant, key.space, key.id),
         )
         return (0, 0) if row is None else (int(row[0]), int(row[1]))
@@ -181,13 +181,13 @@ class SqlReviews:
         # What one review has read is read, though another that was scheduled with less comes late.
         self._session.run(
             "UPDATE conversation SET unreviewed_turns = 0, unread_position = "
-            f"CASE WHEN unread_position < ? THEN ? ELSE unread_position END WHERE key = ({FIND})",
+            f"CASE WHEN unread_position < ? THEN ? ELSE unread_position END WHERE key = ({FIND_CONVERSATION})",
             (position, position, key.tenant, key.space, key.id),
         )
 
     def reopen(self, key: ConversationKey, *, position: int) -> None:
         self._session.run(
-            f"UPDATE conversation SET unread_position = ? WHERE key = ({FIND}) AND unread_position > ?",
+            f"UPDATE conversation SET unread_position = ? WHERE key = ({FIND_CONVERSATION}) AND unread_position > ?",
             (position, key.tenant, key.space, key.id, position),
         )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from afterturn.stores.sql.conversations import SqlConversations
+from afterturn.stores.sql.conversations import SqlConversations, SqlRecalls
 from afterturn.stores.sql.entries import Entries
 from afterturn.stores.sql.index import SqlIndex
 from afterturn.stores.sql.jobs import SqlJobs
 from afterturn.stores.sql.memories import SqlMemories
 from afterturn.stores.sql.operations import SqlOperations
-from afterturn.stores.sql.recalls import SqlRecalls
 from afterturn.stores.sql.records import SqlRecords
 from afterturn.stores.sql.reviews import SqlReviews, SqlUsage
 from afterturn.stores.sql.session import Session, TextIndex

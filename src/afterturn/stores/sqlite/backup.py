@@ -16,7 +16,7 @@ from afterturn.errors import DeadlineExceeded, ForeignFile, InvalidFile, StoreCo
 from afterturn.runtime.files import sync
 from afterturn.stores.sqlite.connection import StoreLocation, connect, identify, open_connection, run, scalar_text
 from afterturn.stores.sqlite.errors import translate
-from afterturn.stores.sqlite.migrations import check_version, migrate
+from afterturn.stores.sqlite.schema import check_version, migrate
 
 Progress: TypeAlias = Callable[[int, int], None]
 

@@ -1,22 +1,21 @@
-"""Lets no process fork in the middle of a transaction.
-
-SQLite keeps track of a process's own locks in its memory. A forked child inherits that too: whatever the parent held
-at that moment would stay locked for the child's own connections to the same file, for ever.
-"""
+"""Reading beside the writer: connections that are lent, and reads that any thread may stop."""
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import apsw
 
 from afterturn.config import Config
-from afterturn.errors import ForkedProcess, MemoryClosed, StoreUnavailable
+from afterturn.errors import DeadlineExceeded, ForkedProcess, MemoryClosed, StoreUnavailable
 from afterturn.ports import Clock, Unit
 from afterturn.stores.sql.unit import SqlUnit
 from afterturn.stores.sqlite.backup import (
@@ -36,21 +35,319 @@ from afterturn.stores.sqlite.connection import (
     StoreLocation,
     check_place,
     connect,
+    connect_reader,
     log_bytes,
     open_connection,
     run,
     scalar,
+    stop_when,
     use_wal,
+    wait_for_locks,
 )
 from afterturn.stores.sqlite.errors import translate
-from afterturn.stores.sqlite.migrations import check_version, migrate
-from afterturn.stores.sqlite.reads import Read, Readers
-from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
+from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS, check_version, migrate
 from afterturn.stores.sqlite.session import ApswSession, FtsText
-from afterturn.stores.sqlite.writes import Write, WriteOutcome, Writer, WritingUnit
+
+R = TypeVar("R")
+
+
+class Read(Generic[R]):
+    """One read, run at most once. `halt` ends it soon and never touches the read that follows."""
+
+    def __init__(self, work: Callable[[Unit], R]) -> None:
+        self.work = work
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._halted = False
+
+    def halt(self) -> None:
+        with self._lock:
+            self._halted = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def is_halted(self) -> bool:
+        return self._halted
+
+    def run(self, connection: apsw.Connection, unit: Callable[[ApswSession], Unit]) -> R:
+        """In a transaction, which ends when the connection is taken back."""
+        with self._lock:
+            if self._halted:
+                raise DeadlineExceeded("The read was stopped before it began.")
+            self._connection = connection
+        stop_when(connection, self.is_halted)
+        try:
+            run(connection, "BEGIN")
+            return self.work(unit(ApswSession(connection, self.is_halted)))
+        finally:
+            with self._lock:
+                self._connection = None
+            stop_when(connection, None)
+
+
+class Readers:
+    """At most `limit` connections, opened when they are first needed. One more borrower waits for one."""
+
+    def __init__(self, place: StoreLocation, limit: int) -> None:
+        self._place = place
+        self._limit = limit
+        self._idle: deque[apsw.Connection] = deque()
+        self._running: set[Read[Any]] = set()
+        # A signal's handler may read while its own thread is about to.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._closed = False
+        self._paused = 0
+
+    def snapshot(self, read: Read[R], unit: Callable[[ApswSession], Unit]) -> R:
+        """Runs the read in a transaction of its own: one state of the store from its first statement on."""
+        # Not as context managers, whose generators take a tenth of the time of a small question.
+        connection = self._lend(read)
+        try:
+            connection = connection or connect_reader(self._place)
+            return read.run(connection, unit)
+        except apsw.Error as error:
+            raise translate(error, str(self._place.path)) from error
+        finally:
+            self._take_back(read, connection)
+
+    def pause(self, *, within: float) -> bool:
+        with self._changed:
+            self._paused += 1
+            if self._changed.wait_for(lambda: not self._running, within):
+                return True
+            self._paused -= 1
+            return False
+
+    def resume(self) -> None:
+        with self._changed:
+            self._paused -= 1
+            self._changed.notify_all()
+
+    def halt(self) -> None:
+        """Ends the reads under way and refuses all others."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            running = list(self._running)
+        for read in running:
+            read.halt()
+
+    def close(self) -> None:
+        """Closes idle connections at once, and each lent one when it comes back."""
+        with self._changed:
+            self._closed = True
+            while self._idle:
+                self._idle.pop().close()
+            self._changed.notify_all()
+
+    def _lend(self, read: Read[Any]) -> apsw.Connection | None:
+        """An idle connection, or None: then there is room for one more."""
+        with self._lock:
+            if self._closed or self._paused or len(self._running) >= self._limit:
+                self._changed.wait_for(lambda: self._closed or (not self._paused and len(self._running) < self._limit))
+            if self._closed:
+                raise MemoryClosed(f"The store {self._place.path} is closed. Open it again.")
+            self._running.add(read)
+            return self._idle.pop() if self._idle else None
+
+    def _take_back(self, read: Read[Any], connection: apsw.Connection | None) -> None:
+        with self._lock:
+            self._running.discard(read)
+            if connection is not None:
+                self._end(connection)
+            self._changed.notify_all()
+
+    def _end(self, connection: apsw.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                run(connection, "ROLLBACK")
+        except apsw.Error:
+            # Whatever is wrong with it stays with it: the next read gets a fresh connection, and its own error.
+            connection.close(True)
+            return
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+
+# The one writer: several units of work share a commit, and each succeeds or fails alone.
+
+logger = logging.getLogger(__name__)
+GROUP_SECONDS_MAX = 0.1
+_LOG_WAIT = 0.1
+
+
+class WritingUnit(Unit, Protocol):
+    def flush(self) -> None:
+        """Writes what the unit has kept back; called once, at the end of the work."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Write(NamedTuple):
+    """`wanted` is asked when the work's turn comes; after that it commits or rolls back whole."""
+
+    work: Callable[[Unit], Any]
+    wanted: Callable[[], bool] = _always
+
+
+class WriteOutcome(NamedTuple):
+    """What became of one write. A skipped one has neither value nor error."""
+
+    value: Any = None
+    error: Exception | None = None
+    skipped: bool = False
+
+
+class Writer:
+    """Owns the writing connection. Its methods block, from any thread, one at a time."""
+
+    def __init__(
+        self, connection: apsw.Connection, place: StoreLocation, unit: Callable[[ApswSession], WritingUnit]
+    ) -> None:
+        self.connection = connection
+        self.lock = threading.RLock()
+        self._place = place
+        self._unit = unit
+        self._halted = False
+        self._patience = place.config.busy_timeout
+        wait_for_locks(connection, lambda: 0.0 if self._halted else self._patience)
+        stop_when(connection, self.is_halted)
+
+    def commit(self, writes: Sequence[Write]) -> list[WriteOutcome]:
+        """Outcomes of the first of `writes`, in order, once they are durable.
+
+        What has not begun after GROUP_SECONDS_MAX is left to the next call, so that other processes get the lock.
+        """
+        with self.lock:
+            # Savepoints would make FTS5 write a segment for each unit, so they are kept for groups in which one fails.
+            outcomes = self._attempt(writes, isolated=False)
+            if outcomes is None:
+                outcomes = self._attempt(writes, isolated=True)
+            if outcomes is None:
+                # One of them lost the whole transaction (a full disk, for one), and with it its neighbours' work.
+                outcomes = [outcome for write in writes for outcome in self._attempt([write], isolated=False) or ()]
+            return outcomes
+
+    def empty_log(self) -> bool:
+        """Moves the write-ahead log into the file and truncates it. False when a reader holds on to it."""
+        with self.lock:
+            self._patience = min(_LOG_WAIT, self._place.config.busy_timeout)
+            try:
+                self.connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                return False
+            except apsw.Error as error:
+                raise translate(error, str(self._place.path)) from error
+            finally:
+                self._patience = self._place.config.busy_timeout
+            return log_bytes(self._place.path) == 0
+
+    def pause(self, *, within: float) -> bool:
+        return self.lock.acquire(timeout=within)
+
+    def resume(self) -> None:
+        self.lock.release()
+
+    def halt(self) -> None:
+        """Rolls back what is under way and lets nothing begin."""
+        self._halted = True
+        self.connection.interrupt()
+
+    def close(self) -> None:
+        with self.lock:
+            stop_when(self.connection, None)
+            # Takes away an interrupt that met no statement: it would stop the checkpoint of the last connection.
+            run(self.connection, "SELECT 1")
+            self.connection.close()
+
+    def is_halted(self) -> bool:
+        return self._halted
+
+    def _attempt(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome] | None:
+        """None when there were neighbours and the transaction was lost before its end, or is not to be kept."""
+        try:
+            try:
+                run(self.connection, "BEGIN IMMEDIATE")
+            except apsw.Error as error:
+                return [self._failure(error) for _ in writes]
+            outcomes = self._run_all(writes, isolated=isolated)
+            if not self.connection.in_transaction:
+                return outcomes if len(writes) == 1 else None
+            if not isolated and any(outcome.error for outcome in outcomes):
+                return outcomes if len(writes) == 1 else None
+            return self._end(outcomes)
+        except apsw.Error as error:
+            return [self._failure(error)] if len(writes) == 1 else None
+        finally:
+            self._roll_back()
+
+    def _run_all(self, writes: Sequence[Write], *, isolated: bool) -> list[WriteOutcome]:
+        deadline = self._place.clock.monotonic() + GROUP_SECONDS_MAX
+        outcomes = []
+        for write in writes:
+            outcome = self._run_isolated(write) if isolated else self._run(write)
+            outcomes.append(outcome)
+            if not self.connection.in_transaction or self._place.clock.monotonic() > deadline:
+                break
+            if outcome.error is not None and not isolated:
+                break
+        return outcomes
+
+    def _run(self, write: Write) -> WriteOutcome:
+        if not write.wanted():
+            return WriteOutcome(skipped=True)
+        try:
+            unit = self._unit(ApswSession(self.connection, self.is_halted))
+            value = write.work(unit)
+            unit.flush()
+        except Exception as error:  # noqa: BLE001 the boundary of one unit: its caller gets the error, its neighbours go on
+            return WriteOutcome(error=error)
+        return WriteOutcome(value)
+
+    def _run_isolated(self, write: Write) -> WriteOutcome:
+        run(self.connection, "SAVEPOINT unit")
+        outcome = self._run(write)
+        if self.connection.in_transaction:
+            if outcome.error is not None:
+                run(self.connection, "ROLLBACK TO unit")
+            run(self.connection, "RELEASE unit")
+        return outcome
+
+    def _end(self, outcomes: list[WriteOutcome]) -> list[WriteOutcome]:
+        try:
+            if self._halted:
+                raise apsw.InterruptError("interrupted")
+            run(self.connection, "COMMIT")
+        except apsw.Error as error:
+            return [outcome if outcome.error or outcome.skipped else self._failure(error) for outcome in outcomes]
+        return outcomes
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            try:
+                run(self.connection, "ROLLBACK")
+            except apsw.Error:
+                # SQLite gives a transaction up even when undoing it meets an error; the next one recovers the log.
+                logger.warning("rolling back in %s failed", self._place.path, exc_info=True)
+
+    def _failure(self, error: apsw.Error) -> WriteOutcome:
+        failure = translate(error, str(self._place.path))
+        failure.__cause__ = error
+        return WriteOutcome(error=failure)
+
+
+# Lets no process fork in the middle of a transaction.
+#
+# SQLite keeps track of a process's own locks in its memory. A forked child inherits that too: whatever the parent held
+# at that moment would stay locked for the child's own connections to the same file, for ever.
 
 # Longer than a transaction takes; a fork that has to wait for more than this happens all the same.
-_WITHIN = 2.0
+_FORK_WAIT = 2.0
 
 
 class Pausable(Protocol):
@@ -69,7 +366,7 @@ def watch(item: Pausable) -> None:
 
 
 def _pause() -> None:
-    _paused.extend(item for item in list(_watched) if item.pause(within=_WITHIN))
+    _paused.extend(item for item in list(_watched) if item.pause(within=_FORK_WAIT))
 
 
 def _resume() -> None:
@@ -97,7 +394,7 @@ _FILE_HEADER_BYTES = 100
 _HEADER_BYTES = {0x02: 12, 0x05: 12, 0x0A: 8, 0x0D: 8}
 # The other pages begin with a page number, whose first byte could be mistaken for a type only beyond 128 GiB.
 _PAGES_MAX = 1 << 25
-_TELL = (
+_COUNT_SCRUB = (
     "INSERT INTO meta (key, value) VALUES ('scrubbed', '1') "
     "ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1"
 )
@@ -123,7 +420,7 @@ def _scrub_file(writer: Writer) -> bool:
             return False
         if clear_gaps(connection):
             # A commit makes every other connection drop its cache before it writes again.
-            run(connection, _TELL)
+            run(connection, _COUNT_SCRUB)
         run(connection, "COMMIT")
         return True
     except (apsw.BusyError, apsw.LockedError):
@@ -188,7 +485,6 @@ def _gap(page: bytes, offset: int) -> tuple[int, int]:
 
 # The SQLite store without an event loop: what hooks and short commands use, and what `store.py` drives.
 
-R = TypeVar("R")
 READERS = 2
 
 

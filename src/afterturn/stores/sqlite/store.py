@@ -24,10 +24,8 @@ from afterturn.ports import Clock, Unit, Worker
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.sqlite.backup import automatic_copies, leftovers
 from afterturn.stores.sqlite.connection import StoreLocation, connect_reader, identify, log_bytes, scalar_text
-from afterturn.stores.sqlite.engine import READERS, Engine, open_engine
+from afterturn.stores.sqlite.engine import READERS, Engine, Read, Write, WriteOutcome, open_engine
 from afterturn.stores.sqlite.errors import translate
-from afterturn.stores.sqlite.reads import Read
-from afterturn.stores.sqlite.writes import Write, WriteOutcome
 from afterturn.types import Finding
 
 _FREE_BYTES_MIN = 100 * 1024 * 1024
