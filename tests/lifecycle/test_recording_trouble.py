@@ -242,7 +242,7 @@ async def test_a_turn_of_a_forgotten_conversation_that_another_process_kept_is_r
 async def test_a_full_disk_makes_a_turn_wait(path: Path, ears: Ears) -> None:
     """C4: the store can not grow; the turn waits, and is stored once there is room."""
     async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
-        writer = memory._services.store.engine._writer  # type: ignore[union-attr, attr-defined]
+        writer = memory._services.store.engine.writer  # type: ignore[union-attr, attr-defined]
         pages = writer.connection.pragma("page_count")
         writer.connection.pragma("max_page_count", pages)
         turn = await _say(memory, "Green tea, please " * 5000)

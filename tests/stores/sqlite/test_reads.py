@@ -110,7 +110,7 @@ class Visitors:
             self.inside.put(number)
             self.go[number].wait(WAIT)
 
-        self._readers.snapshot(Read(stay), Plain)  # type: ignore[arg-type]
+        self._readers.run(Read(stay))
 
     def leave(self) -> None:
         for number, thread in enumerate(self.threads):
@@ -121,7 +121,7 @@ class Visitors:
 
 @pytest.fixture
 def visitors(store: SqliteStore) -> Iterator[Visitors]:
-    visitors = Visitors(Readers(store.engine.place, 2))
+    visitors = Visitors(Readers(store.engine.place, 2, Plain))  # type: ignore[arg-type]
     yield visitors
     visitors.leave()
 

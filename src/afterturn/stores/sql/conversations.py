@@ -400,7 +400,10 @@ _BEFORE = (
     "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
     "WHERE b.space_key = c.space_key AND b.id = ?)"
 )
-_TURNS = f"SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn WHERE conversation_key = ({FIND_CONVERSATION})"
+_TURNS = (
+    "SELECT id, status, started_at, user_hash, ended_at, recorded_at FROM turn "
+    f"WHERE conversation_key = ({FIND_CONVERSATION})"
+)
 _STATE = (
     "SELECT c.turns, c.compactions, c.compacted_at FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
@@ -464,7 +467,8 @@ class SqlConversations:
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
         self._session.run(
-            f"UPDATE turn SET touched_at = ? WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ? AND status = 'open'",
+            "UPDATE turn SET touched_at = ? "
+            f"WHERE conversation_key = ({FIND_CONVERSATION}) AND id = ? AND status = 'open'",
             (at, key.tenant, key.space, key.id, turn_id),
         )
 

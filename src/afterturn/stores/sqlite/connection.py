@@ -31,8 +31,6 @@ _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
 _TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
 _WAL_RETRY_SECONDS = 0.01
 _LOCK_RETRY_SECONDS = 0.001
-# About 30 ms: rare enough that the callback, which needs Python's lock, costs a query nothing.
-_STOP_STEPS = 1_000_000
 
 
 class StoreLocation(NamedTuple):
@@ -154,11 +152,6 @@ def _try_wal(connection: apsw.Connection, *, last: bool) -> str | None:
         if last:
             raise
         return None
-
-
-def stop_when(connection: apsw.Connection, halted: Callable[[], bool] | None) -> None:
-    """A net under `interrupt`, which SQLite forgets when it comes just before a statement starts."""
-    connection.set_progress_handler(halted, _STOP_STEPS)
 
 
 def wait_for_locks(connection: apsw.Connection, patience: Callable[[], float]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import apsw
 
@@ -13,23 +14,28 @@ from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.stores.sqlite.errors import UNSTORABLE, translate
 
 
-def _never() -> bool:
-    return False
+class Halt(Protocol):
+    """Work that can be stopped from another thread."""
+
+    @property
+    def halted(self) -> bool: ...
 
 
 class ApswSession:
     """Runs each statement to its end: apsw alone would stop at the first row.
 
-    `halted` is asked before each statement, because SQLite forgets an interrupt that comes between two of them.
+    `halt.halted` is read before each statement, because SQLite forgets an interrupt that arrives between two of them.
     """
 
-    def __init__(self, connection: apsw.Connection, halted: Callable[[], bool] = _never) -> None:
+    def __init__(self, connection: apsw.Connection, halt: Halt | None = None) -> None:
         self._connection = connection
-        self._halted = halted
+        self._halt = halt
 
     def check(self) -> None:
-        if self._halted():
-            raise DeadlineExceeded(f"Work on the store {self._connection.filename} was stopped; none of it was kept.")
+        if self._halt is not None and self._halt.halted:
+            raise DeadlineExceeded(
+                f"Work on the store {self._connection.filename} was stopped, and none of it was stored."
+            )
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         self.check()
@@ -56,7 +62,8 @@ class ApswSession:
 
     def insert(self, sql: str, values: Sequence[Value]) -> int | None:
         # Not by RETURNING: it opens a savepoint of its own, at which FTS5 writes out all that it has gathered so far.
-        return self._connection.last_insert_rowid() if self.run(sql, values) else None
+        self.rows(sql, values)
+        return self._connection.last_insert_rowid() if self._connection.changes() else None
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self.check()

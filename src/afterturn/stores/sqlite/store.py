@@ -150,7 +150,7 @@ class SqliteStore:
         self._check_open()
         read = Read(work)
         try:
-            return await self._posted(self._reader, partial(self.engine.snapshot, read))
+            return await self._posted(self._reader, partial(self.engine.readers.run, read))
         except asyncio.CancelledError:
             read.halt()
             raise
@@ -229,7 +229,7 @@ class SqliteStore:
         self._is_posted = False
         while group := self._taken(GROUP_WRITES_MAX):
             try:
-                outcomes = self.engine.commit([item.write for item in group])
+                outcomes = self.engine.writer.commit([item.write for item in group])
             except Exception as error:  # the boundary of the writing thread: nobody may be left waiting
                 logger.exception("a commit of %d writes failed", len(group))
                 outcomes = [WriteOutcome(error=error) for _ in group]
