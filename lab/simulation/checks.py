@@ -95,7 +95,7 @@ async def check_records(memory: Memory, transcript: Transcript, reach: Reach) ->
     """
     space = memory.space(transcript.owner)
     chosen = Filter(kind=Kind.RECORD, conversation=transcript.id)
-    entries: list[Entry] = await space.list(limit=1000, filter=chosen)
+    entries = await space.list(limit=1000, filter=chosen)
     stored: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         stored[entry.turn or ""].append(entry)

@@ -34,6 +34,7 @@ from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
+from afterturn.guard.statement_writer import StatementWriter
 from afterturn.learning.review_jobs import LearningParts, ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.maintenance import Housekeeping, HousekeepingParts, Maintenance, TimelineWriter, no_progress
@@ -47,7 +48,6 @@ from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.space.consolidation import consolidate_job
-from afterturn.space.parts import SpaceParts
 from afterturn.space.verbs import SpaceCore
 from afterturn.stores.sqlite.engine import rescue_store
 from afterturn.stores.sqlite.store import open_store as open_file
@@ -177,7 +177,6 @@ class Services:
     proposals: Proposals
     recall_client: RecallClient
     recorder: Recorder
-    space_parts: SpaceParts
     subagents: Subagents
     timeline: TimelineWriter
 
@@ -194,6 +193,7 @@ class Services:
         self.events = events
         self.supervisor = Supervisor()
         self.gate = Gate(config, self.clock, self.ids)
+        self.statement_writer = StatementWriter(config)
         self.store: Store = NoStore()
         # Context files that apply to every project.
         self.context_folder = str(config_folder())
@@ -270,22 +270,6 @@ class Services:
         self.recall_client = RecallClient(self.store, self.embedding, self.model, config, clock, events, self.meter)
         self.proposals = Proposals(self.store, self.gate, clock, ids, config, events)
         self.subagents = Subagents(self)
-        self.space_parts = SpaceParts(
-            store=self.store,
-            gate=self.gate,
-            clock=clock,
-            ids=ids,
-            config=config,
-            events=events,
-            embedding=self.embedding,
-            tenant=self.tenant,
-            on_write=self.wake_jobs,
-            on_forget=self.forget_cached,
-            on_erased=self.note_forget,
-            out_of_reach=self.unreachable_copies,
-            run_reviews=self.run_due_jobs,
-            has_model=self.learning.has_model,
-        )
         self.maintenance = Maintenance(self)
 
     def _build_jobs(self) -> None:
@@ -351,7 +335,7 @@ class Services:
             return core
 
     def space(self, name: str) -> SpaceCore:
-        return SpaceCore(self.space_parts, name)
+        return SpaceCore(self, name)
 
     # On the loop: what components ask of one another.
 
@@ -427,7 +411,7 @@ class Services:
             logger.info("the next process learns by rules from the last turns: %r", error)
 
     async def _consolidate(self, job: Job) -> Commit:
-        return await consolidate_job(self.space_parts, job, is_busy=lambda: self.has_open_turn)
+        return await consolidate_job(self, job)
 
     async def _scrub(self, job: Job) -> Commit:
         """Finishes a `forget` while a reader still held the bytes."""

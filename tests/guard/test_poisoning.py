@@ -1,6 +1,7 @@
 """Others' words that want to be trusted: in tool outputs, imports, metadata, and through what rests on them."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,7 +22,7 @@ async def scanned(opened, request: pytest.FixtureRequest):
         yield memory
 
 
-async def entries(memory: afterturn.Memory) -> list[Entry]:
+async def entries(memory: afterturn.Memory) -> Sequence[Entry]:
     return await memory.space("user:ada").list(filter=EVERYTHING, limit=100)
 
 

@@ -11,8 +11,7 @@ import pytest
 
 import afterturn
 from afterturn.errors import NotFound
-from afterturn.space.consolidation import Consolidation, ConsolidationParts, ConsolidationReason, ConsolidationStep
-from afterturn.space.parts import SpaceParts
+from afterturn.space.consolidation import Consolidation, ConsolidationReason, ConsolidationStep
 from afterturn.testing.clock import ManualClock
 from afterturn.types import Draft, Entry, Filter, Kind, Origin, Review, ReviewState, Status
 
@@ -41,12 +40,11 @@ async def _said(space: afterturn.Space) -> dict[str, Entry]:
 
 async def _consolidate_around(memory: afterturn.Memory, change: Callable[[], Coroutine[Any, Any, object]]) -> Review:
     """`change` happens between the plan and the commit, as another process may have it."""
-    parts: SpaceParts = memory._services.space_parts
-    needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
-    prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
+    services = memory._services
+    prepared = await services.store.read(lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"))
     assert prepared.steps
     await change()
-    row = await parts.store.write(prepared.commit)
+    row = await services.store.write(prepared.commit)
     return await memory.space("user:ada").review(row.id)
 
 
@@ -233,11 +231,10 @@ async def test_a_pinned_memory_is_left_alone_whatever_the_plan_says(plain: after
     """V10, G2: only its user takes it back."""
     ada = plain.space("user:ada")
     pinned = (await ada.add(TEA, pinned=True)).entry
-    parts: SpaceParts = plain._services.space_parts
-    needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
-    prepared = await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, "default", "user:ada"))
+    services = plain._services
+    prepared = await services.store.read(lambda unit: Consolidation.prepared(unit, services, "default", "user:ada"))
     planned = replace(prepared, steps=[ConsolidationStep(ConsolidationReason.UNUSED, pinned)])
-    row = await parts.store.write(planned.commit)
+    row = await services.store.write(planned.commit)
 
     assert await _said(ada) == {TEA: pinned}
     assert row.refusals == ("not_allowed",)

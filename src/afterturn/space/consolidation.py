@@ -9,18 +9,15 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from afterturn.config import Config
 from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
-from afterturn.guard.gate import Gate
-from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import check_change, lineage_of, waits
 from afterturn.learning.single_value import contradict, single_value
-from afterturn.ports import Clock, Ids, Unit
+from afterturn.ports import Unit
 from afterturn.recall.duplicates import collapse
 from afterturn.runtime.jobs import Commit
-from afterturn.space.parts import SpaceParts
 from afterturn.space.reviews import get_review
 from afterturn.types import (
     SOURCES_MAX,
@@ -41,6 +38,9 @@ from afterturn.types import (
     Verb,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 STEPS_MAX = 50
 DAY = 86_400.0
@@ -158,14 +158,6 @@ _STATEMENTS = Filter(kind=Kind.STATEMENT)
 _ACTOR = Origin.BACKGROUND_REVIEW
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidationParts:
-    gate: Gate
-    config: Config
-    clock: Clock
-    ids: Ids
-
-
 @dataclass(slots=True)
 class _Consolidated:
     """What came of the steps so far."""
@@ -188,15 +180,15 @@ class _Consolidated:
 class Consolidation:
     """Of one space. `steps` are what it will do, as long as nobody changes what they are about."""
 
-    parts: ConsolidationParts
+    services: Services
     row: ReviewRow
     steps: Sequence[ConsolidationStep]
 
     @classmethod
-    def prepared(cls, unit: Unit, parts: ConsolidationParts, tenant: str, space: str) -> Consolidation:
-        now = parts.clock.now()
+    def prepared(cls, unit: Unit, services: Services, tenant: str, space: str) -> Consolidation:
+        now = services.clock.now()
         row = ReviewRow(
-            id=parts.ids.new(),
+            id=services.ids.new(),
             kind=ReviewKind.CONSOLIDATION,
             tenant=tenant,
             space=space,
@@ -205,9 +197,9 @@ class Consolidation:
             forgets=unit.operations.forgets(tenant, space),
         )
         entries = list(_entries(unit, Scope(tenant, (space,)), now))
-        fade_days = parts.config.fade_days
+        fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
-        return cls(parts, row, plan(entries, _restated(entries), RecallUsage(shown, now, fade_days)))
+        return cls(services, row, plan(entries, _restated(entries), RecallUsage(shown, now, fade_days)))
 
     @property
     def preview(self) -> Review:
@@ -223,7 +215,7 @@ class Consolidation:
         row = replace(
             self.row,
             state=ReviewState.SAVED if tidied.done else ReviewState.NOTHING,
-            ended_at=self.parts.clock.now(),
+            ended_at=self.services.clock.now(),
             written=len(tidied.done) - tidied.waiting,
             proposed=tidied.waiting,
             refusals=tuple(tidied.refusals),
@@ -236,7 +228,7 @@ class Consolidation:
     def _tidy(self, unit: Unit, steps: Sequence[ConsolidationStep], tidied: _Consolidated) -> None:
         """All steps for which the same memory stays. What is refused has written nothing."""
         steps = [step for step in steps if tidied.allows([step], functools.partial(self._check, unit, step))]
-        asking = [step for step in steps if step.asks or waits(self.parts.config, _ACTOR)]
+        asking = [step for step in steps if step.asks or waits(self.services.config, _ACTOR)]
         for step in asking:
             if tidied.allows([step], functools.partial(self._propose, unit, step)):
                 tidied.done.append(step)
@@ -268,7 +260,9 @@ class Consolidation:
 
     def _delete(self, unit: Unit, step: ConsolidationStep) -> None:
         entry, operation = step.entry, self._operation(Verb.DELETE)
-        self._writing.delete(unit, operation, entry.id, trust=_ACTOR.trust, expected_version=entry.version)
+        self.services.statement_writer.delete(
+            unit, operation, entry.id, trust=_ACTOR.trust, expected_version=entry.version
+        )
 
     def _merge(self, unit: Unit, steps: Sequence[ConsolidationStep]) -> None:
         """The same words, resting on more: trusted no more than the least of it. One version, however many say it."""
@@ -279,14 +273,12 @@ class Consolidation:
         sources = _together(told) if all(one.sources for one in told) else ()
         draft = replace(successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
         lineage = [*(one.trust for one in told), *lineage_of(unit, self._scope, sources)]
-        admitted = self.parts.gate.admit(draft, lineage=lineage)
+        admitted = self.services.gate.admit(draft, lineage=lineage)
         if admitted.verdict is Verdict.QUARANTINE:
             raise NotAllowed(f"{entry.id} would be out of sight, and nothing left in its place.")
-        self._writing.update(unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version)
-
-    @property
-    def _writing(self) -> StatementWriter:
-        return StatementWriter(self.parts.config)
+        self.services.statement_writer.update(
+            unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version
+        )
 
     @property
     def _scope(self) -> Scope:
@@ -294,35 +286,34 @@ class Consolidation:
 
     def _operation(self, verb: Verb) -> Operation:
         row = self.row
-        return Operation(self.parts.ids.new(), row.tenant, row.space, verb, _ACTOR, row.created_at, row.id)
+        return Operation(self.services.ids.new(), row.tenant, row.space, verb, _ACTOR, row.created_at, row.id)
 
 
-async def consolidate(parts: SpaceParts, space: str, *, dry_run: bool) -> Review:
+async def consolidate(services: Services, space: str, *, dry_run: bool) -> Review:
     """Now, on request. With `dry_run` nothing is written."""
-    prepared = await _prepare(parts, parts.tenant, space)
+    prepared = await _prepare(services, services.tenant, space)
     if dry_run:
         return prepared.preview
-    row = await parts.store.write(prepared.commit)
-    parts.on_write()
-    return await get_review(parts, space, row.id)
+    row = await services.store.write(prepared.commit)
+    services.wake_jobs()
+    return await get_review(services, space, row.id)
 
 
-async def consolidate_job(parts: SpaceParts, job: Job, *, is_busy: Callable[[], bool]) -> Commit:
+async def consolidate_job(services: Services, job: Job) -> Commit:
     """In idle time: while a turn is open nothing is done, and the next housekeeping asks again."""
-    if is_busy():
+    if services.has_open_turn:
         return lambda unit: None
-    prepared = await _prepare(parts, job.tenant, job.space)
-    return lambda unit: functools.partial(_tell, parts, prepared.commit(unit))
+    prepared = await _prepare(services, job.tenant, job.space)
+    return lambda unit: functools.partial(_tell, services, prepared.commit(unit))
 
 
-async def _prepare(parts: SpaceParts, tenant: str, space: str) -> Consolidation:
-    needed = ConsolidationParts(parts.gate, parts.config, parts.clock, parts.ids)
-    return await parts.store.read(lambda unit: Consolidation.prepared(unit, needed, tenant, space))
+async def _prepare(services: Services, tenant: str, space: str) -> Consolidation:
+    return await services.store.read(lambda unit: Consolidation.prepared(unit, services, tenant, space))
 
 
-def _tell(parts: SpaceParts, row: ReviewRow) -> None:
-    parts.on_write()
-    parts.events.of(row.tenant).emit(
+def _tell(services: Services, row: ReviewRow) -> None:
+    services.wake_jobs()
+    services.events.of(row.tenant).emit(
         "review_ended",
         space=row.space,
         review=row.id,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from afterturn.errors import Conflict
 from afterturn.ports import Unit
-from afterturn.space.parts import SpaceParts
 from afterturn.types import Entry, Scope, Status, Step
 from afterturn.validation import check_id
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 
@@ -28,11 +31,11 @@ class Proposal:
     obstacle: str = ""
 
 
-async def get_proposal(parts: SpaceParts, space: str, entry_id: str) -> Proposal:
+async def get_proposal(services: Services, space: str, entry_id: str) -> Proposal:
     """Conflict when nothing of that id waits; NotFound when the space has no such id."""
     check_id(entry_id)
-    scope = Scope(parts.tenant, (space,))
-    return await parts.store.read(lambda unit: _proposal(unit, scope, entry_id))
+    scope = Scope(services.tenant, (space,))
+    return await services.store.read(lambda unit: _proposal(unit, scope, entry_id))
 
 
 def _proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:

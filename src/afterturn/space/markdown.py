@@ -7,14 +7,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
 from afterturn.space.arguments import target_of
-from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     Admitted,
     Changed,
@@ -31,6 +30,9 @@ from afterturn.types import (
     reference,
 )
 from afterturn.validation import check_name
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 Section: TypeAlias = tuple[Target, str | None]
 
@@ -436,7 +438,7 @@ class _Prepared:
     admitted: Admitted | None
 
 
-async def as_markdown(parts: SpaceParts, space: str, *, target: str | None, project: str | None) -> str:
+async def as_markdown(services: Services, space: str, *, target: str | None, project: str | None) -> str:
     """The active statements. InvalidInput when there are too many for one text."""
     chosen = None if target is None else target_of(target)
     narrowed = Filter(
@@ -444,38 +446,38 @@ async def as_markdown(parts: SpaceParts, space: str, *, target: str | None, proj
         target=chosen,
         project=None if project is None else check_name(project, "project"),
     )
-    scope = Scope(parts.tenant, (space,))
-    entries = await parts.store.read(lambda unit: _statements(unit, scope, narrowed))
+    scope = Scope(services.tenant, (space,))
+    entries = await services.store.read(lambda unit: _statements(unit, scope, narrowed))
     targets = tuple(Target) if chosen is None else (chosen,)
     sections: list[Section] = [(one, narrowed.project) for one in targets]
     return render(space, entries, sections)
 
 
-async def compare_markdown(parts: SpaceParts, space: str, text: str) -> Edits:
+async def compare_markdown(services: Services, space: str, text: str) -> Edits:
     """Returns what applying the text would change. Raises InvalidInput with the number of an unreadable line."""
     sheet = parse(text)
     if sheet.space is not None and sheet.space != space:
         raise InvalidInput(f"This is a text of {sheet.space}, not of {space}. Name that space to apply it.")
     if sheet.is_blank:
         return Edits()
-    scope = Scope(parts.tenant, (space,))
-    return await parts.store.read(lambda unit: _compare(unit, scope, sheet))
+    scope = Scope(services.tenant, (space,))
+    return await services.store.read(lambda unit: _compare(unit, scope, sheet))
 
 
-async def apply_edits(parts: SpaceParts, space: str, edits: Edits) -> Edited:
+async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
     """Applies the edits in one transaction, as the user's own words. Those that cannot be applied are in `left`."""
-    group, at = parts.ids.new(), parts.clock.now()
+    group, at = services.ids.new(), services.clock.now()
     prepared, left = [], list(edits.left)
     for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
-        operation = Operation(parts.ids.new(), parts.tenant, space, edit.verb, Origin.USER, at, group)
+        operation = Operation(services.ids.new(), services.tenant, space, edit.verb, Origin.USER, at, group)
         try:
-            admitted = None if edit.bullet is None else parts.gate.admit(_draft(edit))
+            admitted = None if edit.bullet is None else services.gate.admit(_draft(edit))
         except InvalidInput as error:
             left.append(SkippedEdit(edit, str(error), edit.before))
         else:
             prepared.append(_Prepared(edit, operation, admitted))
-    edited = await parts.store.write(lambda unit: _apply(unit, StatementWriter(parts.config), prepared, group))
-    parts.on_write()
+    edited = await services.store.write(lambda unit: _apply(unit, services.statement_writer, prepared, group))
+    services.wake_jobs()
     return replace(edited, left=(*left, *edited.left))
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from afterturn.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
 from afterturn.learning.scheduling import job_of, join_or_schedule, schedule, schedule_conversation
@@ -13,7 +14,6 @@ from afterturn.learning.snapshot import of_records
 from afterturn.ports import Unit
 from afterturn.space.arguments import LIMIT_MAX
 from afterturn.space.inbox import WAITING, base_version
-from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     ConversationKey,
     Entry,
@@ -33,6 +33,9 @@ from afterturn.types import (
 )
 from afterturn.validation import check_id, check_limit, check_name, check_space
 
+if TYPE_CHECKING:
+    from afterturn.services import Services
+
 # Beyond the time for a review itself: until another process that has it is seen to have ended it.
 POLL = 0.1
 PATIENCE = 5.0
@@ -40,25 +43,25 @@ _DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 
 
 async def list_reviews(
-    parts: SpaceParts, space: str, *, conversation: str | None, limit: int, before: str | None
+    services: Services, space: str, *, conversation: str | None, limit: int, before: str | None
 ) -> list[ReviewRow]:
     count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
     named = None if conversation is None else check_name(conversation, "conversation")
 
     def work(unit: Unit) -> list[ReviewRow]:
-        rows = unit.reviews.page(parts.tenant, space, conversation=named, limit=count, before=last)
+        rows = unit.reviews.page(services.tenant, space, conversation=named, limit=count, before=last)
         return [_with_job_error(unit, row) for row in rows]
 
-    return await parts.store.read(work)
+    return await services.store.read(work)
 
 
-async def get_review(parts: SpaceParts, space: str, review_id: str) -> Review:
+async def get_review(services: Services, space: str, review_id: str) -> Review:
     check_id(review_id)
 
     def work(unit: Unit) -> Review:
-        return _review(unit, _with_job_error(unit, _row(unit, parts.tenant, space, review_id)), space)
+        return _review(unit, _with_job_error(unit, _row(unit, services.tenant, space, review_id)), space)
 
-    return await parts.store.read(work)
+    return await services.store.read(work)
 
 
 def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
@@ -67,72 +70,72 @@ def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
     return replace(row, reason=job.error) if job is not None and job.error else row
 
 
-async def undo_review(parts: SpaceParts, space: str, review_id: str) -> list[Undone]:
+async def undo_review(services: Services, space: str, review_id: str) -> list[Undone]:
     """Takes back all that it did, or nothing; what was decided about it in the inbox goes with it.
 
     In every space, if the conversation is this one's; else what it did here.
     """
     check_id(review_id)
-    at = parts.clock.now()
+    at = services.clock.now()
 
     def undo(unit: Unit, one: str, target: str) -> Undone:
-        operation = Operation(parts.ids.new(), parts.tenant, one, Verb.UNDO, Origin.USER, at)
+        operation = Operation(services.ids.new(), services.tenant, one, Verb.UNDO, Origin.USER, at)
         return Undone(operation.id, tuple(unit.operations.undo(unit.operations.start(operation), target=target)))
 
     def work(unit: Unit) -> list[Undone]:
-        review = _review(unit, _row(unit, parts.tenant, space, review_id), space)
+        review = _review(unit, _row(unit, services.tenant, space, review_id), space)
         if not review.changes:
             raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
         if all(change.state == "undone" for change in review.changes):
             raise Conflict(f"Review {review_id} was undone already.")
         undone = []
         for one in dict.fromkeys(change.space for change in review.changes):
-            decisions = _decisions(unit, Scope(parts.tenant, (one,)), review_id)
+            decisions = _decisions(unit, Scope(services.tenant, (one,)), review_id)
             undone += [undo(unit, one, target) for target in (*decisions, review_id)]
         return undone
 
-    undone = await parts.store.write(work)
-    parts.on_write()
+    undone = await services.store.write(work)
+    services.wake_jobs()
     return undone
 
 
 async def run_review(
-    parts: SpaceParts, space: str, conversation: str, *, writes: str | None, rules: bool, everything: bool
+    services: Services, space: str, conversation: str, *, writes: str | None, rules: bool, everything: bool
 ) -> Review | None:
     """Reviews a conversation now. None when there is nothing that no review has read yet."""
-    if not rules and not parts.has_model:
+    if not rules and not services.learning.has_model:
         raise ConfigError(
             "A review needs a model. Pass `model=` to `open`, or set model_url and model; or let the rules do it."
         )
     check_name(conversation, "conversation")
     into = space if writes is None else check_space(writes)
     row = ReviewRow(
-        id=parts.ids.new(),
+        id=services.ids.new(),
         kind=ReviewKind.RULES if rules else ReviewKind.ASKED,
-        tenant=parts.tenant,
+        tenant=services.tenant,
         space=space,
         writes=into,
-        created_at=parts.clock.now(),
+        created_at=services.clock.now(),
         conversation=conversation,
         reads=(space,),
     )
-    scheduled = await parts.store.write(lambda unit: _schedule(unit, row, everything=everything or rules))
+    scheduled = await services.store.write(lambda unit: _schedule(unit, row, everything=everything or rules))
     if scheduled is None:
         return None
-    parts.on_write()
-    return await _ended(parts, space, scheduled)
+    services.wake_jobs()
+    return await _ended(services, space, scheduled)
 
 
-async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
+async def _ended(services: Services, space: str, review_id: str) -> Review:
     try:
-        async with asyncio.timeout(2 * parts.config.review_timeout + PATIENCE):
-            await parts.run_reviews()
-            review = await get_review(parts, space, review_id)
+        async with asyncio.timeout(2 * services.config.review_timeout + PATIENCE):
+            await services.run_due_jobs()
+            review = await get_review(services, space, review_id)
             while review.row.state is ReviewState.WAITING:
-                await _check_tried(parts, review.row)
+                await _check_tried(services, review.row)
                 # Another process has it, and tells nobody.
                 await asyncio.sleep(POLL)
-                review = await get_review(parts, space, review_id)
+                review = await get_review(services, space, review_id)
     except TimeoutError as error:
         raise DeadlineExceeded(
             f"Review {review_id} has not finished: another process runs it. `afterturn review log` shows its result."
@@ -140,9 +143,9 @@ async def _ended(parts: SpaceParts, space: str, review_id: str) -> Review:
     return review
 
 
-async def _check_tried(parts: SpaceParts, row: ReviewRow) -> None:
+async def _check_tried(services: Services, row: ReviewRow) -> None:
     """ModelUnavailable when it was tried in vain and waits for the next time, which may be long."""
-    job = await parts.store.read(lambda unit: unit.jobs.find(row.tenant, job_of(row).id))
+    job = await services.store.read(lambda unit: unit.jobs.find(row.tenant, job_of(row).id))
     if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
             f"Review {row.id} failed and will be tried again ({job.error}). Any process that runs jobs does that, such "

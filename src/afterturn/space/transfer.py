@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from afterturn.embedders.backlog import ImportEmbedder
 from afterturn.errors import InvalidInput, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
-from afterturn.space.parts import SpaceParts
 from afterturn.types import (
     Admitted,
     ConversationKey,
@@ -32,6 +31,9 @@ from afterturn.types import (
     Verb,
     new_job,
 )
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 EXPORT_FORMAT = 1
 PAGE = 1000
@@ -166,16 +168,16 @@ class Imported:
 
 
 async def import_drafts(
-    parts: SpaceParts, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
+    services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
 ) -> Imported:
     """Returns when all is stored. A long import is embedded while it goes on, where another process can do that."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
-    following = parts.embedding.follow(parts.tenant, space) if parts.embedding is not None else None
+    following = services.embedding.follow(services.tenant, space) if services.embedding is not None else None
     try:
         if following is not None and isinstance(drafts, Sized):
             await following.expect(len(drafts))
-        return await _Import(parts, space, group, following).run(iter(drafts), progress)
+        return await _Import(services, space, group, following).run(iter(drafts), progress)
     finally:
         if following is not None:
             await following.end()
@@ -183,7 +185,7 @@ async def import_drafts(
 
 @dataclass(frozen=True, slots=True)
 class _Import:
-    parts: SpaceParts
+    services: Services
     space: str
     group: str
     following: ImportEmbedder | None
@@ -191,7 +193,7 @@ class _Import:
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
         """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
         created = total = 0
-        while chunk := await _admitted(self.parts, source):
+        while chunk := await _admitted(self.services, source):
             created += await self._write(chunk)
             total += len(chunk)
             if progress:
@@ -200,35 +202,36 @@ class _Import:
         return Imported(created, total - created, self.group)
 
     async def _write(self, chunk: list[Admitted]) -> int:
-        parts, now = self.parts, self.parts.clock.now()
-        operation = Operation(parts.ids.new(), parts.tenant, self.space, Verb.IMPORT, Origin.IMPORT, now, self.group)
-        job = new_job(JobKind.EMBED, parts.ids.new(), parts.tenant, self.space, now)
+        services, now = self.services, self.services.clock.now()
+        operation = Operation(
+            services.ids.new(), services.tenant, self.space, Verb.IMPORT, Origin.IMPORT, now, self.group
+        )
+        job = new_job(JobKind.EMBED, services.ids.new(), services.tenant, self.space, now)
         if self.following is not None:
             await self.following.take([admitted.text for admitted in chunk])
         put_ready = self.following.put_ready() if self.following is not None else None
-        writing = StatementWriter(parts.config)
 
         def work(unit: Unit) -> int:
             unit.operations.start(operation)
-            created = sum(_store(unit, operation, admitted, writing) for admitted in chunk)
+            created = sum(_store(unit, operation, admitted, services.statement_writer) for admitted in chunk)
             unit.jobs.add(job, coalesce=True)
             if put_ready is not None:
                 put_ready(unit)
             return created
 
-        written = await parts.store.write(work)
-        parts.on_write()
+        written = await services.store.write(work)
+        services.wake_jobs()
         return written
 
     async def _write_rest(self) -> None:
         if self.following is not None and await self.following.wait():
-            await self.parts.store.write(self.following.put_ready())
+            await self.services.store.write(self.following.put_ready())
 
 
-async def _admitted(parts: SpaceParts, source: Iterator[Draft]) -> list[Admitted]:
+async def _admitted(services: Services, source: Iterator[Draft]) -> list[Admitted]:
     chunk: list[Admitted] = []
     while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
-        chunk.extend(parts.gate.admit_import(draft) for draft in drafts)
+        chunk.extend(services.gate.admit_import(draft) for draft in drafts)
         # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
         await asyncio.sleep(0)
     return chunk

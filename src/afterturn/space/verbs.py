@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from afterturn.drafts import successor
 from afterturn.errors import Conflict, InvalidInput
-from afterturn.guard.statement_writer import StatementWriter, embed_later
+from afterturn.guard.statement_writer import embed_later
 from afterturn.ports import Unit
 from afterturn.recall.search import recall, recall_as_of
 from afterturn.space import reviews
@@ -28,7 +28,6 @@ from afterturn.space.arguments import (
 from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Proposal, get_proposal
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
-from afterturn.space.parts import ReadingParts, SpaceParts
 from afterturn.space.transfer import Imported, Progress, every_conversation, export_lines, import_drafts
 from afterturn.types import (
     ANYTHING,
@@ -61,33 +60,36 @@ from afterturn.types import (
 )
 from afterturn.validation import check_id, check_limit, check_name, check_space, moment
 
+if TYPE_CHECKING:
+    from afterturn.services import Services
+
 # The inbox of a space: what was proposed, and somebody's word on it. No tool of a model's reaches this (A3, V8).
 
 _WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 _PROPOSED = Filter(statuses=_WAITING)
 
 
-async def list_proposals(parts: SpaceParts, space: str, *, limit: int, before: str | None) -> list[Entry]:
+async def list_proposals(services: Services, space: str, *, limit: int, before: str | None) -> list[Entry]:
     count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
-    scope = Scope(parts.tenant, (space,))
-    return await parts.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
+    scope = Scope(services.tenant, (space,))
+    return await services.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
 
 
-async def approve(parts: SpaceParts, space: str, entry_id: str) -> Changed:
+async def approve(services: Services, space: str, entry_id: str) -> Changed:
     check_id(entry_id)
-    operation, writing = _operation(parts, space, Verb.APPROVE), StatementWriter(parts.config)
+    operation = _operation(services, space, Verb.APPROVE)
 
     def work(unit: Unit) -> Entry:
-        return writing.approve(unit, operation, entry_id)
+        return services.statement_writer.approve(unit, operation, entry_id)
 
-    approved = await parts.store.write(work)
-    parts.on_write()
+    approved = await services.store.write(work)
+    services.wake_jobs()
     return Changed(approved, operation.id)
 
 
-async def reject(parts: SpaceParts, space: str, entry_id: str) -> Changed:
+async def reject(services: Services, space: str, entry_id: str) -> Changed:
     check_id(entry_id)
-    scope, operation = Scope(parts.tenant, (space,)), _operation(parts, space, Verb.DELETE)
+    scope, operation = Scope(services.tenant, (space,)), _operation(services, space, Verb.DELETE)
 
     def work(unit: Unit) -> Entry:
         versions = unit.memories.history(scope, entry_id)
@@ -96,28 +98,27 @@ async def reject(parts: SpaceParts, space: str, entry_id: str) -> Changed:
             raise Conflict(f"{entry_id} is {status}; only what is proposed can be rejected. Delete it instead.")
         return unit.memories.delete(unit.operations.start(operation), entry_id)
 
-    return Changed(await parts.store.write(work), operation.id)
+    return Changed(await services.store.write(work), operation.id)
 
 
-def _operation(parts: SpaceParts, space: str, verb: Verb) -> Operation:
-    return Operation(parts.ids.new(), parts.tenant, space, verb, Origin.USER, parts.clock.now())
+def _operation(services: Services, space: str, verb: Verb) -> Operation:
+    return Operation(services.ids.new(), services.tenant, space, verb, Origin.USER, services.clock.now())
 
 
-# What is asked of one space: recall, and looking entries up. Nothing but a store is needed for it, nor loaded.
+class SpaceCore:
+    """The verbs of one space. Its coroutines run on memory's loop; `Space` and `blocking.Space` call them."""
 
-
-class SpaceReader:
-    def __init__(self, parts: ReadingParts, name: str) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, name: str) -> None:
+        self._services = services
         self.name = check_space(name)
-        self._scope = Scope(parts.tenant, (self.name,))
+        self._scope = Scope(services.tenant, (self.name,))
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
         check_id(entry_id)
         check_version(version)
-        return await self._parts.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
+        return await self._services.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
 
-    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> list[Entry]:
+    async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> Sequence[Entry]:
         """Lists statements and records, newest `occurred_at` first; `before` is the last id of the previous page.
 
         A memory that changes between two pages may be listed on both. Numbers in a filter are compared as numbers: 1
@@ -125,7 +126,7 @@ class SpaceReader:
         """
         count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
         last = None if before is None else check_id(before)
-        return await self._parts.store.read(
+        return await self._services.store.read(
             lambda unit: unit.memories.newest(self._scope, narrowed, limit=count, before=last)
         )
 
@@ -148,49 +149,38 @@ class SpaceReader:
         request = search_request(
             query,
             self._scope,
-            self._parts.config,
+            self._services.config,
             limit=limit,
             lanes=lanes,
             filter=filter,
             exclude=exclude,
-            now=self._parts.clock.now(),
-            correlation=self._parts.ids.new(),
+            now=self._services.clock.now(),
+            correlation=self._services.ids.new(),
             conversation=conversation,
         )
-        embedding = self._parts.embedding if at is None else None
+        embedding = self._services.embedding if at is None else None
         embed = embedding.find_immediate() if embedding else None
         if embed is not None:
             request = request._replace(embed=embed)
         elif embedding is not None:
             request = request._replace(query_vector=await embedding.query_vector(request.text, self._scope))
         if at is not None:
-            return await self._parts.store.read(lambda unit: recall_as_of(unit, request, at))
+            return await self._services.store.read(lambda unit: recall_as_of(unit, request, at))
         if embedding is not None:
             return await embedding.recall(request)
-        return await self._parts.store.read(lambda unit: recall(unit, request))
-
-
-# One space, spoken to directly. These coroutines run on memory's loop; `Space` and `blocking.Space` bridge to them.
-
-
-class SpaceCore(SpaceReader):
-    """What `SpaceReader` reads, and the verbs that write, explain or look after a space."""
-
-    _parts: SpaceParts
-
-    def __init__(self, parts: SpaceParts, name: str) -> None:
-        super().__init__(parts, name)
-        self._writing = StatementWriter(parts.config)
+        return await self._services.store.read(lambda unit: recall(unit, request))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Remembers one statement. What the space already holds is given back with `created=False` (G6).
 
         OverBudget lists what could go when the space may hold no more (G4); NotAllowed when an untrusted one pins it.
         """
-        admitted = self._parts.gate.admit(draft_of(text, fields))
+        admitted = self._services.gate.admit(draft_of(text, fields))
         operation = self._operation(Verb.ADD, admitted.draft.origin)
-        added = await self._parts.store.write(lambda unit: self._writing.add(unit, operation, admitted))
-        self._parts.on_write()
+        added = await self._services.store.write(
+            lambda unit: self._services.statement_writer.add(unit, operation, admitted)
+        )
+        self._services.wake_jobs()
         return added
 
     async def add_many(
@@ -200,9 +190,9 @@ class SpaceCore(SpaceReader):
 
         A draft that the guard refuses raises InvalidInput; the chunks before it stand.
         """
-        named = self._parts.ids.new() if group is None else check_name(group, "group")
-        imported = await import_drafts(self._parts, self.name, drafts, group=named, progress=progress)
-        self._parts.on_write()
+        named = self._services.ids.new() if group is None else check_name(group, "group")
+        imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
+        self._services.wake_jobs()
         return imported
 
     async def update(
@@ -217,12 +207,14 @@ class SpaceCore(SpaceReader):
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
-        admitted = self._parts.gate.admit(replace(successor(current, text), origin=origin_of(origin)))
+        admitted = self._services.gate.admit(replace(successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
-        entry = await self._parts.store.write(
-            lambda unit: self._writing.update(unit, operation, entry_id, admitted, expected_version=expected_version)
+        entry = await self._services.store.write(
+            lambda unit: self._services.statement_writer.update(
+                unit, operation, entry_id, admitted, expected_version=expected_version
+            )
         )
-        self._parts.on_write()
+        self._services.wake_jobs()
         return Changed(entry, operation.id)
 
     async def delete(self, entry_id: str) -> Changed:
@@ -231,9 +223,9 @@ class SpaceCore(SpaceReader):
         operation = self._operation(Verb.DELETE, Origin.USER)
 
         def work(unit: Unit) -> Entry:
-            return self._writing.delete(unit, operation, entry_id, trust=Origin.USER.trust)
+            return self._services.statement_writer.delete(unit, operation, entry_id, trust=Origin.USER.trust)
 
-        return Changed(await self._parts.store.write(work), operation.id)
+        return Changed(await self._services.store.write(work), operation.id)
 
     async def history(self, entry_id: str) -> History:
         check_id(entry_id)
@@ -242,12 +234,12 @@ class SpaceCore(SpaceReader):
             versions = unit.memories.history(self._scope, entry_id)
             return History(tuple(versions), tuple(unit.operations.steps(self._scope, entry_id=entry_id)))
 
-        return await self._parts.store.read(work)
+        return await self._services.store.read(work)
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
         """The operations on this space, newest first, each with a memory that it changed. `undo` takes their ids."""
         count = check_limit(limit, LIMIT_MAX)
-        return await self._parts.store.read(lambda unit: unit.operations.log(self._scope, limit=count))
+        return await self._services.store.read(lambda unit: unit.operations.log(self._scope, limit=count))
 
     async def undo(self, target: str) -> Undone:
         """Takes back an operation, or a group of them, exactly. The answer's `operation` can be undone in turn."""
@@ -259,8 +251,8 @@ class SpaceCore(SpaceReader):
             embed_later(unit, operation)
             return Undone(operation.id, tuple(steps))
 
-        undone = await self._parts.store.write(work)
-        self._parts.on_write()
+        undone = await self._services.store.write(work)
+        self._services.wake_jobs()
         return undone
 
     async def forget(
@@ -280,33 +272,35 @@ class SpaceCore(SpaceReader):
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
         """What waits for approval, newest first; `before` is the last id of the previous page."""
-        return await list_proposals(self._parts, self.name, limit=limit, before=before)
+        return await list_proposals(self._services, self.name, limit=limit, before=before)
 
     async def proposal(self, entry_id: str) -> Proposal:
         """One of them, with what it would change. Conflict when nothing of that id waits."""
-        return await get_proposal(self._parts, self.name, entry_id)
+        return await get_proposal(self._services, self.name, entry_id)
 
     async def approve(self, entry_id: str) -> Changed:
         """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
-        return await approve(self._parts, self.name, entry_id)
+        return await approve(self._services, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
         """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
-        return await reject(self._parts, self.name, entry_id)
+        return await reject(self._services, self.name, entry_id)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
         """What reviewed this space's conversations, newest first, and how each ended."""
-        return await reviews.list_reviews(self._parts, self.name, conversation=conversation, limit=limit, before=before)
+        return await reviews.list_reviews(
+            self._services, self.name, conversation=conversation, limit=limit, before=before
+        )
 
     async def review(self, review_id: str) -> Review:
         """One review with all that it changed."""
-        return await reviews.get_review(self._parts, self.name, review_id)
+        return await reviews.get_review(self._services, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
         """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
-        return await reviews.undo_review(self._parts, self.name, review_id)
+        return await reviews.undo_review(self._services, self.name, review_id)
 
     async def run_review(
         self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
@@ -317,14 +311,14 @@ class SpaceCore(SpaceReader):
         the conversation is recorded in, if not this one. ConfigError without a model.
         """
         return await reviews.run_review(
-            self._parts, self.name, conversation, writes=writes, rules=rules, everything=everything
+            self._services, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
 
     async def usage(self, *, limit: int = 1000) -> Sequence[UsageRow]:
         """What models have cost for this space by day and purpose, newest day first."""
         count = check_limit(limit, LIMIT_MAX)
-        return await self._parts.store.read(
-            lambda unit: unit.usage.page(self._parts.tenant, space=self.name, limit=count)
+        return await self._services.store.read(
+            lambda unit: unit.usage.page(self._services.tenant, space=self.name, limit=count)
         )
 
     async def consolidate(self, *, dry_run: bool = False) -> Review:
@@ -332,27 +326,27 @@ class SpaceCore(SpaceReader):
 
         One `undo_review` takes it back. With `dry_run`, what it would do.
         """
-        return await consolidate(self._parts, self.name, dry_run=dry_run)
+        return await consolidate(self._services, self.name, dry_run=dry_run)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
         """The statements of this space as a text for a person to edit: one bullet each, below headings."""
-        return await as_markdown(self._parts, self.name, target=target, project=project)
+        return await as_markdown(self._services, self.name, target=target, project=project)
 
     async def compare_markdown(self, text: str) -> Edits:
         """What an edited text changes; nothing is done. InvalidInput names the line that can not be read."""
-        return await compare_markdown(self._parts, self.name, text)
+        return await compare_markdown(self._services, self.name, text)
 
     async def apply_edits(self, edits: Edits) -> Edited:
         """Does what `compare_markdown` found, as a person's own words, in one group for `undo`.
 
         What others changed meanwhile, or the guard refuses, is in `left`; the rest stands.
         """
-        return await apply_edits(self._parts, self.name, edits)
+        return await apply_edits(self._services, self.name, edits)
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
         """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""
         count, named = check_limit(limit, LIMIT_MAX), check_conversation(conversation)
-        return await self._parts.store.read(
+        return await self._services.store.read(
             lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
         )
 
@@ -363,17 +357,17 @@ class SpaceCore(SpaceReader):
         def work(unit: Unit) -> list[str]:
             if named is not None:
                 return list(islice(self._having(unit, named), count))
-            return unit.conversations.page(self._parts.tenant, self.name, limit=count)
+            return unit.conversations.page(self._services.tenant, self.name, limit=count)
 
-        return await self._parts.store.read(work)
+        return await self._services.store.read(work)
 
     async def export(self) -> Sequence[dict[str, Any]]:
         """Everything held on the space as JSON-able lines, under the name of their kind, after a header.
 
         Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
         """
-        now = self._parts.clock.now()
-        return await self._parts.store.read(lambda unit: export_lines(unit, self._scope, now))
+        now = self._services.clock.now()
+        return await self._services.store.read(lambda unit: export_lines(unit, self._scope, now))
 
     async def stats(self) -> dict[str, Any]:
         def work(unit: Unit) -> dict[str, Any]:
@@ -386,36 +380,36 @@ class SpaceCore(SpaceReader):
                 "changes": extent.seq if extent else 0,
             }
 
-        return await self._parts.store.read(work)
+        return await self._services.store.read(work)
 
     def _having(self, unit: Unit, turn: str) -> Iterator[str]:
-        for conversation in every_conversation(unit, self._parts.tenant, self.name):
-            key = ConversationKey(self._parts.tenant, self.name, conversation)
+        for conversation in every_conversation(unit, self._services.tenant, self.name):
+            key = ConversationKey(self._services.tenant, self.name, conversation)
             if unit.conversations.find_turn(key, turn) is not None:
                 yield conversation
 
     async def _forget(self, selector: Selector) -> Forgotten:
-        parts, at = self._parts, self._parts.clock.now()
-        waiting = await parts.on_forget(self.name, selector)
-        erased, number = await parts.store.write(lambda unit: self._erase(unit, selector, at))
+        services, at = self._services, self._services.clock.now()
+        waiting = await services.forget_cached(self.name, selector)
+        erased, number = await services.store.write(lambda unit: self._erase(unit, selector, at))
         # Once more: a turn that the store refused meanwhile may have gone into a file since.
-        waiting += await parts.on_forget(self.name, selector)
+        waiting += await services.forget_cached(self.name, selector)
         for space in {self.name, *erased.spaces}:
-            parts.on_erased(space, number)
-        scrubbed = await parts.store.scrub()
-        parts.on_write()
+            services.note_forget(space, number)
+        scrubbed = await services.store.scrub()
+        services.wake_jobs()
         state = "erased" if scrubbed else "pending"
-        parts.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
-        return Forgotten(state, len(erased.ids) + waiting, tuple(parts.out_of_reach()))
+        services.events.emit("forgotten", space=self.name, erased=len(erased.ids) + waiting, state=state)
+        return Forgotten(state, len(erased.ids) + waiting, tuple(services.unreachable_copies()))
 
     def _erase(self, unit: Unit, selector: Selector, at: float) -> tuple[Erased, int]:
         """And the number of the forget."""
-        erased = unit.operations.forget(self._parts.tenant, self.name, selector, at=at)
+        erased = unit.operations.forget(self._services.tenant, self.name, selector, at=at)
         # In the same transaction: whoever is cancelled or killed before the bytes are gone leaves that to others.
-        scrub = new_job(JobKind.SCRUB, self._parts.ids.new(), self._parts.tenant, self.name, at)
+        scrub = new_job(JobKind.SCRUB, self._services.ids.new(), self._services.tenant, self.name, at)
         unit.jobs.add(scrub, coalesce=True)
-        return erased, unit.operations.forgets(self._parts.tenant, self.name)
+        return erased, unit.operations.forgets(self._services.tenant, self.name)
 
     def _operation(self, verb: Verb, actor: Origin) -> Operation:
-        parts = self._parts
-        return Operation(parts.ids.new(), parts.tenant, self.name, verb, actor, parts.clock.now())
+        services = self._services
+        return Operation(services.ids.new(), services.tenant, self.name, verb, actor, services.clock.now())
