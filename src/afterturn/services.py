@@ -35,7 +35,7 @@ from afterturn.errors import AfterturnError, ConfigError, StoreError, StoreUnava
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
-from afterturn.learning.review_jobs import LearningParts, ReviewRunner
+from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
 from afterturn.maintenance import Housekeeping, HousekeepingParts, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
@@ -274,22 +274,10 @@ class Services:
 
     def _build_jobs(self) -> None:
         slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
-        parts = LearningParts(
-            store=self.store,
-            gate=self.gate,
-            config=self.config,
-            clock=self.clock,
-            ids=self.ids,
-            events=self.events,
-            meter=self.meter,
-            model=review_model(self.config, self.components),
-            is_busy=lambda: self.has_open_turn,
-            on_write=self.wake_jobs,
-        )
-        self.learning = ReviewRunner(parts, f"{os.getpid()}-{self.ids.new()}", slow)
+        self.learning = ReviewRunner(self, review_model(self.config, self.components), slow)
         # Jobs that embed are added when the embedder is ready.
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.learning.quick}
-        self.jobs = JobRunner(Work(self.store, self.clock, self.events, f"{os.getpid()}-{self.ids.new()}"), handlers)
+        self.jobs = JobRunner(Work(self.store, self.clock, self.events, self.new_owner()), handlers)
 
     async def close(self) -> None:
         """Within `close_timeout`: records the turns that are under way, ends every task, closes the store.
@@ -338,6 +326,10 @@ class Services:
         return SpaceCore(self, name)
 
     # On the loop: what components ask of one another.
+
+    def new_owner(self) -> str:
+        """A name under which a job runner of this process claims jobs."""
+        return f"{os.getpid()}-{self.ids.new()}"
 
     def wake_jobs(self) -> None:
         """There may be new jobs in the store."""

@@ -14,7 +14,7 @@ from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.hosts.cli.commands.review import _REFUSALS as TOLD_TO_PEOPLE
 from afterturn.learning.changes import Action, Change
-from afterturn.learning.staging import BUDGET_REFUSALS_MAX, REFUSALS_MAX, Staging, StagingOutcome, StagingParts
+from afterturn.learning.staging import BUDGET_REFUSALS_MAX, REFUSALS_MAX, Staging, StagingOutcome
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.testing.model import ScriptedModel, call_tools
@@ -58,17 +58,18 @@ def deleted(entry: Entry, *messages: int) -> Change:
 
 
 class Desk:
-    """A store, and reviews of what was said."""
+    """A store, and reviews of what was said. It has what staging uses of `Services`."""
 
     def __init__(self, path: Path, **config: object) -> None:
         config = {"synchronous": "normal", **config}
         self.config = Config(**config)  # type: ignore[arg-type]
         self.clock, self.ids = ManualClock(), SequentialIds()
         self.gate = Gate(self.config, self.clock, self.ids)
+        self.statement_writer = StatementWriter(self.config)
         self.store = open_store(path / "memory.db", self.config, self.clock)
 
     def staging(self, *messages: ReviewMessage, row: ReviewRow = ROW) -> Staging:
-        return Staging(StagingParts(self.store, self.gate, self.config, self.clock, self.ids), row, messages)
+        return Staging(self, row, messages)
 
     async def add(self, text: str, space: str = ADA, **fields: object) -> Entry:
         admitted = self.gate.admit(Draft(text, **fields))  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from afterturn.config import Config
 from afterturn.errors import (
     AfterturnError,
     DeadlineExceeded,
@@ -20,16 +20,14 @@ from afterturn.errors import (
     NotFound,
     StoreError,
 )
-from afterturn.events import Events
-from afterturn.guard.gate import Gate
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.learning.reviewer import Reviewer
 from afterturn.learning.rule_reviewer import changes_of
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
-from afterturn.learning.staging import Staging, StagingOutcome, StagingParts
-from afterturn.models.meter import Meter, MeteredModel
-from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
+from afterturn.learning.staging import Staging, StagingOutcome
+from afterturn.models.meter import MeteredModel
+from afterturn.ports import ChatModel, Unit
 from afterturn.runtime.jobs import ATTEMPTS_MAX, LEASE, Commit, Handler, JobRunner, Work
 from afterturn.text import terms
 from afterturn.types import (
@@ -48,6 +46,9 @@ from afterturn.types import (
     ReviewState,
     Scope,
 )
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 KNOWN_MAX = 40
 KNOWN_BYTES_MAX = 12_288
@@ -118,30 +119,12 @@ class _ReviewInput:
     known: Sequence[Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class LearningParts:
-    """Handed over by `runtime`. Without a model nothing is reviewed here, but others may do it.
-
-    `is_busy`: a turn is open in this process. `on_write` wakes the jobs that follow a write.
-    """
-
-    store: Store
-    gate: Gate
-    config: Config
-    clock: Clock
-    ids: Ids
-    events: Events
-    meter: Meter
-    model: ChatModel | None
-    is_busy: Callable[[], bool]
-    on_write: Callable[[], None]
-
-
 class ReviewJobs:
     """Handlers of review jobs. A review is at most one transaction; one that timed out is not tried again (V4)."""
 
-    def __init__(self, parts: LearningParts) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, model: ChatModel | None) -> None:
+        self._services = services
+        self._reviewer = model
 
     async def review(self, job: Job) -> Commit:
         """By a model. Raises what makes it worth another try: ModelError, StoreError."""
@@ -155,8 +138,8 @@ class ReviewJobs:
         model = self._model(material.review)
         staging = self._staging(material)
         try:
-            async with asyncio.timeout(self._parts.config.review_timeout):
-                why = await Reviewer(model, staging, material.known, self._parts.config.review_entries_max).run()
+            async with asyncio.timeout(self._services.config.review_timeout):
+                why = await Reviewer(model, staging, material.known, self._services.config.review_entries_max).run()
         except ModelPaused:
             raise
         except Exception as error:  # the boundary of one review: whatever a host's model raises, the next one is run
@@ -188,25 +171,23 @@ class ReviewJobs:
             if review is None:
                 return None
             messages = unit.reviews.messages(job.tenant, review_id)
-            now, scanning = self._parts.clock.now(), self._parts.config.scanning
+            now, scanning = self._services.clock.now(), self._services.config.scanning
             return _ReviewInput(review, messages, find_known(unit, review, messages, now=now, scanning=scanning))
 
-        return await self._parts.store.read(work)
+        return await self._services.store.read(work)
 
     def _staging(self, material: _ReviewInput) -> Staging:
-        parts = self._parts
-        staging_parts = StagingParts(parts.store, parts.gate, parts.config, parts.clock, parts.ids)
-        return Staging(staging_parts, material.review, material.messages, material.known)
+        return Staging(self._services, material.review, material.messages, material.known)
 
     def _model(self, review: ReviewRow) -> MeteredModel:
-        assert self._parts.model is not None
+        assert self._reviewer is not None
         purpose = Purpose.EXTRACTION if review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
-        return self._parts.meter.of(self._parts.model, purpose, review.tenant, review.space)
+        return self._services.meter.of(self._reviewer, purpose, review.tenant, review.space)
 
     async def _calm(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CALM_WITHIN
-        while self._parts.is_busy() and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
+        while self._services.has_open_turn and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
             await asyncio.sleep(CALM_POLL)
 
     def _ending(
@@ -215,12 +196,12 @@ class ReviewJobs:
         ended = replace(
             material.review,
             state=state,
-            ended_at=self._parts.clock.now(),
+            ended_at=self._services.clock.now(),
             calls=model.calls if model else 0,
             tokens=model.tokens if model else 0,
             reason=reason,
         )
-        follow_up = self._parts.ids.new()
+        follow_up = self._services.ids.new()
         return lambda unit: self._end(unit, ended, material, staging, follow_up)
 
     def _end(
@@ -247,8 +228,8 @@ class ReviewJobs:
         return lambda: self._tell(ended)
 
     def _tell(self, review: ReviewRow) -> None:
-        self._parts.on_write()
-        events = self._parts.events.of(review.tenant)
+        self._services.wake_jobs()
+        events = self._services.events.of(review.tenant)
         where = {"space": review.space, "conversation": review.conversation, "turn": review.turn}
         events.emit(
             "review_ended",
@@ -261,7 +242,7 @@ class ReviewJobs:
             refused=len(review.refusals),
             reason=review.reason,
         )
-        if review.written and self._parts.config.review_verbose:
+        if review.written and self._services.config.review_verbose:
             memories = "memory" if review.written == 1 else "memories"
             text = f"Saved {review.written} {memories} from your last conversation."
             events.emit("memories_saved", **where, review=review.id, text=text, memories=review.written)
@@ -333,12 +314,12 @@ def _reason(error: Exception) -> str:
 class ReviewRunner:
     """Lives on memory's loop. A model that hangs holds up reviews, and nothing else (V2)."""
 
-    def __init__(self, parts: LearningParts, owner: str, also: Mapping[str, Handler]) -> None:
-        """`also` are other jobs that take their time."""
-        self.has_model = parts.model is not None
-        self._reviewing = ReviewJobs(parts)
-        lease = max(LEASE, 2 * parts.config.review_timeout)
-        work = Work(parts.store, parts.clock, parts.events, owner, lease, side_by_side=True)
+    def __init__(self, services: Services, model: ChatModel | None, also: Mapping[str, Handler]) -> None:
+        """`also` are other jobs that take their time. Without a `model`, reviews are left to other processes."""
+        self.has_model = model is not None
+        self._reviewing = ReviewJobs(services, model)
+        lease = max(LEASE, 2 * services.config.review_timeout)
+        work = Work(services.store, services.clock, services.events, services.new_owner(), lease, side_by_side=True)
         self.runner = JobRunner(work, {**also, **({JobKind.REVIEW: self._reviewing.review} if self.has_model else {})})
 
     @property

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from afterturn.config import Config
 from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
-from afterturn.guard.gate import Gate
 from afterturn.guard.quotas import Quota
 from afterturn.guard.secrets import tells_secret
-from afterturn.guard.statement_writer import StatementWriter
 from afterturn.guard.trust import waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
 from afterturn.learning.prompts import is_ours
 from afterturn.learning.snapshot import with_sources
-from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.ports import Unit
 from afterturn.types import (
     Admitted,
     ConversationKey,
@@ -35,6 +33,9 @@ from afterturn.types import (
     Target,
     Verb,
 )
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 PERSON = "user:"
 
@@ -129,20 +130,11 @@ class StagingOutcome:
     spaces: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StagingParts:
-    store: Store
-    gate: Gate
-    config: Config
-    clock: Clock
-    ids: Ids
-
-
 @dataclass(slots=True)
 class Staging:
     """The changes of one review. Nothing is written before `commit`, and that happens once."""
 
-    parts: StagingParts
+    services: Services
     review: ReviewRow
     messages: Sequence[ReviewMessage]
     known: Sequence[Entry] = ()
@@ -156,7 +148,7 @@ class Staging:
     async def stage(self, change: Change) -> str:
         """The answer for the model. What is refused is told, and counts for nothing."""
         try:
-            staged = await self.parts.store.read(lambda unit: self._check(unit, change))
+            staged = await self.services.store.read(lambda unit: self._check(unit, change))
         except Refused as refused:
             self.refusals.append(refused.reason)
             return f"Refused. {refused}"
@@ -188,7 +180,7 @@ class Staging:
     # Checks, on a reader's thread.
 
     def _check(self, unit: Unit, change: Change) -> Staged:
-        limit = self.parts.config.review_entries_max
+        limit = self.services.config.review_entries_max
         if len(self.staged) >= limit:
             raise Refused("limit", f"At most {limit} changes can be saved in one review. Stop here.")
         cited = self._cited(change)
@@ -277,7 +269,7 @@ class Staging:
     def _check_room(self, unit: Unit, home: TargetSpace, admitted: Admitted) -> None:
         """Told now, while the model can still do something about it (G4)."""
         try:
-            Quota(self.parts.config).check_new(unit, self._operation(home, Verb.ADD), admitted)
+            Quota(self.services.config).check_new(unit, self._operation(home, Verb.ADD), admitted)
         except OverBudget as error:
             raise Refused("budget", str(error)) from error
 
@@ -298,7 +290,7 @@ class Staging:
             speaker=home.speaker,
             occurred_at=max(self.messages[at].occurred_at for at in cited),
             metadata=self._metadata(change),
-            proposed=home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW),
+            proposed=home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
     def _successor(self, change: Change, base: Entry, home: TargetSpace, cited: Sequence[int]) -> Draft:
@@ -310,7 +302,7 @@ class Staging:
             turn=self.review.turn or None,
             occurred_at=max(self.messages[at].occurred_at for at in cited),
             metadata={**base.metadata, **self._metadata(change)},
-            proposed=home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW),
+            proposed=home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
     def _metadata(self, change: Change) -> Metadata:
@@ -321,7 +313,7 @@ class Staging:
         """`also` is the trust of what its words are taken from besides."""
         try:
             trusts = evidence.lineage(draft.text, cited, self.messages, self.known)
-            return self.parts.gate.admit(draft, lineage=[*trusts, *also])
+            return self.services.gate.admit(draft, lineage=[*trusts, *also])
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error
 
@@ -331,7 +323,7 @@ class Staging:
         """The new version; None when the space says so already."""
         sources = tuple(dict.fromkeys(source for at in staged.cited if (source := messages[at].source) is not None))
         self._check_sources(unit, sources)
-        writing = StatementWriter(self.parts.config)
+        writing = self.services.statement_writer
         try:
             if staged.change.action is Action.ADD:
                 assert staged.admitted is not None
@@ -370,13 +362,19 @@ class Staging:
                 raise Refused("forgotten", "What this rests on was forgotten.") from error
 
     def _operation(self, home: TargetSpace, verb: Verb) -> Operation:
-        parts, review = self.parts, self.review
+        services, review = self.services, self.review
         return Operation(
-            parts.ids.new(), review.tenant, home.space, verb, Origin.BACKGROUND_REVIEW, parts.clock.now(), review.id
+            services.ids.new(),
+            review.tenant,
+            home.space,
+            verb,
+            Origin.BACKGROUND_REVIEW,
+            services.clock.now(),
+            review.id,
         )
 
     def _waits(self, staged: Staged) -> bool:
-        return staged.home.waits or waits(self.parts.config, Origin.BACKGROUND_REVIEW)
+        return staged.home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW)
 
 
 def _resting_on(admitted: Admitted, sources: tuple[str, ...]) -> Admitted:
