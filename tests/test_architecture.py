@@ -286,7 +286,7 @@ def called(path: Path) -> set[str]:
 
 def goes_through_the_door(module: ast.Module) -> bool:
     return any(
-        isinstance(node, ast.Attribute) and node.attr in {"add", "put", "update"} and says(node.value, "writing")
+        isinstance(node, ast.Attribute) and node.attr in {"add", "put", "update"} and says(node.value, "writer")
         for node in walk(module)
     )
 

@@ -88,7 +88,7 @@ class Proposals:
         self._ids = ids
         self._events = events
         self._write_timeout = config.busy_timeout + WRITE_WITHIN
-        self._writing = StatementWriter(config)
+        self._writer = StatementWriter(config)
         self._failures: OrderedDict[tuple[ConversationKey, str], ProposalFailures] = OrderedDict()
 
     def failures(self, place: ConversationScope, turn: str) -> ProposalFailures:
@@ -152,7 +152,7 @@ class Proposals:
         filed = _Filed([])
         for operation, admitted in work:
             try:
-                filed.added.append(self._writing.put(unit, operation, admitted))
+                filed.added.append(self._writer.put(unit, operation, admitted))
             except OverBudget as error:
                 filed.refused = error
         return filed

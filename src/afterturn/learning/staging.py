@@ -323,18 +323,18 @@ class Staging:
         """The new version; None when the space says so already."""
         sources = tuple(dict.fromkeys(source for at in staged.cited if (source := messages[at].source) is not None))
         self._check_sources(unit, sources)
-        writing = self.services.statement_writer
+        writer = self.services.statement_writer
         try:
             if staged.change.action is Action.ADD:
                 assert staged.admitted is not None
                 operation = self._operation(staged.home, Verb.ADD)
-                added = writing.add(unit, operation, _resting_on(staged.admitted, sources))
+                added = writer.add(unit, operation, _resting_on(staged.admitted, sources))
                 return added.entry if added.operation is not None else None
             assert staged.base is not None
             version = staged.base.version
             if staged.admitted is None:
                 operation = self._operation(staged.home, Verb.DELETE)
-                return writing.delete(
+                return writer.delete(
                     unit,
                     operation,
                     staged.base.id,
@@ -344,7 +344,7 @@ class Staging:
                 )
             operation = self._operation(staged.home, Verb.UPDATE)
             admitted = _resting_on(staged.admitted, sources or staged.base.sources)
-            return writing.update(unit, operation, staged.base.id, admitted, expected_version=version)
+            return writer.update(unit, operation, staged.base.id, admitted, expected_version=version)
         except (Conflict, NotFound) as error:
             raise Refused("changed", str(error)) from error
         except NotAllowed as error:

@@ -514,40 +514,40 @@ def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -
     return found if found.kind is Kind.STATEMENT else None
 
 
-def _apply(unit: Unit, writing: StatementWriter, prepared: Sequence[_Prepared], group: str) -> Edited:
-    first, waiting = _write_all(unit, writing, prepared)
+def _apply(unit: Unit, writer: StatementWriter, prepared: Sequence[_Prepared], group: str) -> Edited:
+    first, waiting = _write_all(unit, writer, prepared)
     # Again: one memory may take the words that another gives up only after it.
-    second, refused = _write_all(unit, writing, list(waiting))
+    second, refused = _write_all(unit, writer, list(waiting))
     written = first + second
     changed = tuple(Changed(entry, one.operation.id) for one, entry in written if entry is not None)
     return Edited(group if changed else None, changed, len(written) - len(changed), tuple(_left(unit, refused)))
 
 
 def _write_all(
-    unit: Unit, writing: StatementWriter, prepared: Sequence[_Prepared]
+    unit: Unit, writer: StatementWriter, prepared: Sequence[_Prepared]
 ) -> tuple[list[tuple[_Prepared, Entry | None]], dict[_Prepared, AfterturnError]]:
     """What was done, and what was not."""
     written: list[tuple[_Prepared, Entry | None]] = []
     refused: dict[_Prepared, AfterturnError] = {}
     for one in prepared:
         try:
-            written.append((one, _write(unit, writing, one)))
+            written.append((one, _write(unit, writer, one)))
         except (Conflict, NotFound, NotAllowed, InvalidInput) as error:
             refused[one] = error
     return written, refused
 
 
-def _write(unit: Unit, writing: StatementWriter, prepared: _Prepared) -> Entry | None:
+def _write(unit: Unit, writer: StatementWriter, prepared: _Prepared) -> Entry | None:
     """The entry as it is now; None when the space says so already."""
     before, operation, admitted = prepared.edit.before, prepared.operation, prepared.admitted
     if before is None:
         assert admitted is not None
-        added = writing.add(unit, operation, admitted)
+        added = writer.add(unit, operation, admitted)
         return added.entry if added.operation is not None else None
     if admitted is None:
         trust = Origin.USER.trust
-        return writing.delete(unit, operation, before.id, trust=trust, expected_version=before.version)
-    return writing.update(unit, operation, before.id, admitted, expected_version=before.version)
+        return writer.delete(unit, operation, before.id, trust=trust, expected_version=before.version)
+    return writer.update(unit, operation, before.id, admitted, expected_version=before.version)
 
 
 def _left(unit: Unit, refused: Mapping[_Prepared, AfterturnError]) -> Iterator[SkippedEdit]:

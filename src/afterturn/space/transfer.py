@@ -237,10 +237,10 @@ async def _admitted(services: Services, source: Iterator[Draft]) -> list[Admitte
     return chunk
 
 
-def _store(unit: Unit, operation: Operation, admitted: Admitted, writing: StatementWriter) -> bool:
+def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:
     """False when it was there already. A record is known by its id: the same export imported twice is there once."""
     if admitted.draft.kind is Kind.STATEMENT:
-        return writing.put(unit, operation, admitted).created
+        return writer.put(unit, operation, admitted).created
     try:
         unit.memories.get(Scope(operation.tenant, (operation.space,)), admitted.id)
     except NotFound:
