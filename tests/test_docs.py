@@ -38,7 +38,7 @@ def run_command(command):
     if command.startswith("export "):
         os.environ.update(word.split("=", 1) for word in shlex.split(command)[1:])
     else:
-        print(subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout)
+        print(subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout, end="")
 
 for language, name, source in json.load(sys.stdin):
     output = io.StringIO()
@@ -75,6 +75,9 @@ def test_python_blocks_run_and_print_what_the_page_says(page: Path, tmp_path: Pa
     for block, after in pairwise(fences):
         if block.language == "python" and promises_output(after):
             assert matches(printed[block], after.body), f"line {block.line} printed:\n{printed[block]}"
+    for block in blocks:
+        if block.language == "console" and (shown := output_shown(block)):
+            assert matches(without_ids(printed[block]), without_ids(shown)), f"{block.line}:\n{printed[block]}"
 
 
 def test_the_loop_of_the_readme_is_the_one_that_runs_with_the_provider():
@@ -177,6 +180,13 @@ def test_a_command_that_fails_is_reported(tmp_path: Path):
         run_blocks("page.md", [block], tmp_path)
 
 
+def test_the_output_of_a_command_is_compared_but_for_its_ids(tmp_path: Path):
+    (block,) = fences_of("```console\n$ echo 06gydrbcyynd3mde Miso\n06gydrbcywwbg3ks Miso\n```\n")
+    (printed,) = run_blocks("page.md", [block], tmp_path)
+    assert without_ids(printed) == without_ids(output_shown(block))
+    assert without_ids(printed) != without_ids("06gydrbcywwbg3ks Mimi\n")
+
+
 def test_an_ellipsis_in_a_page_stands_for_any_text():
     assert matches("[01h2k] just now\n", "[…] just now")
     assert not matches("[01h2k] yesterday\n", "[…] just now")
@@ -196,6 +206,15 @@ def promises_output(fence: Fence) -> bool:
     """A text block counts as output when it follows at once, or after a line such as "It prints:"."""
     lead = fence.lead.strip()
     return fence.language == "text" and (not lead or bool(re.search(r"\b(prints?|output)\b[^\n]*:$", lead)))
+
+
+def output_shown(console: Fence) -> str:
+    return "".join(line for line in console.body.splitlines(keepends=True) if not line.startswith("$ "))
+
+
+def without_ids(text: str) -> str:
+    """Ids are different in every run, but equally long."""
+    return re.sub(r"\b[0-9a-z]{16}\b", "id", text)
 
 
 def run_blocks(page: str, blocks: list[Fence], folder: Path) -> list[str]:
