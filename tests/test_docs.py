@@ -1,4 +1,4 @@
-"""The pages tell the truth: their Python runs and prints what they say, and nothing public is left out of them."""
+"""The code in the pages runs and prints what they say, and every public setting, command, event and error is on one."""
 
 import json
 import os
