@@ -9,14 +9,12 @@ import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterturn.config import Config, unknown_variables
-from afterturn.conversation.recorder import Recorder
+from afterturn.config import unknown_variables
 from afterturn.events import Events
-from afterturn.ports import Clock, Ids, Store, Unit
+from afterturn.ports import Store, Unit
 from afterturn.types import (
     Event,
     Finding,
@@ -75,30 +73,21 @@ class TimelineWriter:
             logger.warning("%d events are missing from the timeline", len(events), exc_info=error)
 
 
-@dataclass(frozen=True, slots=True)
-class HousekeepingParts:
-    store: Store
-    recorder: Recorder
-    config: Config
-    clock: Clock
-    ids: Ids
-    events: Events
-
-
 class Housekeeping:
     """At opening and every hour: recover what waits, abandon turns nobody came back to, end records' retention, have
     spaces consolidated that have changed."""
 
-    def __init__(self, parts: HousekeepingParts) -> None:
-        self._parts = parts
-        self._store = parts.store
-        self._config = parts.config
-        self._clock = parts.clock
-        self._events = parts.events
+    def __init__(self, services: Services) -> None:
+        self._store = services.store
+        self._recorder = services.recorder
+        self._config = services.config
+        self._clock = services.clock
+        self._ids = services.ids
+        self._events = services.events
 
     async def run(self) -> None:
         while True:
-            for step in (self._parts.recorder.recover, self._abandon_turns, self._end_retention, self._consolidate):
+            for step in (self._recorder.recover, self._abandon_turns, self._end_retention, self._consolidate):
                 try:
                     await step()
                 except Exception as error:  # the boundary of one chore: the others are done all the same
@@ -133,7 +122,7 @@ class Housekeeping:
     async def _consolidate(self) -> None:
         if not self._config.consolidation:
             return
-        tenant, now, ids = self._config.tenant, self._clock.now(), self._parts.ids
+        tenant, now, ids = self._config.tenant, self._clock.now(), self._ids
 
         def work(unit: Unit) -> None:
             before = now - CONSOLIDATE_AGAIN_DAYS * DAY

@@ -23,13 +23,13 @@ from afterturn.conversation.engine import ConversationCore
 from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
-from afterturn.conversation.recorder import Recorder, RecorderParts
+from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.recording import SinkKind
 from afterturn.conversation.spill import Spill
 from afterturn.conversation.subagents import Subagents
 from afterturn.embedders.http import HttpEmbedder
 from afterturn.embedders.minilm import MiniLmEmbedder
-from afterturn.embedders.service import EmbeddingParts, EmbeddingService
+from afterturn.embedders.service import EmbeddingService
 from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.errors import AfterturnError, ConfigError, StoreError, StoreUnavailable
 from afterturn.events import Events
@@ -37,13 +37,13 @@ from afterturn.guard.gate import Gate
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.learning.review_jobs import ReviewRunner
 from afterturn.learning.scheduling import ReviewSchedule
-from afterturn.maintenance import Housekeeping, HousekeepingParts, Maintenance, TimelineWriter, no_progress
+from afterturn.maintenance import Housekeeping, Maintenance, TimelineWriter, no_progress
 from afterturn.models.chat import OpenAICompatible
 from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Embedder, Ids, RecordingProvider, Store, Worker
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.runtime.file_reads import FileReads
-from afterturn.runtime.jobs import Commit, Handler, JobRunner, Work
+from afterturn.runtime.jobs import Commit, Handler, JobRunner
 from afterturn.runtime.loop_thread import LoopThread, run_on
 from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
@@ -136,7 +136,7 @@ def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None
     return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
 
 
-def make_keepers(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
+def make_record_sinks(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
     """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
     own = SinkKind.NOBODY if config.recorder == "none" else SinkKind.MEMORY
     found: dict[SinkKind, RecordSink] = {
@@ -252,21 +252,23 @@ class Services:
         self.embedding = None
         if embedder is not None and self.has_store:
             self.embedding = EmbeddingService(
-                EmbeddingParts(embedder, self._embed_worker, self._backlog_worker, self.store, events, ids, clock)
+                embedder, self._embed_worker, self._backlog_worker, self.store, events, ids, clock
             )
         self.model = components.model or default_model(config)
         self.meter = Meter(self.store, config, clock, events)
         self.file_reads = FileReads(self._file_reader, clock)
         self._build_jobs()
-        sinks = functools.partial(make_keepers, config, components, self.store, self.gate)
         self.recorder = Recorder(
-            RecorderParts(sinks, events, self.supervisor, self._file_writer),
+            make_record_sinks(config, components, self.store, self.gate),
+            events,
+            self.supervisor,
+            self._file_writer,
             config,
             Spill(_spill_folder(self.target)),
             self.wake_jobs,
         )
         self.timeline = TimelineWriter(self.store, events, config.timeline_entries_max)
-        self.housekeeping = Housekeeping(HousekeepingParts(self.store, self.recorder, config, clock, ids, events))
+        self.housekeeping = Housekeeping(self)
         self.recall_client = RecallClient(self.store, self.embedding, self.model, config, clock, events, self.meter)
         self.proposals = Proposals(self.store, self.gate, clock, ids, config, events)
         self.subagents = Subagents(self)
@@ -277,7 +279,7 @@ class Services:
         self.learning = ReviewRunner(self, review_model(self.config, self.components), slow)
         # Jobs that embed are added when the embedder is ready.
         handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.learning.quick}
-        self.jobs = JobRunner(Work(self.store, self.clock, self.events, self.new_owner()), handlers)
+        self.jobs = JobRunner(self.store, self.clock, self.events, self.new_owner(), handlers)
 
     async def close(self) -> None:
         """Within `close_timeout`: records the turns that are under way, ends every task, closes the store.

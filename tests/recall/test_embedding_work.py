@@ -375,7 +375,10 @@ async def test_what_is_written_while_a_job_embeds_is_left_to_its_own_job(path: P
         store = _Busy(memory._services.store, memory.space(SPACE))
         work = backlog.Backlog(
             new_job(JobKind.EMBED, "1", "default", SPACE, 0.0),
-            backlog.BacklogParts(Named(), store, embed, lambda done, left: None),
+            Named(),
+            store,
+            embed,
+            lambda done, left: None,
         )
         await memory._loop.run(work.work_off())
         store.close()
@@ -390,8 +393,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def make() -> Callable[[Named], backlog.Backlog]:
     def made(embedder: Named) -> backlog.Backlog:
-        parts = backlog.BacklogParts(embedder, None, None, None)
-        return backlog.Backlog(new_job(JobKind.EMBED, "1", "default", SPACE, 0.0), parts)
+        return backlog.Backlog(new_job(JobKind.EMBED, "1", "default", SPACE, 0.0), embedder, None, None, None)
 
     return made
 

@@ -12,7 +12,7 @@ from afterturn.errors import StoreLocked
 from afterturn.events import Events
 from afterturn.ports import Store, Unit
 from afterturn.runtime import jobs as running
-from afterturn.runtime.jobs import Commit, JobRunner, Work
+from afterturn.runtime.jobs import Commit, JobRunner
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.clock import ManualClock
 from afterturn.types import Event, Job, JobState
@@ -30,8 +30,8 @@ class Bench:
         self.done: list[str] = []
 
     def runner(self, owner: str = "me", handler: Handler | None = None) -> JobRunner:
-        work = Work(self.store, self.clock, Events(self.clock, "default", self.told.append), owner)
-        return JobRunner(work, {"note": handler or self.note})
+        events = Events(self.clock, "default", self.told.append)
+        return JobRunner(self.store, self.clock, events, owner, {"note": handler or self.note})
 
     async def note(self, job: Job) -> Commit:
         self.done.append(job.id)
@@ -272,7 +272,7 @@ async def test_a_failure_that_can_not_be_written_leaves_the_jobs_beside_it_alone
 
     await bench.add("job-1", "job-2")
     events = Events(bench.clock, "default", bench.told.append)
-    runner = JobRunner(Work(store, bench.clock, events, "me", side_by_side=True), {"note": handle})
+    runner = JobRunner(store, bench.clock, events, "me", {"note": handle}, concurrent=True)
     with pytest.raises(StoreLocked):
         await runner.run_due()
     assert [job.id for job in await bench.page()] == ["job-1"]

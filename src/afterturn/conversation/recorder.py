@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,18 +26,6 @@ RETRY_FIRST = 0.5
 RETRY_MOST = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class RecorderParts:
-    """Handed over by `runtime`. `worker` writes files."""
-
-    """`make_keepers` is called for the first turn: who only recalls goes without."""
-
-    make_keepers: Callable[[], RecordSinks]
-    events: Events
-    supervisor: Supervisor
-    worker: Worker
-
-
 @dataclass(eq=False, slots=True)
 class PendingTurn:
     """A turn whose fate is not known yet. `spilled`: it is in a file too, and so outlives this process."""
@@ -55,8 +42,20 @@ class PendingTurn:
 class Recorder:
     """Lives on memory's loop. `enqueue` never fails and never waits; the slot tells whether it was recorded (C4)."""
 
-    def __init__(self, parts: RecorderParts, config: Config, spill: Spill, on_stored: Callable[[], None]) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        sinks: RecordSinks,
+        events: Events,
+        supervisor: Supervisor,
+        file_writer: Worker,
+        config: Config,
+        spill: Spill,
+        on_stored: Callable[[], None],
+    ) -> None:
+        self._sinks = sinks
+        self._events = events
+        self._supervisor = supervisor
+        self._file_writer = file_writer
         self._queue_max = config.recording_queue_max
         self.spill = spill
         self._on_stored = on_stored
@@ -66,27 +65,23 @@ class Recorder:
         self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
 
-    @functools.cached_property
-    def _keepers(self) -> RecordSinks:
-        return self._parts.make_keepers()
-
     def expect(self, task: asyncio.Task[None]) -> None:
         """A turn is being read and will be enqueued: closing waits for it too."""
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
-        held = PendingTurn(replace(recording, kept_by=self._keepers.own), recorded)
+        held = PendingTurn(replace(recording, kept_by=self._sinks.own), recorded)
         self._handed[held] = None
-        task = self._parts.supervisor.start(self._record(held), f"record {recording.turn}")
+        task = self._supervisor.start(self._record(held), f"record {recording.turn}")
         self.expect(task)
         task.add_done_callback(lambda _: self._ended(held))
 
     async def recover(self) -> None:
         """Stores what an earlier process had to leave in the spill folder, and what found no room in memory."""
         files = self.spill.waiting()
-        while (recording := await run_on(self._parts.worker, lambda: next(files, None))) is not None:
-            if recording.key in self._waiting or recording.kept_by not in self._keepers.found:
+        while (recording := await run_on(self._file_writer, lambda: next(files, None))) is not None:
+            if recording.key in self._waiting or recording.kept_by not in self._sinks.found:
                 continue
             held = PendingTurn(recording, OnceFuture(), spilled=True)
             if (reason := await self._write(held)) is not None:
@@ -133,7 +128,7 @@ class Recorder:
                 self._not_recorded(held, "forgotten")
                 dropped += not held.spilled
         try:
-            return dropped + await run_on(self._parts.worker, lambda: self.spill.forget(tenant, space, selector))
+            return dropped + await run_on(self._file_writer, lambda: self.spill.forget(tenant, space, selector))
         except OSError as error:
             raise StoreError(
                 f"Waiting turns in {self.spill.folder} can not be erased: {error}. Allow writing there, then try again."
@@ -150,7 +145,7 @@ class Recorder:
             held.recorded.settle(False)
 
     def _keeper(self, held: PendingTurn) -> RecordSink:
-        return self._keepers.found[held.recording.kept_by]
+        return self._sinks.found[held.recording.kept_by]
 
     async def _write(self, held: PendingTurn) -> str | None:
         """Why it has to wait; None when there is nothing left to do."""
@@ -207,7 +202,7 @@ class Recorder:
         if not (held.spilled or other.spilled):
             return
         try:
-            await run_on(self._parts.worker, lambda: how(held.recording))
+            await run_on(self._file_writer, lambda: how(held.recording))
         except OSError as error:
             logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
 
@@ -222,11 +217,11 @@ class Recorder:
             if not oldest.spilled:
                 self._not_recorded(oldest, "queue_full")
         if self._retrying is None or self._retrying.done():
-            self._retrying = self._parts.supervisor.start(self._retry(), "retry recordings")
+            self._retrying = self._supervisor.start(self._retry(), "retry recordings")
 
     async def _spill(self, held: PendingTurn) -> bool:
         try:
-            await run_on(self._parts.worker, lambda: self.spill.put(held.recording))
+            await run_on(self._file_writer, lambda: self.spill.put(held.recording))
         except OSError as error:
             logger.warning("a waiting turn can not be kept in %s, only in memory: %s", self.spill.folder, error)
             return False
@@ -255,6 +250,6 @@ class Recorder:
 
     def _emit(self, name: str, held: PendingTurn, **data: str | int | bool) -> None:
         recording = held.recording
-        self._parts.events.of(recording.tenant).emit(
+        self._events.of(recording.tenant).emit(
             name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
         )

@@ -7,7 +7,6 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn.errors import EmbedderUnavailable
@@ -168,23 +167,17 @@ Told: TypeAlias = Callable[[int, int], None]
 Last: TypeAlias = Callable[[Unit], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogParts:
-    """`in_process` embeds here; `told` hears how many entries have vectors by now, and how many of the space wait."""
-
-    embedder: Embedder
-    store: Store
-    in_process: InProcess
-    told: Told
-
-
 class Backlog:
     """What one job works off. It begins in this process, and goes on in another one when it turns out to be long."""
 
-    def __init__(self, job: Job, parts: BacklogParts) -> None:
+    def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, told: Told) -> None:
+        """`in_process` embeds here; `told` gets the number of entries that have vectors by now, and of those left."""
         self._place = (job.tenant, job.space)
-        self._parts = parts
-        self._identity = parts.embedder.identity
+        self._embedder = embedder
+        self._store = store
+        self._in_process = in_process
+        self._told = told
+        self._identity = embedder.identity
         self._size = BATCH_FIRST
         self._count = 0
         # What comes after that has a job of its own, for which others like it are waited for.
@@ -219,7 +212,7 @@ class Backlog:
             self._adapt(len(rows), loop.time() - begun)
             embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
             rows = following
-            self._parts.told(self._count, max(total - self._count, len(rows)))
+            self._told(self._count, max(total - self._count, len(rows)))
         return functools.partial(self._finish, vectors=embedded, is_done=not rows)
 
     def _finish(self, unit: Unit, *, vectors: Vectors, is_done: bool) -> bool:
@@ -232,9 +225,9 @@ class Backlog:
         loop = asyncio.get_running_loop()
         while loop.time() <= deadline:
             # Looking first: a job with nothing to do has no need to write.
-            if not await self._parts.store.read(self._has_abandoned):
+            if not await self._store.read(self._has_abandoned):
                 return True
-            await self._parts.store.write(self._drop_some)
+            await self._store.write(self._drop_some)
         return False
 
     def _has_abandoned(self, unit: Unit) -> bool:
@@ -248,7 +241,7 @@ class Backlog:
             return []
         tenant, space, identity = *self._place, self._identity
         limit = self._size + len(under_way)
-        rows = await self._parts.store.read(lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit))
+        rows = await self._store.read(lambda unit: unit.index.unembedded(tenant, space, identity, limit=limit))
         self._has_read_all = len(rows) < limit
         taken = {key for key, _ in under_way}
         return [row for row in rows if row[0] not in taken]
@@ -257,11 +250,11 @@ class Backlog:
         if self._has_read_all:
             return len(rows)
         (tenant, space), identity = self._place, self._identity
-        return await self._parts.store.read(lambda unit: unit.index.waiting(tenant, identity, space=space))
+        return await self._store.read(lambda unit: unit.index.waiting(tenant, identity, space=space))
 
     async def _embed(self, texts: list[str]) -> list[bytes]:
         if self._count < LONG <= self._count + len(texts):
-            self._aside = await start_aside(self._parts.embedder)
+            self._aside = await start_aside(self._embedder)
         self._count += len(texts)
         if self._aside is not None:
             try:
@@ -269,7 +262,7 @@ class Backlog:
             except EmbedderUnavailable as error:
                 logger.warning("%s", error)
                 await self._end_aside()
-        return await self._parts.in_process(texts)
+        return await self._in_process(texts)
 
     def _adapt(self, count: int, seconds: float) -> None:
         """At most twice as many as before: the first texts may be short, and the others long."""
@@ -278,7 +271,7 @@ class Backlog:
 
     async def _put(self, vectors: Vectors) -> None:
         if vectors:
-            await self._parts.store.write(functools.partial(_put, identity=self._identity, vectors=vectors))
+            await self._store.write(functools.partial(_put, identity=self._identity, vectors=vectors))
 
     async def _end_aside(self) -> None:
         aside, self._aside = self._aside, None

@@ -10,11 +10,10 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from afterturn.base.heap import give_back
-from afterturn.embedders.backlog import Backlog, BacklogParts, ImportEmbedder, Last, Told, embed_as_promised
+from afterturn.embedders.backlog import Backlog, ImportEmbedder, Last, Told, embed_as_promised
 from afterturn.errors import EmbedderUnavailable, StoreError
 from afterturn.events import Events
 from afterturn.ports import Batching, Clock, Closable, Embedder, Ids, Immediate, Store, Unit, Worker
@@ -139,29 +138,28 @@ _AGREE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingParts:
-    """Questions and backlogs have a worker each, so that no question waits for a batch of something else."""
-
-    embedder: Embedder
-    questions: Worker
-    backlogs: Worker
-    store: Store
-    events: Events
-    ids: Ids
-    clock: Clock
-
-
 class EmbeddingService:
     """Lives on memory's loop; the embedder itself on its workers' threads."""
 
-    def __init__(self, parts: EmbeddingParts) -> None:
-        self._parts = parts
-        self._embedder = parts.embedder
-        self._store = parts.store
-        self._events = parts.events
-        self._ids = parts.ids
-        self._questions = QuestionVectors(parts.embedder, parts.questions)
+    def __init__(
+        self,
+        embedder: Embedder,
+        question_worker: Worker,
+        backlog_worker: Worker,
+        store: Store,
+        events: Events,
+        ids: Ids,
+        clock: Clock,
+    ) -> None:
+        """Two workers, so that no question waits for a batch of a backlog."""
+        self._embedder = embedder
+        self._question_worker = question_worker
+        self._backlog_worker = backlog_worker
+        self._store = store
+        self._events = events
+        self._ids = ids
+        self._clock = clock
+        self._questions = QuestionVectors(embedder, question_worker)
         self._wanted = asyncio.Event()
         self._again_after = AGAIN_AFTER
         self.tried = asyncio.Event()
@@ -200,7 +198,7 @@ class EmbeddingService:
         """
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
-            index = await run_on(self._parts.questions, lambda: self._load(index_bytes_max))
+            index = await run_on(self._question_worker, lambda: self._load(index_bytes_max))
         except EmbedderUnavailable as error:
             self._fails(error)
             self.tried.set()
@@ -279,7 +277,7 @@ class EmbeddingService:
             self._adopt(unit)
 
     def _adopt(self, unit: Unit) -> None:
-        now = self._parts.clock.now()
+        now = self._clock.now()
         for tenant, space in unit.index.adopt(self._embedder.identity):
             unit.jobs.add(new_job(JobKind.EMBED, self._ids.new(), tenant, space, now), coalesce=True)
 
@@ -343,7 +341,7 @@ class EmbeddingService:
         try:
             await shelves.build_wanted(self._store)
             if shelves.size_bytes > size_bytes + LARGE_SHELF_BYTES:
-                await run_on(self._parts.backlogs, give_back)
+                await run_on(self._backlog_worker, give_back)
         except StoreError as error:
             logger.warning("a space is not brought into memory yet, the store can not be read: %s", error)
         except Exception:  # the boundary: what can not be brought into memory is still found in the store
@@ -396,9 +394,7 @@ class EmbeddingService:
             last = await self._work_off(job)
         except EmbedderUnavailable as error:
             self._fails(error)
-            later = new_job(
-                JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._parts.clock.now() + self.pause()
-            )
+            later = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._clock.now() + self.pause())
             return lambda unit: unit.jobs.add(later, coalesce=True)
         self._works()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
@@ -413,8 +409,8 @@ class EmbeddingService:
         for following in list(self._followed):
             if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
                 return lambda unit: True
-        parts = BacklogParts(self._embedder, self._store, self._in_slices, self._teller(job))
-        return await Backlog(job, parts).work_off()
+        backlog = Backlog(job, self._embedder, self._store, self._in_slices, self._teller(job))
+        return await backlog.work_off()
 
     def _teller(self, job: Job) -> Told:
         """Tells of a backlog that takes long, now and then, and when it has come to its end."""
@@ -433,7 +429,7 @@ class EmbeddingService:
         vectors: list[bytes] = []
         while len(vectors) < len(texts):
             part = texts[len(vectors) : len(vectors) + self._slice()]
-            vectors += await run_on(self._parts.backlogs, functools.partial(self._packed, part))
+            vectors += await run_on(self._backlog_worker, functools.partial(self._packed, part))
             await asyncio.sleep(PAUSE_BESIDE_TURN if self._turns else 0)
         return vectors
 

@@ -28,7 +28,7 @@ from afterturn.learning.snapshot import unread
 from afterturn.learning.staging import Staging, StagingOutcome
 from afterturn.models.meter import MeteredModel
 from afterturn.ports import ChatModel, Unit
-from afterturn.runtime.jobs import ATTEMPTS_MAX, LEASE, Commit, Handler, JobRunner, Work
+from afterturn.runtime.jobs import ATTEMPTS_MAX, LEASE, Commit, Handler, JobRunner
 from afterturn.text import terms
 from afterturn.types import (
     ConversationKey,
@@ -319,8 +319,16 @@ class ReviewRunner:
         self.has_model = model is not None
         self._reviewing = ReviewJobs(services, model)
         lease = max(LEASE, 2 * services.config.review_timeout)
-        work = Work(services.store, services.clock, services.events, services.new_owner(), lease, side_by_side=True)
-        self.runner = JobRunner(work, {**also, **({JobKind.REVIEW: self._reviewing.review} if self.has_model else {})})
+        handlers: dict[str, Handler] = {**also, **({JobKind.REVIEW: self._reviewing.review} if self.has_model else {})}
+        self.runner = JobRunner(
+            services.store,
+            services.clock,
+            services.events,
+            services.new_owner(),
+            handlers,
+            lease=lease,
+            concurrent=True,
+        )
 
     @property
     def quick(self) -> dict[str, Handler]:

@@ -1,11 +1,10 @@
-"""Runs the jobs that writes leave behind: claimed under a lease, retried with backoff, given up visibly."""
+"""Runs background jobs from the store: each is claimed under a lease, retried with backoff, and finally marked dead."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from afterturn.errors import AfterturnError, ModelPaused
@@ -18,56 +17,58 @@ logger = logging.getLogger("afterturn")
 
 LEASE = 60.0
 POLL = 2.0
-# A job costs two commits and much of a processor, so it waits until writes pause for a moment, but not for long or for
-# many of them: what waits beside a steady writer is what recall has no vectors of. A long import embeds what it brings
-# by itself.
+# A job costs two commits and much CPU time, so it waits until writes pause for a moment. It does not wait long, nor for
+# many writes: until it has run, recall has no vectors of what they added. A long import embeds its own entries.
 GATHER = 0.2
 GATHER_MAX = 0.4
 GATHER_WRITES_MAX = 32
 ATTEMPTS_MAX = 5
-# A job that ends the process of whoever runs it is claimed again after each lease, but not for ever.
+# A job that kills its process is claimed again after each lease, but not for ever.
 CLAIMS_MAX = 20
 BACKOFF = 2.0
 CLAIM_MAX = 4
-# What is due later than this, such as a review that waits for tomorrow's tokens, is not waited for.
+# `idle` ignores jobs that are due later than this, such as a review that waits for tomorrow's tokens.
 SOON = 120.0
-JOBS_LOOKED_AT = 10_000
+JOBS_READ_MAX = 10_000
 
-# What it gives is called once the writes are durable: to tell of them.
+# The writes of a job. The function that it returns is called after they were committed, to emit events.
 Commit: TypeAlias = Callable[[Unit], "Callable[[], None] | None"]
 Handler: TypeAlias = Callable[[Job], Awaitable[Commit]]
 
 
 class TooManyClaims(AfterturnError):
-    """Whoever claims it dies, or it has waited for too many days."""
+    """Each process that claimed the job died, or the job has waited for too many days."""
 
 
 class LeaseLost(AfterturnError):
-    """Another process took the job over; its writes count, not ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a runner needs to know of its surroundings.
-
-    `lease` is longer than any of its jobs takes; `side_by_side`: jobs that mostly wait for somebody else need not wait
-    for one another.
-    """
-
-    store: Store
-    clock: Clock
-    events: Events
-    owner: str
-    lease: float = field(default_factory=lambda: LEASE)
-    side_by_side: bool = False
+    """Another process took the job over. Its writes count, not ours."""
 
 
 class JobRunner:
-    """A handler prepares outside of any transaction and returns the writes; those commit with the job's removal."""
+    """A handler prepares outside of any transaction and returns the writes, which are committed with the job's removal.
 
-    def __init__(self, work: Work, handlers: Mapping[str, Handler]) -> None:
-        self._work = work
+    `owner` names this runner in the store. `lease` must be longer than any of its jobs takes. With `concurrent`,
+    claimed jobs run at the same time: for jobs that mostly wait for a server.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        events: Events,
+        owner: str,
+        handlers: Mapping[str, Handler],
+        *,
+        lease: float | None = None,
+        concurrent: bool = False,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._owner = owner
         self._handlers = dict(handlers)
+        self._lease = LEASE if lease is None else lease
+        self._concurrent = concurrent
         self._wake = asyncio.Event()
         self._writes = 0
         self._is_enough = asyncio.Event()
@@ -75,25 +76,25 @@ class JobRunner:
         self._is_holding = False
 
     def wake(self) -> None:
-        """There may be something to do, as soon as writes pause. To be called on the loop."""
+        """There may be new jobs; looks for them as soon as writes pause. Call it on the loop."""
         self._wake.set()
         self._writes += 1
         if self._writes == GATHER_WRITES_MAX:
             self._is_enough.set()
 
     def take_on(self, kind: str, handler: Handler) -> None:
-        """From now on jobs of this kind are done here too; others, and those that wait, were left alone until now."""
+        """From now on runs jobs of this kind too, also those that wait already."""
         self._handlers[kind] = handler
         self.wake()
 
     async def run(self) -> None:
-        """Until it is cancelled. Looks at the store now and then, since other processes write jobs too."""
+        """Runs jobs until it is cancelled. Polls the store, because other processes add jobs too."""
         while True:
             self._wake.clear()
             self._is_enough.clear()
             self._writes = 0
-            # What becomes due meanwhile waits for others like it.
-            await self.run_due(by=self._work.clock.now())
+            # Jobs that become due meanwhile wait for the next round, together with others.
+            await self.run_due(by=self._clock.now())
             if await is_set(self._wake, within=POLL):
                 await self._gather()
 
@@ -104,8 +105,8 @@ class JobRunner:
                 return
 
     async def run_due(self, kinds: Sequence[str] | None = None, *, by: float | None = None) -> int:
-        """Runs jobs, or those of some `kinds`, until none is due, or none that was so `by` then; how many ended well.
-        What a call that was cancelled had claimed runs first."""
+        """Runs jobs, of `kinds` if given, until none is due now, or none that was due `by` then. Returns how many
+        succeeded. Jobs that a cancelled call had claimed run first."""
         done = 0
         async with self._running:
             await self.release()
@@ -115,9 +116,9 @@ class JobRunner:
         return done
 
     async def _run_all(self, jobs: Sequence[Job]) -> int:
-        if not self._work.side_by_side:
+        if not self._concurrent:
             return sum([await self._run_one(job) for job in jobs])
-        # Not a group: where the end of one can not be written, the others go on, and its error comes as it is.
+        # Not a TaskGroup: when the end of one job cannot be written, the others go on, and its error is raised plain.
         ended = await asyncio.gather(*(self._run_one(job) for job in jobs), return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException):
@@ -125,35 +126,33 @@ class JobRunner:
         return ended.count(True)
 
     async def release(self) -> None:
-        """Gives back what was claimed and not ended, so that nobody has to wait until the lease is over."""
+        """Gives back jobs that were claimed and not finished, so that nobody waits until their lease ends."""
         if self._is_holding:
-            await self._work.store.write(lambda unit: unit.jobs.release(owner=self._work.owner))
+            await self._store.write(lambda unit: unit.jobs.release(owner=self._owner))
             self._is_holding = False
 
     async def idle(self, tenant: str) -> bool:
-        """Whether nothing is left to do for this tenant that this process could do soon. Dead jobs do not count."""
-        kinds, soon = list(self._handlers), self._work.clock.now() + SOON
-        counts = await self._work.store.read(lambda unit: unit.jobs.counts(tenant, kinds))
+        """Whether this tenant has no job left that this process could run soon. Dead jobs do not count."""
+        kinds, soon = list(self._handlers), self._clock.now() + SOON
+        counts = await self._store.read(lambda unit: unit.jobs.counts(tenant, kinds))
         if counts.get(JobState.READY, 0) + counts.get(JobState.LEASED, 0) == 0:
             return True
-        jobs = await self._work.store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_LOOKED_AT))
+        jobs = await self._store.read(lambda unit: unit.jobs.page(tenant, limit=JOBS_READ_MAX))
         return not any(
             job.kind in kinds and (job.state is JobState.LEASED or (job.state is JobState.READY and job.run_at <= soon))
             for job in jobs
         )
 
     async def _claim(self, kinds: list[str], by: float | None) -> list[Job]:
-        now, owner = self._work.clock.now(), self._work.owner
+        now, owner = self._clock.now(), self._owner
         due = now if by is None else min(by, now)
-        # Looking first keeps an idle process from writing, which would cost a lock and a sync every time.
-        if not await self._work.store.read(lambda unit: unit.jobs.waiting(kinds, now=due)):
+        # Read first, so that an idle process does not write: that would cost a lock and a sync each time.
+        if not await self._store.read(lambda unit: unit.jobs.waiting(kinds, now=due)):
             return []
-        # Before it is known: whoever is cancelled now may have claimed something and never hear of it.
+        # Set before the write: a call that is cancelled now may have claimed jobs without learning of it.
         self._is_holding = True
-        claimed = await self._work.store.write(
-            lambda unit: unit.jobs.claim(
-                kinds, owner=owner, now=due, lease=self._work.lease + (now - due), limit=CLAIM_MAX
-            )
+        claimed = await self._store.write(
+            lambda unit: unit.jobs.claim(kinds, owner=owner, now=due, lease=self._lease + (now - due), limit=CLAIM_MAX)
         )
         self._is_holding = bool(claimed)
         return claimed
@@ -161,30 +160,30 @@ class JobRunner:
     async def _run_one(self, job: Job) -> bool:
         try:
             if job.attempts > CLAIMS_MAX:
-                raise TooManyClaims(f"It was begun {job.attempts} times and never ended.")
+                raise TooManyClaims(f"It was started {job.attempts} times and never finished.")
             commit = await self._handlers[job.kind](job)
-            told = await self._work.store.write(lambda unit: self._finish(unit, job, commit))
+            after_commit = await self._store.write(lambda unit: self._finish(unit, job, commit))
         except LeaseLost:
             return False
         except Exception as error:  # noqa: BLE001  the boundary: one bad job must not stop the others
             await self._fail(job, error)
             return False
-        if told is not None:
-            told()
+        if after_commit is not None:
+            after_commit()
         return True
 
     def _finish(self, unit: Unit, job: Job, commit: Commit) -> Callable[[], None] | None:
-        if not unit.jobs.complete(job.id, owner=self._work.owner):
+        if not unit.jobs.complete(job.id, owner=self._owner):
             raise LeaseLost(f"Job {job.id} was taken over by another process.")
         return commit(unit)
 
     async def _fail(self, job: Job, error: Exception) -> None:
         paused = error.resumes_at if isinstance(error, ModelPaused) else None
         dead = job.attempts >= ATTEMPTS_MAX and paused is None
-        retry_at = None if dead else paused or self._work.clock.now() + BACKOFF**job.attempts
-        # Another's message may quote what it was given, which is somebody's memory; ours do not.
+        retry_at = None if dead else paused or self._clock.now() + BACKOFF**job.attempts
+        # Messages of foreign errors may quote memories; ours do not.
         reason = f"{type(error).__name__}: {error}"[:500] if isinstance(error, AfterturnError) else type(error).__name__
-        # An AfterturnError says what happened, such as a model server that is down; anything else needs its traceback.
+        # An AfterturnError says what happened, such as a model server that is down. Anything else needs a traceback.
         expected = isinstance(error, AfterturnError)
         logger.warning(
             "job %s (%s) failed on attempt %d: %s",
@@ -194,10 +193,8 @@ class JobRunner:
             reason,
             exc_info=None if expected else error,
         )
-        await self._work.store.write(
-            lambda unit: unit.jobs.fail(job.id, owner=self._work.owner, error=reason, retry_at=retry_at)
-        )
+        await self._store.write(lambda unit: unit.jobs.fail(job.id, owner=self._owner, error=reason, retry_at=retry_at))
         name = "job_dead" if dead else "job_failed"
-        self._work.events.of(job.tenant).emit(
+        self._events.of(job.tenant).emit(
             name, space=job.space, kind=job.kind, job=job.id, attempts=job.attempts, error=reason
         )
