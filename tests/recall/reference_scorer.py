@@ -35,6 +35,8 @@ class ReferenceScorer:
         likeness = scoring.in_context(
             own, own if before is None else self._cosine(before), own if after is None else self._cosine(after)
         )
+        if not share and entry.key not in self.cosines:
+            likeness = 0.0
         standing = scoring.standing(
             float(asked.names_speaker(entry.speaker)),
             float(scoring.is_own(entry.kind, entry.origin)),

@@ -124,10 +124,10 @@ def ask(library, shelves: IndexCache, text: str, **fields) -> tuple[list[str], i
 
 def test_what_was_read_for_an_answer_is_not_read_again(library):
     """L6: the second answer is the same, and no entry is read for it."""
-    library.add_all(["red apple pie", "red apple tart", "blue sea"])
+    library.add_all(["red apple pie", "red apple tart", "blue apple"])
     shelves = shelved(library, ADA)
     first = ask(library, shelves, "red apple")
-    assert first == (["red apple tart", "red apple pie", "blue sea"], 3)
+    assert first == (["red apple tart", "red apple pie", "blue apple"], 3)
     assert ask(library, shelves, "red apple") == (first[0], 0)
     library.add("red apple juice")
     assert ask(library, shelves, "red apple") == (["red apple juice", *first[0]], 1)
@@ -153,14 +153,14 @@ def texts_in_memory(shelves: IndexCache) -> set[str]:
 def test_what_was_forgotten_is_in_memory_no_more(library):
     """M2: neither answered nor kept, once anybody looks."""
     pie = library.add("red apple pie")
-    library.add("blue sea")
+    library.add("blue apple")
     shelves = shelved(library, ADA)
     ask(library, shelves, "red apple")
     before = texts_in_memory(shelves)
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     found = ask(library, shelves, "red apple")
-    assert (before, found) == ({"red apple pie", "blue sea"}, (["blue sea"], 0))
-    assert texts_in_memory(shelves) == {"blue sea"}
+    assert (before, found) == ({"red apple pie", "blue apple"}, (["blue apple"], 0))
+    assert texts_in_memory(shelves) == {"blue apple"}
 
 
 @pytest.mark.parametrize("conversation", ["c1", None])
@@ -226,19 +226,19 @@ def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
 def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
     """M2: between reading an entry and keeping it, another reader may have dropped it."""
     pie = library.add("red apple pie")
-    library.add("blue sea")
+    library.add("blue apple")
     shelves = shelved(library, ADA)
 
     class Overtaken(Counting):
         def resolve(self, query, keys, **options):
             found = super().resolve(query, keys, **options)
             library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
-            assert ask(library, shelves, "red apple")[0] == ["blue sea"]
+            assert ask(library, shelves, "red apple")[0] == ["blue apple"]
             return found
 
     began_before = library.read(lambda unit: recall(Overtaken(unit), request("red apple", score_min=0.0), shelves))  # type: ignore[arg-type]
-    assert texts(began_before) == ["red apple pie", "blue sea"]
-    assert texts_in_memory(shelves) == {"blue sea"}
+    assert texts(began_before) == ["red apple pie", "blue apple"]
+    assert texts_in_memory(shelves) == {"blue apple"}
 
 
 def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):

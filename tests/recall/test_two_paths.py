@@ -113,3 +113,16 @@ def test_narrowing_a_search_leaves_out_entries_and_changes_no_score(
     left = [hit for hit in everything.hits if hit.lane in lanes and hit.entry.ref not in excluded]
     expected = SearchResults(text, tuple(hit for hit in left if admits(narrow, hit)))
     assert weighed(found, by_words=True) == pytest.approx(weighed(expected, by_words=True), abs=1e-5)
+
+
+def test_what_shares_no_word_and_has_no_vector_is_not_found(library):
+    """L5: in memory as in the store, an entry that waits for its vector is found by its words alone."""
+    library.add("red apple pie")
+    library.add("The train leaves at nine")
+    cache = IndexCache(EMBEDDER.identity, 1 << 20)
+    scope = Scope("default", ("user:ada",))
+    asked = request("red apple", scope=scope, score_min=0.0, query_vector=EMBEDDER.embed(["red apple"])[0])
+    in_store = library.read(lambda unit: recall(unit, asked))
+    in_memory = library.read(lambda unit: recall(unit, asked, cache))
+    assert [hit.entry.text for hit in in_memory.hits] == ["red apple pie"]
+    assert [hit.entry.text for hit in in_store.hits] == ["red apple pie"]

@@ -210,18 +210,20 @@ class Explainer:
         """Why one memory came or not. NotFound unless the recall could read it, or it is in a space of `look_in`."""
         entry_id = memory.partition(".")[0]
         weighed = [one for one in self.weighed() if one.ref.partition(".")[0] == entry_id]
-        if weighed:
-            return next((one for one in weighed if one.why is Decision.SHOWN), weighed[-1])
+        told = next((one for one in weighed if one.why is Decision.SHOWN), weighed[-1]) if weighed else None
+        if told is not None and told.why is not Decision.FLOOR:
+            return told
         try:
             versions = self._unit.memories.history(self._scope, entry_id)
         except NotFound:
             return self._elsewhere(entry_id, look_in)
-        then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
-        told = self._placed(then[-1], self._why(then[-1]))
+        if told is None:
+            then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
+            told = self._placed(then[-1], self._why(then[-1]))
         if told.why not in (Decision.UNRELATED, Decision.FLOOR):
             return told
-        # Whoever asks has other words in mind: those of an older version, if it has them.
-        older = [self._judged(entry) for entry in reversed(versions) if entry is not then[-1]]
+        # An older version may have matched where the newest does not.
+        older = (self._judged(entry) for entry in reversed(versions) if entry.ref != told.ref)
         return next((one for one in older if one is not None), told)
 
     # What was decided when it was asked.

@@ -165,7 +165,8 @@ class LexicalScorer:
         even = EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
         own = float(is_own(entry.kind, entry.origin))
         rank = standing(self._names(entry.speaker), own, float(self.newer.get(key, RECENT)))
-        return RankedKey(key, score(evidence(share, weights.worth, SIMILARITY_ASSUMED), rank, even), share)
+        likeness = SIMILARITY_ASSUMED if share else 0.0
+        return RankedKey(key, score(evidence(share, weights.worth, likeness), rank, even), share)
 
     def _said(self, entry: IndexedEntry) -> _TermCounts:
         said = self._read.get(entry.key)

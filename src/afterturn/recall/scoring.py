@@ -125,7 +125,7 @@ NEAR_BEST = 0.72
 RECENT = 1000
 """Only so many of a space's newest entries are told apart by their recency."""
 SIMILARITY_ASSUMED = 0.3
-"""Of an entry, or of all, without a vector: what an ordinary match has."""
+"""Of an entry without a vector, or for a question without one, if they share a word: as of an ordinary match."""
 # A message of so many terms says half as much of its neighbours as a very short one.
 _SHORT_TERMS = 30
 # A term in an entry of no length is half saturated at a seventh of an occurrence, at a hundred terms at nearly one.

@@ -386,7 +386,7 @@ def recall_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults
     weighed = [with_terms(match, row, asked) for match, row in zip(matches, rows, strict=True)]
     lanes = (lane for lane in known for _ in known[lane])
     hits = [_hit(item, lane) for item, lane in zip(weighed, lanes, strict=True)]
-    return _results(request, [hit for hit in hits if hit.lexical], missing)
+    return _results(request, hits, missing)
 
 
 def _find_shelves(unit: Unit, request: RecallRequest, vectors: VectorSearch | None) -> dict[str, SpaceIndexPort]:
@@ -501,7 +501,9 @@ def _hit(weighed: ScoredMatch, lane: Lane) -> Hit:
 
 
 def _results(request: RecallRequest, hits: Iterable[Hit], missing: Sequence[str]) -> SearchResults:
-    ranked = in_order(of_the_time(hits, request.text))
+    # In memory every row has a score, also one that has neither a word of the question nor a vector to compare.
+    related = (hit for hit in hits if hit.lexical or hit.similarity is not None)
+    ranked = in_order(of_the_time(related, request.text))
     return SearchResults(
         query=request.text,
         hits=tuple(_cut(worth_telling(without_repeats(ranked), request.score_min), request)),

@@ -155,7 +155,7 @@ class Scoring:
     def estimated(self) -> Floats:
         """About the scores of all rows, from their sketches, and as if no two messages beside each other held the same
         term. The dead are weighed too."""
-        edition, question, held = self._edition, self._question, self._held
+        edition, held = self._edition, self._held
         shares = np.zeros(edition.count, np.float32)
         if held.names:
             rows, terms, counts = held.occurrences
@@ -165,8 +165,7 @@ class Scoring:
             alone = shares.take(edition.deaf)
             edition.add_context(shares)
             shares[edition.deaf] = alone
-        known = evidence(shares, question.weights.worth, self._likeness())
-        return score(known, self._standing(None), self._even(None))
+        return self._scores(shares, self._likeness(), None)
 
     def weigh(self, rows: Rows | None) -> RowScores:
         """Exactly; None is all of them."""
@@ -183,8 +182,7 @@ class Scoring:
         cosines = self._cosines(alike.rows)
         compared = cosines.take(alike.at(rows))
         likeness = in_context(compared, *cosines.take(alike.at(near)))
-        known = evidence(shares, self._question.weights.worth, likeness)
-        return RowScores(score(known, self._standing(rows), self._even(rows)), shares, compared, own)
+        return RowScores(self._scores(shares, likeness, rows), shares, compared, own)
 
     def _weigh_all(self) -> RowScores:
         edition = self._edition
@@ -193,8 +191,19 @@ class Scoring:
         shares = self._shares(held, held, around, said, edition.spans)
         cosines = self._cosines(None)
         likeness = in_context(cosines, *cosines.take(near, mode="wrap"))
+        return RowScores(self._scores(shares, likeness, None), shares, cosines, held)
+
+    def _scores(self, shares: Floats, likeness: Floats, rows: Rows | None) -> Floats:
+        # Without a word of the question and without a vector, nothing speaks for a row.
+        likeness[(shares == 0) & ~self._has_vector(rows)] = 0
         known = evidence(shares, self._question.weights.worth, likeness)
-        return RowScores(score(known, self._standing(None), self._even(None)), shares, cosines, held)
+        return score(known, self._standing(rows), self._even(rows))
+
+    def _has_vector(self, rows: Rows | None) -> NDArray[np.bool_]:
+        edition = self._edition
+        if self._question.vector is None or edition.vectors is None:
+            return np.zeros(1, np.bool_)
+        return edition.has_vector if rows is None else edition.has_vector.take(rows)
 
     def _shares(self, counts: Floats, own: Floats, around: Rows, said: Floats, spans: Floats) -> Floats:
         """`counts` has those that are `around`, `own` those that are asked for."""
