@@ -11,7 +11,7 @@ from afterturn import config, errors, events, memory, types
 from afterturn.conversation import conversation, subagents, turn
 from afterturn.conversation.scope import ConversationOptions
 from afterturn.hosts.cli.app import app
-from afterturn.memory import Options
+from afterturn.memory import OpenOptions
 from afterturn.space.arguments import DraftFields
 
 _CLI_WIDTH = 96
@@ -209,7 +209,7 @@ def _signature(verb: Callable[..., object]) -> str:
     return f"({', '.join(parameters)})"
 
 
-EXPANDED = {"fields": DraftFields, "where": ConversationOptions, "options": Options}
+EXPANDED = {"fields": DraftFields, "where": ConversationOptions, "options": OpenOptions}
 
 
 def _default(value: object) -> str:

@@ -1,14 +1,15 @@
-"""The same memory for hosts with no event loop: every verb waits for its answer. A second bridge, not a second core."""
+"""`open`, Memory and Space for programs without an event loop: every verb waits for its result."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Unpack
+from typing import Any, Unpack
 
+from afterturn.config import Config, Settings
 from afterturn.conversation.blocking_conversation import Conversation as Conversation
 from afterturn.conversation.blocking_conversation import Standing as Standing
 from afterturn.conversation.blocking_conversation import Tools as Tools
@@ -16,7 +17,7 @@ from afterturn.conversation.blocking_conversation import Turn as Turn
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import StoreUnavailable
 from afterturn.maintenance import Maintenance
-from afterturn.memory import CONFIGURED, MemoryHandle, Options, Settings, Target, chosen, resolve_target, settings
+from afterturn.memory import DEFAULT_STORE, MemoryHandle, OpenOptions, StoreTarget, chosen, resolve_target, settings
 from afterturn.runtime.bridge import blocking
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import rescue as rescue_store
@@ -26,9 +27,13 @@ WORK_POLL = 0.2
 
 
 class Memory(MemoryHandle):
-    """`with afterturn.blocking.open("memory.db") as memory`, or `start` and `close`."""
+    """An agent's memory, as `blocking.open` returns it. Use it with `with`, or call `start` and `close`.
+
+    It may be used from any thread.
+    """
 
     def start(self) -> Memory:
+        """Opens the store. Raises AfterturnError if that fails, and then leaves no thread or file behind."""
         services = self._make()
         try:
             services.loop.wait(services.start())
@@ -41,6 +46,10 @@ class Memory(MemoryHandle):
         return self
 
     def close(self) -> None:
+        """Records the turns that are finished and ends all tasks and threads, within `close_timeout` plus 2 seconds.
+
+        May be called twice.
+        """
         if self._closable:
             self._loop.check_thread()
             self.start_closing()
@@ -55,17 +64,16 @@ class Memory(MemoryHandle):
         self.close()
 
     def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
-        """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
-        from afterturn.conversation.blocking_conversation import Conversation
-
+        """Returns the conversation with this id, as `afterturn.Memory.conversation` does."""
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
+        """Returns the space with this name, such as "user:ada". Raises InvalidName for a name of another form."""
         return Space(self._services.space(name), self._loop)
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Lets the background jobs run until `until()` is true; for processes that do nothing else."""
+        """Runs the background jobs until `until()` is true. For a process that does nothing else."""
         pause, _ = threading.Event(), self._services
         while not until():
             pause.wait(WORK_POLL)
@@ -82,14 +90,18 @@ class Memory(MemoryHandle):
 
 
 class Space:
-    """One space, spoken to directly."""
+    """One space of a memory: its statements, records, proposals and reviews."""
 
     def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<Space {self.name}>"
+
     @property
     def name(self) -> str:
+        """The kind and the name of the space, such as "user:ada"."""
         return self._core.name
 
     add = blocking(SpaceCore.add)
@@ -122,15 +134,19 @@ class Space:
     stats = blocking(SpaceCore.stats)
 
 
-def open(target: Target = CONFIGURED, config: Settings = None, **options: Unpack[Options]) -> Memory:
-    """A memory on a file, to be entered with `with`."""
+def open(
+    target: StoreTarget = DEFAULT_STORE,
+    config: Config | Settings | Mapping[str, Any] | None = None,
+    **options: Unpack[OpenOptions],
+) -> Memory:
+    """Opens the store at `target`: `with afterturn.blocking.open("memory.db") as memory`. See `afterturn.open`."""
     return Memory(target, *chosen(config, options))
 
 
 def rescue(
-    target: Target, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    target: StoreTarget, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
 ) -> Path:
-    """Puts a backup in the place of a store that raises StoreCorrupt when opened; where the damaged file went."""
+    """Replaces a store that raises StoreCorrupt when opened with a backup. Returns where the damaged file is now."""
     config = settings(None, None, background=False)
     path = resolve_target(target, config)
     if path is None:

@@ -168,7 +168,7 @@ class Config:
             object.__setattr__(self, name, _checked(name, getattr(self, name), "Config"))
 
 
-class SettingsDict(TypedDict, total=False):
+class Settings(TypedDict, total=False):
     """The settings as a dictionary, for `open`: the fields of Config, and the other names of some."""
 
     store: str | None

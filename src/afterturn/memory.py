@@ -1,4 +1,4 @@
-"""What `open` takes, checked: where the store is, the settings of one memory, and the parts that a host brings."""
+"""`open`, and the Memory and Space it returns, for programs with an event loop. `blocking` has the same without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
-from afterturn.config import KEYS, Config, SettingsDict, default_store, find_store, load_config, unknown_variables
+from afterturn.config import KEYS, Config, Settings, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import MemoryClosed
@@ -29,23 +29,23 @@ logger = logging.getLogger("afterturn")
 _warned_of: set[str] = set()
 
 
-class _Configured:
-    """Stands for: the store that the settings name."""
+class _DefaultStore:
+    """The default of `target`: the store that the settings name."""
+
+    def __repr__(self) -> str:
+        return "<the configured store>"
 
 
-CONFIGURED: Final = _Configured()
-Target: TypeAlias = str | os.PathLike[str] | _Configured | None
-Settings: TypeAlias = Config | SettingsDict | Mapping[str, Any] | None
-Handler: TypeAlias = Callable[[Event], None]
+DEFAULT_STORE: Final = _DefaultStore()
+StoreTarget: TypeAlias = str | os.PathLike[str] | _DefaultStore | None
+EventHandler: TypeAlias = Callable[[Event], None]
 
 
-class Options(TypedDict, total=False):
-    """How a memory is opened. `model` chooses among what was found, writes summaries and reviews conversations, unless
-    `review_model` does; `provider` keeps finished turns in memory's place; `on_event` hears of all that memory does;
-    `background=False` leaves jobs to other processes; `components` are for tests and unusual hosts."""
+class OpenOptions(TypedDict, total=False):
+    """The keyword arguments of `open`, which describes them."""
 
     tenant: str | None
-    on_event: Handler | None
+    on_event: EventHandler | None
     background: bool | None
     model: ChatModel | None
     review_model: ChatModel | None
@@ -53,13 +53,15 @@ class Options(TypedDict, total=False):
     components: Components | None
 
 
-def chosen(config: Settings, options: Options) -> tuple[Config, Components, Handler | None]:
-    """What a memory is made of, from the arguments of `open`."""
-    if unknown := sorted(set(options) - set(Options.__annotations__)):
+def chosen(
+    config: Config | Settings | Mapping[str, Any] | None, options: OpenOptions
+) -> tuple[Config, Components, EventHandler | None]:
+    """Checks the arguments of `open`. Returns the settings, the components and the event handler."""
+    if unknown := sorted(set(options) - set(OpenOptions.__annotations__)):
         name = unknown[0]
         if name in KEYS:
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
-        raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(Options.__annotations__)}.")
+        raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _warn_of_unknown_variables()
     parts = options.get("components") or Components()
     if (model := options.get("model")) is not None:
@@ -73,15 +75,17 @@ def chosen(config: Settings, options: Options) -> tuple[Config, Components, Hand
 
 
 def _warn_of_unknown_variables() -> None:
-    """Once a process for each variable."""
+    """Logs each variable once per process."""
     for name, hint in unknown_variables().items():
         if name not in _warned_of:
             _warned_of.add(name)
             logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
-def settings(config: Settings, tenant: str | None, *, background: bool | None) -> Config:
-    """The settings of one memory: arguments first, then environment, file and defaults."""
+def settings(
+    config: Config | Settings | Mapping[str, Any] | None, tenant: str | None, *, background: bool | None
+) -> Config:
+    """Merges the settings of one memory: arguments first, then environment, file and defaults."""
     given: dict[str, Any] = {
         name: value for name, value in (("tenant", tenant), ("background", background)) if value is not None
     }
@@ -93,28 +97,32 @@ def settings(config: Settings, tenant: str | None, *, background: bool | None) -
     return merged
 
 
-def resolve_target(target: Target, config: Config) -> Path | None:
-    """Where the store is. StoreUnavailable for a URL of a kind that this version does not know."""
-    if isinstance(target, _Configured):
+def resolve_target(target: StoreTarget, config: Config) -> Path | None:
+    """Returns the path of the store, None when memory is off. Raises StoreUnavailable for an unknown kind of URL."""
+    if isinstance(target, _DefaultStore):
         target = config.store or default_store()
     if target is None:
         return None
     return find_store(target)
 
 
-# The part that both public memory objects share: checked settings, and a core once it is started.
-
-# What closing may take beyond `close_timeout`: interrupting a statement, ending threads.
+# How long closing may take beyond `close_timeout`, to interrupt a statement and end threads.
 STOP_WITHIN = 2.0
 
 
 class MemoryHandle:
-    def __init__(self, target: Target, config: Config, parts: Components, on_event: Handler | None) -> None:
+    """What both kinds of Memory share: the checked settings, and the services once it is started."""
+
+    def __init__(self, target: StoreTarget, config: Config, parts: Components, on_event: EventHandler | None) -> None:
         self._target = resolve_target(target, config)
         self._config = config
         self._parts = parts
         self._on_event = on_event
         self._started: Services | None = None
+        self._state = "not open"
+
+    def __repr__(self) -> str:
+        return f"<Memory {'off' if self._target is None else self._target}, {self._state}>"
 
     @property
     def _services(self) -> Services:
@@ -134,7 +142,8 @@ class MemoryHandle:
         return self._services.loop
 
     def start_closing(self) -> None:
-        """From now on closing goes on by itself, whatever becomes of whoever asked for it."""
+        """Starts to close. It goes on even if the caller does not wait for it."""
+        self._state = "closed"
         self._services.loop.end(self._services.close)
 
     def wait_closed(self) -> None:
@@ -149,7 +158,7 @@ class MemoryHandle:
         return self._started is not None and not self._started.loop.forked
 
     def _make(self) -> Services:
-        """A core that is not started yet, on a loop that is."""
+        """Makes services that are not started yet, on a loop that is."""
         if self._started is not None:
             raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
         loop = self._parts.loop("afterturn")
@@ -159,6 +168,7 @@ class MemoryHandle:
 
     def _opened(self, services: Services) -> None:
         self._started = services
+        self._state = "open"
         last_chance.watch(self)
 
     def _ended(self, *, ended: bool) -> None:
@@ -167,16 +177,14 @@ class MemoryHandle:
             logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
 
 
-# The public objects for hosts with an event loop: `open`, and the memory and spaces it gives.
-#
-# They hold nothing but a core and the loop it lives on; `blocking` is the same for hosts without a loop.
-
-
 class Memory(MemoryHandle):
-    """An agent's memory. `async with afterturn.open("memory.db") as memory`, or `start` and `close`."""
+    """An agent's memory, as `afterturn.open` returns it. Use it with `async with`, or call `start` and `close`.
+
+    It may be used from any event loop and any thread.
+    """
 
     async def start(self) -> Memory:
-        """Opens the store. Raises AfterturnError when that can not be done, and leaves nothing behind."""
+        """Opens the store. Raises AfterturnError if that fails, and then leaves no thread or file behind."""
         services = self._make()
         try:
             await services.loop.run(services.start())
@@ -189,9 +197,9 @@ class Memory(MemoryHandle):
         return self
 
     async def close(self) -> None:
-        """Records what was handed over, ends every task and thread. Bounded; twice is harmless; from any loop.
+        """Records the turns that are finished and ends all tasks and threads, within `close_timeout` plus 2 seconds.
 
-        Cancelling it ends the waiting, not the closing.
+        May be called twice and from any event loop. Cancelling it stops the waiting, not the closing.
         """
         if self._closable:
             self.start_closing()
@@ -204,7 +212,7 @@ class Memory(MemoryHandle):
         raise TypeError("Use `async with afterturn.open(...)`, or `with afterturn.blocking.open(...)`.")
 
     def __exit__(self, *left: object) -> None:
-        """Never reached; `with` looks for it before it enters."""
+        """Needed so that `with` calls `__enter__`, which raises."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -212,12 +220,23 @@ class Memory(MemoryHandle):
         await self.close()
 
     def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
-        """One thread of messages, of `user="ada"` or of `owner="project:api"`."""
+        """Returns the conversation with this id.
+
+        Name its owner with `user="ada"` or `owner="project:api"`. `user="ada"` means `owner="user:ada"`. The same id
+        under another owner is another conversation. It reads the owner's space and the spaces in `reads`, and writes
+        the owner's space, or `writes`. Raises InvalidInput for a missing owner or an invalid name.
+
+        `agent` and `project` label what is recorded. `history="hidden"` says that your program does not pass all the
+        messages that the model sees; report compactions with `compacted()` then. `placement="merge"` puts a block into
+        the last user message instead of after it. `dialect` names the message format instead of detecting it.
+        `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
+        from them automatically.
+        """
         place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:
-        """One space, spoken to directly."""
+        """Returns the space with this name, such as "user:ada". Raises InvalidName for a name of another form."""
         return Space(self._services.space(name), self._loop)
 
     ready = awaiting(Maintenance.ready)
@@ -232,14 +251,18 @@ class Memory(MemoryHandle):
 
 
 class Space:
-    """One space, spoken to directly. There is no verb without a space."""
+    """One space of a memory: its statements, records, proposals and reviews."""
 
     def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core
         self._loop = loop
 
+    def __repr__(self) -> str:
+        return f"<Space {self.name}>"
+
     @property
     def name(self) -> str:
+        """The kind and the name of the space, such as "user:ada"."""
         return self._core.name
 
     add = awaiting(SpaceCore.add)
@@ -272,6 +295,20 @@ class Space:
     stats = awaiting(SpaceCore.stats)
 
 
-def open(target: Target = CONFIGURED, config: Settings = None, **options: Unpack[Options]) -> Memory:
-    """A memory on a file, to be entered. `None`: the same API with no memory; nothing: the store in the settings."""
+def open(
+    target: StoreTarget = DEFAULT_STORE,
+    config: Config | Settings | Mapping[str, Any] | None = None,
+    **options: Unpack[OpenOptions],
+) -> Memory:
+    """Opens the store at `target`. Use it as a context manager: `async with afterturn.open("memory.db") as memory`.
+
+    `target` is a path or a `sqlite:///` URL. Omit it for the configured store. `None` turns memory off: all calls
+    work, and nothing is recalled or stored. `config` is a dictionary of settings, which is merged with the environment
+    and the settings file, or a Config, which is used as it is.
+
+    `tenant` overrides the setting of that name. `on_event` is called with every event, on memory's own thread.
+    `background=False` leaves background jobs to other processes. `model` is used for refined recall, summaries and
+    reviews; `review_model` replaces it for reviews. `provider` stores finished turns instead of memory. `components`
+    replaces internal parts and is meant for tests. Raises ConfigError for an invalid setting.
+    """
     return Memory(target, *chosen(config, options))

@@ -12,7 +12,7 @@ from afterturn.config import (
     ALIASES,
     KEYS,
     Config,
-    SettingsDict,
+    Settings,
     config_origins,
     config_schema,
     load_config,
@@ -147,7 +147,7 @@ def test_the_dictionary_of_settings_has_the_fields_of_the_config() -> None:
     """What an editor completes in `open(path, {...})` is what there is."""
     expected = {name: item.type for name, item in KEYS.items()}
     expected |= {alias: KEYS[name].type for alias, name in ALIASES.items()}
-    assert get_type_hints(SettingsDict) == expected
+    assert get_type_hints(Settings) == expected
 
 
 def test_a_setting_as_an_argument_of_open_is_explained() -> None:
