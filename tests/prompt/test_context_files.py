@@ -452,8 +452,9 @@ def test_what_may_not_be_read_is_skipped(tmp_path: Path):
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
-        from afterturn.prompt.context_files import Places, read_touched
-        found = read_touched(Places(None, ({str(tmp_path)!r},), ("AGENTS.md",), 100), ["closed/x", "entered/x"], ())
+        from afterturn.prompt.context_files import ContextFolders, read_touched
+        folders = ContextFolders(None, ({str(tmp_path)!r},), ("AGENTS.md",), 100)
+        found = read_touched(folders, ["closed/x", "entered/x"], ())
         print([file.text for file in found.files], [item.reason.name for item in found.skipped])
     """
     done = subprocess.run(
