@@ -133,6 +133,19 @@ def test_relative_links_resolve():
     assert broken == []
 
 
+def test_files_that_a_page_names_exist():
+    """`tests/learning/rule_cases`, `tools/reference.py`; below the package, `stores/sqlite/schema.py`."""
+    name = re.compile(r"`((?:tests|tools|docs|lab|examples|stores|hosts|recall|learning|conversation)/[\w./-]+)`")
+    missing = [
+        f"{page.name}: {path}"
+        for page in PAGES
+        if page.name != "ARCHITECTURE.md"
+        for path in name.findall(page.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists() and not (ROOT / "src" / "afterturn" / path).exists()
+    ]
+    assert missing == []
+
+
 def test_pages_use_plain_words():
     """Words that a reader has to translate. The generated pages take their words from the code."""
     odd = re.compile(r"\b(?:can not|anew|beside|reckoned|whoever|rests on|stands in|so many)\b", re.IGNORECASE)
