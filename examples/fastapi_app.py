@@ -41,7 +41,7 @@ async def call_model(messages: list[Message]) -> Message:
 
 
 def create_app(store: str = "memory.db") -> FastAPI:
-    # A real server keeps the messages in its database. Memory needs only the list of the chat at hand.
+    # A real server keeps the messages in its database. Memory needs only the list of the current chat.
     chats: dict[tuple[str, str], list[Message]] = {}
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ def create_app(store: str = "memory.db") -> FastAPI:
         async with memory_of(request).conversation(chat, user=user).turn(messages) as turn:
             await turn.inject(messages)
             messages.append(await call_model(messages))
-        await turn.wait_recorded()  # so that the next request finds it; leave it out if that does not matter
+        await turn.wait_recorded()  # so that the next request finds it; optional
         return Answer(text=messages[-1]["content"])
 
     @app.get("/users/{user}/memories")

@@ -24,6 +24,11 @@ PAGES_WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encod
 RUN_SECONDS_MAX = 60
 README_LINES_MAX = 140
 
+DOMAIN_WORDS = {
+    *("tenant", "space", "conversation", "memory", "record", "origin", "trust", "turn", "step", "epoch", "lane"),
+    *("prefetch", "block", "ledger", "standing context", "review", "inbox"),
+}
+
 # Pages whose console blocks run too, between the Python blocks.
 COMMAND_PAGES = {"tutorial.md"}
 
@@ -131,6 +136,12 @@ def test_relative_links_resolve():
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_the_glossary_defines_each_word_once():
+    words = re.findall(r"^\*\*([\w ]+)\.\*\*", (ROOT / "docs" / "concepts.md").read_text("utf-8"), re.MULTILINE)
+    assert len(words) == len(set(words))
+    assert {word.lower() for word in words} >= DOMAIN_WORDS
 
 
 def test_files_that_a_page_names_exist():
