@@ -15,7 +15,7 @@ from afterturn.errors import ModelUnavailable, StoreLocked, StoreUnavailable
 from afterturn.memory import Memory
 from afterturn.memory import open as open_memory
 from afterturn.ports import ChatModel, Clock, Embedder, Store, Unit, Worker
-from afterturn.runtime.exits import last_chance
+from afterturn.runtime.exits import exit_closer
 from afterturn.services import Components
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.model import call_tools
@@ -272,7 +272,7 @@ class Process:
     def bury(self) -> None:
         """Frees what it held, without a step of its own. Its files are closed: nobody else can."""
         if self._memory is not None:
-            last_chance.forget(self._memory)
+            exit_closer.forget(self._memory)
         for worker in self._workers:
             worker.vanish()
         for loop in self._loops:

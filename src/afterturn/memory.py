@@ -18,7 +18,7 @@ from afterturn.events import Events
 from afterturn.maintenance import Maintenance
 from afterturn.ports import ChatModel, RecordingProvider
 from afterturn.runtime.bridge import awaiting
-from afterturn.runtime.exits import last_chance
+from afterturn.runtime.exits import exit_closer
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import Components, Services
 from afterturn.space.verbs import SpaceCore
@@ -169,10 +169,10 @@ class MemoryHandle:
     def _opened(self, services: Services) -> None:
         self._started = services
         self._state = "open"
-        last_chance.watch(self)
+        exit_closer.watch(self)
 
     def _ended(self, *, ended: bool) -> None:
-        last_chance.forget(self)
+        exit_closer.forget(self)
         if not ended:
             logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
 

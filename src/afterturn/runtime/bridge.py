@@ -1,4 +1,5 @@
-"""A core's coroutines as methods of the public object that stands for it: awaited from any loop, or waited for."""
+"""Turns coroutines of an internal object into methods of the public one: `awaiting` for hosts with an event loop,
+`blocking` for hosts without."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ C_co = TypeVar("C_co", covariant=True)
 
 
 class Bridged(Protocol[C_co]):
-    """A public object: the core it stands for, and the loop that core lives on."""
+    """A public object: it has the internal object whose coroutines it offers, and the loop they run on."""
 
     @property
     def _core(self) -> C_co: ...
@@ -26,7 +27,7 @@ class Bridged(Protocol[C_co]):
 def awaiting(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Bridged[C], P], Coroutine[Any, Any, R]]:
-    """A core's coroutine as a public one, awaited from any loop."""
+    """The coroutine as a public one that can be awaited on any event loop."""
 
     @functools.wraps(method)
     async def call(self: Bridged[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -38,7 +39,7 @@ def awaiting(
 def blocking(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Bridged[C], P], R]:
-    """A core's coroutine as a plain method, for threads without a loop."""
+    """The coroutine as a method that blocks until it has a result."""
 
     @functools.wraps(method)
     def call(self: Bridged[C], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""The real clock and the real ids. Tests and simulations bring their own (`afterturn.testing`)."""
+"""The system's clock, and ids in order of time. Tests use those of `afterturn.testing`."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ import time
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_BYTES = 4
-# While the system is asked another thread takes Python's lock; for many, that is once.
+# The system call releases the GIL, and another thread may take it. So one call fetches bytes for many ids.
 _RANDOM_AT_ONCE = 256
 
 
@@ -20,7 +20,7 @@ class SystemClock:
 
 
 class TimeOrderedIds:
-    """Sixteen characters: 48 bits of milliseconds, then 32 random ones. Ids of one process never go back."""
+    """Ids of 16 characters: 48 bits of milliseconds, then 32 random bits. Each id of a process sorts after the last."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -36,7 +36,7 @@ class TimeOrderedIds:
         return _encode(value)
 
     def _next_random(self) -> int:
-        # A forked child must not give the ids that its parent gives.
+        # A forked child must not produce the same ids as its parent.
         if not self._random or self._process != os.getpid():
             self._random = os.urandom(_RANDOM_BYTES * _RANDOM_AT_ONCE)
             self._process = os.getpid()

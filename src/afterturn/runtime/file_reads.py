@@ -1,4 +1,4 @@
-"""Reads files away from memory's loop, for a bounded time: a file system may never answer."""
+"""Reads files on a worker thread with a time limit, because a file system may never answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_WITHIN = 5.0
 
 
 class FileReads:
-    """One for all conversations of a memory, on a worker of its own: what hangs here must hold up nothing else."""
+    """Shared by all conversations of a memory. Its worker does nothing else, so a read that hangs blocks only reads."""
 
     def __init__(self, worker: Worker, clock: Clock) -> None:
         self._worker = worker
@@ -27,7 +27,7 @@ class FileReads:
         self._under_way: dict[int, float] = {}
 
     async def run(self, work: Callable[[], R]) -> R | None:
-        """None when it took longer than READ_WITHIN, and at once while an earlier one still hangs."""
+        """Returns None after READ_WITHIN seconds, and at once while an earlier read still hangs."""
         if self._hangs():
             return None
         number = next(self._numbers)
@@ -43,7 +43,7 @@ class FileReads:
             async with asyncio.timeout(READ_WITHIN):
                 return await run_on(self._worker, call)
         except TimeoutError:
-            logger.warning("context files could not be read within %g seconds; it goes on without them", READ_WITHIN)
+            logger.warning("context files could not be read within %g seconds and are left out", READ_WITHIN)
             return None
 
     def _hangs(self) -> bool:

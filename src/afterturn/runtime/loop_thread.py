@@ -1,7 +1,5 @@
-"""The private event loop that memory runs on, in a thread of its own, and the two ways to wait for it.
-
-Hosts stay on their own loop or on none; nothing of memory's runs there.
-"""
+"""The private event loop that memory runs on, in a thread of its own, and the two ways for hosts to wait for it:
+`run` from an event loop, `wait` from a thread without one. Nothing of memory runs on a host's loop."""
 
 from __future__ import annotations
 
@@ -22,18 +20,22 @@ from afterturn.runtime.once_future import OnceFuture
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
 
+_CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."
+_JOIN_WITHIN = 1.0
+_CANCEL_WITHIN = 1.0
+
 
 class LoopThread:
     """One event loop in one daemon thread. Its methods may be called from any thread.
 
-    `loop` is for whoever has another way to run it than a thread, and `start` to override (a simulation does).
+    Pass `loop`, and override `start`, to run it in another way than in a thread, as a simulation does.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop or asyncio.new_event_loop()
         self._pid = os.getpid()
-        # Whatever was accepted under this lock is on the loop before its last piece of work is.
-        # A signal's handler may post while its own thread does.
+        # Work that was accepted under this lock is on the loop before the last coroutine is.
+        # Reentrant, because a signal handler may post while its own thread does.
         self._lock = threading.RLock()
         self._closed = False
         self._gone: OnceFuture[bool] = OnceFuture()
@@ -53,19 +55,19 @@ class LoopThread:
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended, and not only refuses new work."""
+        """Whether the thread has ended. Before that, a closed loop only refuses new work."""
         return self._gone.settled
 
     def check(self) -> None:
         """Raises MemoryClosed or ForkedProcess."""
-        # First of all: a lock that was held when the process forked is held for ever in the child.
+        # The process first: a lock that was held when the process forked is held for ever in the child.
         if os.getpid() != self._pid:
             raise ForkedProcess("This memory was opened before the process forked. Open it again in the child.")
         if self._closed:
             raise MemoryClosed(_CLOSED)
 
     def check_thread(self) -> None:
-        """CalledFromHandler where waiting for this loop would wait for oneself."""
+        """Raises CalledFromHandler on this loop's own thread, where waiting would never end."""
         if self.in_thread:
             raise CalledFromHandler(
                 "afterturn.blocking was called from an event handler, where it would wait for itself. "
@@ -73,14 +75,53 @@ class LoopThread:
             )
 
     def post(self, work: Callable[..., object], *values: object) -> None:
-        """Has `work` called on the loop soon; returns at once. Raises MemoryClosed or ForkedProcess."""
+        """Calls `work` on the loop soon, and returns at once. Raises MemoryClosed or ForkedProcess."""
         self.check()
         with self._lock:
             self.check()
             self._loop.call_soon_threadsafe(work, *values)
 
+    async def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Runs a coroutine on this loop and awaits its result on the caller's. Cancelling the caller cancels it."""
+        host = asyncio.get_running_loop()
+        result: asyncio.Future[R] = host.create_future()
+        task: asyncio.Task[R] | None = None
+
+        def start() -> None:
+            nonlocal task
+            if result.cancelled():
+                work.close()
+                return
+            task = self._loop.create_task(work)
+            task.add_done_callback(finish)
+
+        def finish(ended: asyncio.Task[R]) -> None:
+            # Also marks the error as retrieved: if the host's loop has ended, nobody else does.
+            error = MemoryClosed(_CLOSED) if ended.cancelled() else ended.exception()
+            try:
+                host.call_soon_threadsafe(_settle, result, ended, error)
+            except RuntimeError:
+                logger.debug("a call finished after its event loop was closed")
+
+        def cancel() -> None:
+            if task is not None:
+                task.cancel()
+
+        try:
+            self.post(start)
+        except AfterturnError:
+            work.close()
+            raise
+        try:
+            return await result
+        except asyncio.CancelledError:
+            # If memory was closed meanwhile, nothing is left to cancel.
+            with contextlib.suppress(AfterturnError):
+                self.post(cancel)
+            raise
+
     def submit(self, work: Coroutine[Any, Any, R]) -> concurrent.futures.Future[R]:
-        """Runs a coroutine on the loop. Cancelling the future cancels it there."""
+        """Runs a coroutine on this loop. Cancelling the future cancels it."""
         try:
             self.check()
         except AfterturnError:
@@ -92,55 +133,8 @@ class LoopThread:
         work.close()
         raise MemoryClosed(_CLOSED)
 
-    async def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs a coroutine on this loop, in the caller's context, for a host that awaits it on its own loop.
-
-        Cancelling the await cancels the coroutine.
-        """
-        host = asyncio.get_running_loop()
-        result: asyncio.Future[R] = host.create_future()
-        task: asyncio.Task[R] | None = None
-
-        def start() -> None:
-            nonlocal task
-            task = self._loop.create_task(work)
-            task.add_done_callback(hand_over)
-
-        def hand_over(done: asyncio.Task[R]) -> None:
-            # Read here: asyncio would complain of an error that a host whose loop has ended never reads.
-            error = MemoryClosed(_CLOSED) if done.cancelled() else done.exception()
-            try:
-                host.call_soon_threadsafe(settle, done, error)
-            except RuntimeError:
-                logger.debug("a result arrived after its event loop had ended")
-
-        def settle(done: asyncio.Task[R], error: BaseException | None) -> None:
-            if result.done():
-                return
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(done.result())
-
-        def cancel() -> None:
-            if task is not None:
-                task.cancel()
-
-        try:
-            self.post(start)
-        except BaseException:
-            work.close()
-            raise
-        try:
-            return await result
-        except asyncio.CancelledError:
-            # If memory has closed meanwhile, nothing is left to cancel.
-            with contextlib.suppress(AfterturnError):
-                self.post(cancel)
-            raise
-
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
-        """The same for a host without an event loop, which blocks."""
+        """Runs a coroutine on this loop and blocks until it has a result."""
         try:
             self.check_thread()
         except CalledFromHandler:
@@ -156,9 +150,9 @@ class LoopThread:
             raise
 
     def end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Refuses all further work, runs `last`, then cancels what still runs and ends the thread. Returns at once.
+        """Refuses further work, runs `last`, then cancels the tasks that still run and ends the thread.
 
-        Nobody can cancel it any more. A second call, or one in a forked child, changes nothing.
+        Returns at once, and cannot be cancelled. A second call, or one in a forked child, changes nothing.
         """
         if self.forked:
             return
@@ -168,27 +162,27 @@ class LoopThread:
                 try:
                     asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
                 except BaseException:
-                    # An interrupt, before or after it was posted. Nobody else would end the thread; twice is harmless.
+                    # An interrupt, before or after it was posted. Without this the thread may never end.
                     asyncio.run_coroutine_threadsafe(self._last(last), self._loop)
                     raise
 
     async def ended(self, *, within: float) -> bool:
-        """Waits until the thread is gone. False: it still runs after `within` seconds."""
+        """Waits until the thread has ended. False if it still runs after `within` seconds."""
         return self._joined(gone=await self._gone.wait(within=within))
 
     def wait_ended(self, *, within: float) -> bool:
-        """The same for a thread without a loop."""
+        """`ended`, for a thread without an event loop."""
         return self._joined(gone=self._gone.wait_blocking(within=within))
 
     def _joined(self, *, gone: bool | None) -> bool:
         if gone and self._thread.is_alive():
-            self._thread.join(_JOIN)
+            self._thread.join(_JOIN_WITHIN)
         return gone is True
 
     async def _last(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
-        except Exception:  # the boundary: whatever went wrong, the thread ends
+        except Exception:  # the boundary: the thread ends whatever went wrong
             logger.exception("closing failed")
         finally:
             self._loop.stop()
@@ -202,7 +196,7 @@ class LoopThread:
             self._wind_up()
 
     def _wind_up(self) -> None:
-        """When the loop has stopped: ends what still runs, and tells those who wait."""
+        """After the loop has stopped: cancels the tasks that still run, and wakes those who wait for the end."""
         self._closed = True
         _cancel_all(self._loop)
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -210,9 +204,14 @@ class LoopThread:
         self._gone.settle(True)
 
 
-_CLOSED = "This memory is closed. Open it again with `afterturn.open(...)`."
-_JOIN = 1.0
-_CANCEL = 1.0
+def _settle(result: asyncio.Future[R], ended: asyncio.Task[R], error: BaseException | None) -> None:
+    """On the host's loop."""
+    if result.done():
+        return
+    if error is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(ended.result())
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -220,14 +219,14 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL))
+        ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL_WITHIN))
         for task in ended:
             if not task.cancelled() and task.exception() is not None:
                 logger.error("%s failed while memory closed", task.get_name(), exc_info=task.exception())
 
 
-# A forked child inherits event loops that are the parent's. Were one freed there, it would warn that it was not closed,
-# and closing it would take the parent's wake-up pipe out of the epoll set that both share.
+# A forked child inherits event loops that belong to its parent. If one were freed there, it would warn that it was not
+# closed; closing it would remove the parent's wake-up pipe from the epoll set that both processes share.
 _inheritable: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
@@ -245,7 +244,7 @@ os.register_at_fork(after_in_child=_keep_inherited)
 
 
 async def run_on(worker: Worker, work: Callable[[], R]) -> R:
-    """Runs blocking work on a worker's thread and gives its result to this loop."""
+    """Runs blocking work on a worker's thread and returns its result to this loop."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
 
@@ -267,8 +266,8 @@ async def run_on(worker: Worker, work: Callable[[], R]) -> R:
         try:
             loop.call_soon_threadsafe(resolve, result, failure)
         except RuntimeError:
-            logger.debug("the loop closed before a worker answered")
-        # Its traceback refers to this frame: a cycle that would hold on to whatever the work had open.
+            logger.debug("the event loop was closed before a worker finished")
+        # The traceback refers to this frame: a reference cycle that would keep alive what the work had open.
         failure = None
 
     worker.post(call)

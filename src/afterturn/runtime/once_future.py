@@ -1,4 +1,4 @@
-"""A value that one thread settles and others read, wait for, or never ask about."""
+"""A future that works between threads and event loops: one thread sets its value, others read it or wait for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class OnceFuture(Generic[T]):
-    """Settled at most once. Reading never blocks; waiting is bounded and works from any loop or thread."""
+    """Settled at most once. Reading never blocks. Waiting has a time limit, and works from any event loop or thread."""
 
     __slots__ = ("_lock", "_value", "_waiters")
 
@@ -21,7 +21,7 @@ class OnceFuture(Generic[T]):
         self._waiters: list[Callable[[], None]] = []
 
     def settle(self, value: T) -> bool:
-        """False when it was settled before: the first value stands."""
+        """Sets the value. Returns False, and keeps the first value, if it was settled before."""
         with self._lock:
             if self._value is not None:
                 return False
@@ -32,7 +32,7 @@ class OnceFuture(Generic[T]):
         return True
 
     def peek(self) -> T | None:
-        """The value, or None while there is none."""
+        """Returns the value, or None if there is none yet."""
         return None if self._value is None else self._value[0]
 
     @property
@@ -40,14 +40,14 @@ class OnceFuture(Generic[T]):
         return self._value is not None
 
     async def wait(self, *, within: float) -> T | None:
-        """The value as soon as it is there, else None after `within` seconds of this loop's time."""
+        """Returns the value as soon as it is set, or None after `within` seconds of this loop's time."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
 
         def wake() -> None:
             try:
                 loop.call_soon_threadsafe(_finish, woken)
-            except RuntimeError:  # the host closed its loop meanwhile: nobody waits there any more
+            except RuntimeError:  # the host has closed its loop, so nobody waits there
                 return
 
         if not self._register(wake):
@@ -59,7 +59,7 @@ class OnceFuture(Generic[T]):
         return self.peek()
 
     def wait_blocking(self, *, within: float) -> T | None:
-        """The same for a thread without a loop."""
+        """`wait`, for a thread without an event loop."""
         woken = threading.Event()
         if self._register(woken.set):
             try:
@@ -87,7 +87,8 @@ def _finish(woken: asyncio.Future[None]) -> None:
 
 
 async def is_set(event: asyncio.Event, *, within: float) -> bool:
-    """Whether the event comes in time. Not `asyncio.wait_for`: until Python 3.12 that swallows a cancellation."""
+    """Waits for an event. False if it is not set in time."""
+    # `asyncio.wait_for` swallows cancellations before Python 3.12.
     try:
         async with asyncio.timeout(within):
             await event.wait()

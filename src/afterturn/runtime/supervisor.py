@@ -1,4 +1,4 @@
-"""The one place where tasks that outlive a call are started, watched and ended."""
+"""Starts, watches and ends every task that outlives the call that started it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILURES_MAX = 50
 
 
 class Supervisor:
-    """Owns tasks on the private loop. A failed one is logged and kept in `failures`; the others go on."""
+    """Owns tasks on memory's loop. A task that fails is logged and kept in `failures`; the others go on."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -25,14 +25,14 @@ class Supervisor:
         task = asyncio.get_running_loop().create_task(self._watch(work, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # A task that is cancelled before its first step never reaches its coroutine, which would warn about it.
+        # A task that is cancelled before its first step never awaits `work`, which would cause a warning.
         task.add_done_callback(lambda _: work.close())
         if self._closing:
             task.cancel()
         return task
 
     async def close(self, *, within: float) -> None:
-        """Cancels every task and waits, bounded, until they have ended."""
+        """Cancels every task and waits up to `within` seconds until all have ended."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
@@ -43,7 +43,7 @@ class Supervisor:
         try:
             await work
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            # The boundary: one lost task must not lose the rest. Ctrl-C reaches the main thread only, so even these two
-            # were raised by somebody's object here, and would end memory's thread.
+            # The boundary: one failed task must not stop the others. Ctrl-C reaches the main thread only, so these two
+            # were raised by an object of the host, and would end memory's thread.
             self.failures.append((name, error))
             logger.exception("%s failed", name)

@@ -1,4 +1,4 @@
-"""Threads for blocking work. Not `concurrent.futures`: its threads are gone before `atexit` handlers run."""
+"""Threads for blocking work. Not `concurrent.futures`, whose threads end before `atexit` handlers run."""
 
 import logging
 import os
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """The Worker port on own daemon threads, which start with the first `post`.
+    """The Worker port on daemon threads that start with the first `post`.
 
-    With one thread, work runs in the order it was posted; with more, it begins in that order.
+    With one thread, work runs in the order it was posted; with more, it starts in that order.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
@@ -28,10 +28,10 @@ class ThreadWorker:
         self._process = os.getpid()
 
     def post(self, work: Callable[[], None]) -> None:
-        """MemoryClosed after `close`, ForkedProcess in a forked child: nobody would ever run it there."""
+        """Raises MemoryClosed after `close`, and ForkedProcess in a forked child, which has no such thread."""
         if os.getpid() != self._process:
             raise ForkedProcess(
-                f"The worker {self._name!r} stayed in the parent process. Open memory anew in the child."
+                f"The worker {self._name!r} runs in the parent process. Open memory again in the child."
             )
         with self._lock:
             if self._closed:
@@ -63,7 +63,7 @@ class ThreadWorker:
         while (work := self._queue.get()) is not None:
             try:
                 work()
-            except Exception:  # the boundary: one broken piece of work must not end the thread for all later ones
+            except Exception:  # the boundary: work that fails must not end the thread
                 logger.exception("work on %s failed", self._name)
-            # Otherwise the last piece of work, and all it refers to, would live until the next one comes.
+            # Otherwise this work, and everything it refers to, would stay alive until the next is posted.
             del work
