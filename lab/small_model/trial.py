@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
-from afterturn.learning.evidence import weigh
+from afterturn.learning.evidence import measure_support
 from afterturn.models.chat import OpenAICompatible
 from afterturn.types import Entry, Filter, Kind, Origin, ReviewRow, ReviewState, Status
 
@@ -75,6 +75,6 @@ def _faults(entry: Entry, records: dict[str, str]) -> list[str]:
         faults.append("does not say that a review wrote it")
     if not entry.sources or any(source not in records for source in entry.sources):
         faults.append("rests on no recorded message")
-    if weigh(entry.text, [records[source] for source in entry.sources if source in records]).missing:
+    if measure_support(entry.text, [records[source] for source in entry.sources if source in records]).missing:
         faults.append("has a name or number that nobody said")
     return faults

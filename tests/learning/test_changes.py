@@ -38,9 +38,9 @@ def test_memory_is_an_older_name_of_environment() -> None:
 @pytest.mark.parametrize(
     "name, arguments, wrong",
     [
-        ("run_shell", {"command": "rm -rf /"}, "Only add_memory, update_memory, delete_memory"),
-        (None, {}, "Only add_memory"),
-        ("add_memory", "{not json", "no valid JSON"),
+        ("run_shell", {"command": "rm -rf /"}, "The tools are add_memory, update_memory, delete_memory"),
+        (None, {}, "The tools are add_memory"),
+        ("add_memory", "{not json", "not valid JSON"),
         ("add_memory", "[1]", "one JSON object"),
         ("add_memory", {"target": "user"}, "`text`"),
         ("add_memory", {"text": "  ", "target": "user"}, "`text`"),
@@ -49,7 +49,7 @@ def test_memory_is_an_older_name_of_environment() -> None:
         ("update_memory", {"text": "x"}, "`id`"),
         ("add_memory", {"text": "x", "target": "user", "messages": ["first"]}, "`messages`"),
         ("add_memory", "x" * 70_000, "Be brief"),
-        ("add_memory", "[" * 30_000, "no valid JSON"),
+        ("add_memory", "[" * 30_000, "not valid JSON"),
     ],
 )
 def test_a_malformed_call_is_refused_with_what_is_wrong(name: object, arguments: object, wrong: str) -> None:

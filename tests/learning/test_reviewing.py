@@ -142,7 +142,7 @@ async def test_another_tool_is_not_run_and_the_model_is_told(tmp_path: Path) -> 
         assert await memory.drain(within=20)
         saved = await texts(memory.space("user:ada"))
 
-    assert "Only add_memory, update_memory, delete_memory" in model.calls[1].text
+    assert "The tools are add_memory, update_memory, delete_memory" in model.calls[1].text
     assert saved == ["The user prefers oolong tea"]
 
 
@@ -418,7 +418,7 @@ async def test_a_model_without_tools_answers_by_schema_and_is_asked_again_once(t
 
     assert model.calls[0].schema is None
     assert model.calls[1].schema is not None
-    assert "That can not be used" in model.calls[2].text
+    assert "That cannot be used" in model.calls[2].text
     assert saved == ["The user prefers oolong tea"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afterturn.learning.staging import TargetSpace, find_home, find_home_of, voices
+from afterturn.learning.staging import TargetSpace, attributed_messages, find_target_space, find_target_space_for
 from afterturn.testing.entries import entry
 from afterturn.types import Origin, ReviewKind, ReviewMessage, ReviewRow, Target
 
@@ -27,7 +27,7 @@ TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
 
 
 @pytest.mark.parametrize(
-    "row, target, speakers, home",
+    "row, target, speakers, target_space",
     [
         (OWN, USER, [], TargetSpace("user:ada")),
         (OWN, USER, ["user"], TargetSpace("user:ada")),
@@ -45,26 +45,26 @@ TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
         (ADAS_PROJECT, USER, ["user"], TargetSpace("user:ada")),
         (ADAS_PROJECT, ENVIRONMENT, ["user"], TargetSpace("project:x")),
         (ADAS_PROJECT, ENVIRONMENT, ["ada"], TargetSpace("user:ada", speaker="ada")),
-        (ADAS_PROJECT, USER, ["bob"], TargetSpace("project:x", waits=True, speaker="bob")),
+        (ADAS_PROJECT, USER, ["bob"], TargetSpace("project:x", needs_approval=True, speaker="bob")),
         (TEAM, USER, ["user"], TargetSpace("team:x")),
-        (TEAM, ENVIRONMENT, ["bob"], TargetSpace("team:x", waits=True, speaker="bob")),
+        (TEAM, ENVIRONMENT, ["bob"], TargetSpace("team:x", needs_approval=True, speaker="bob")),
         (TEAM, USER, ["bob", "eve"], None),
         (TEAM_WITH_BOB, USER, ["bob"], TargetSpace("user:bob", speaker="bob")),
-        (TEAM_WITH_BOB, USER, ["eve"], TargetSpace("team:x", waits=True, speaker="eve")),
+        (TEAM_WITH_BOB, USER, ["eve"], TargetSpace("team:x", needs_approval=True, speaker="eve")),
     ],
 )
 def test_what_was_said_belongs_to_whoever_said_it(
-    row: ReviewRow, target: Target, speakers: list[str], home: TargetSpace | None
+    row: ReviewRow, target: Target, speakers: list[str], target_space: TargetSpace | None
 ) -> None:
     """L2: a speaker's words into that speaker's space, what is personal into no shared one without approval."""
-    assert find_home(row, target, [said(speaker) for speaker in speakers]) == home
+    assert find_target_space(row, target, [said(speaker) for speaker in speakers]) == target_space
 
 
 def test_only_users_are_speakers() -> None:
     """L2: the name of a tool or of an agent is nobody's space."""
     cited = [said("search", role="tool"), said("helper", role="assistant")]
 
-    assert find_home(GRANTED, USER, cited) == TargetSpace("user:ada")
+    assert find_target_space(GRANTED, USER, cited) == TargetSpace("user:ada")
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,18 @@ def test_what_the_agent_repeats_is_still_its_speakers(cited: list[int], target: 
     agent, tool = said("agent", role="assistant"), said("tool", role="tool")
     messages = [said("bob"), agent, said("ada"), agent, agent, tool]
 
-    assert [message.speaker for message in voices(messages, cited, target)] == speakers
+    assert [message.speaker for message in attributed_messages(messages, cited, target)] == speakers
 
 
 def test_an_agent_that_speaks_first_answers_nobody() -> None:
     """L2: there is nobody whose words it could repeat."""
     greeting = said("agent", role="assistant")
 
-    assert voices([greeting, said("bob")], [0], USER) == [greeting]
+    assert attributed_messages([greeting, said("bob")], [0], USER) == [greeting]
 
 
 @pytest.mark.parametrize(
-    "row, space, target, owner, speaker, home",
+    "row, space, target, owner, speaker, target_space",
     [
         (OWN, "user:ada", USER, None, "user", TargetSpace("user:ada")),
         (OWN, "user:ada", USER, "ada", "user", TargetSpace("user:ada")),
@@ -106,15 +106,15 @@ def test_an_agent_that_speaks_first_answers_nobody() -> None:
         (ADAS_PROJECT, "project:x", ENVIRONMENT, None, "user", TargetSpace("project:x")),
         (ADAS_PROJECT, "user:ada", ENVIRONMENT, None, "user", None),
         (TEAM, "team:x", ENVIRONMENT, None, "user", TargetSpace("team:x")),
-        (TEAM, "team:x", ENVIRONMENT, "bob", "user", TargetSpace("team:x", waits=True)),
-        (TEAM, "team:x", ENVIRONMENT, None, "bob", TargetSpace("team:x", waits=True, speaker="bob")),
+        (TEAM, "team:x", ENVIRONMENT, "bob", "user", TargetSpace("team:x", needs_approval=True)),
+        (TEAM, "team:x", ENVIRONMENT, None, "bob", TargetSpace("team:x", needs_approval=True, speaker="bob")),
         (TEAM_WITH_BOB, "team:x", ENVIRONMENT, None, "bob", None),
     ],
 )
 def test_a_memory_is_changed_by_those_whose_words_belong_where_it_is(
-    row: ReviewRow, space: str, target: Target, owner: str | None, speaker: str, home: TargetSpace | None
+    row: ReviewRow, space: str, target: Target, owner: str | None, speaker: str, target_space: TargetSpace | None
 ) -> None:
     """L2: nobody rewrites in another's space; in a shared one, what somebody else said only with approval."""
     memory = entry("The user lives in Oslo", space=space, target=target, speaker=owner)
 
-    assert find_home_of(row, memory, [said(speaker)]) == home
+    assert find_target_space_for(row, memory, [said(speaker)]) == target_space

@@ -47,8 +47,8 @@ from afterturn.errors import (
 )
 from afterturn.events import Events
 from afterturn.guard.secrets import redact
-from afterturn.learning.scheduling import Scheduled, join_or_schedule
-from afterturn.learning.snapshot import MESSAGES_MAX, of_messages, with_sources
+from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
+from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
 from afterturn.prompt.compaction import Compacted, CompactionReason, answer, ask, block_facts, summarise, untouched
@@ -98,7 +98,7 @@ class CompactionReview:
         strip = functools.partial(strip_blocks, known_hashes=blocks)
         said = exchange_from(dialect, curated(dialect, messages), 0, strip).messages
         at = self.clock.now()
-        snapped = of_messages([self._clean(one) for one in said if not _is_ours(one)], at)
+        snapped = snapshot_messages([self._clean(one) for one in said if not _is_ours(one)], at)
         review_id = self.ids.new()
         try:
             done = await self.store.write(lambda unit: _schedule(unit, place, snapped, review_id, at))
@@ -124,7 +124,7 @@ class CompactionReview:
 
 def _schedule(
     unit: Unit, place: ConversationScope, snapped: Sequence[ReviewMessage], review_id: str, at: float
-) -> Scheduled | None:
+) -> ScheduledReview | None:
     forgets = unit.operations.forgets(place.tenant, place.owner)
     _, since = unit.reviews.unreviewed(place.key)
     read = _read_before(unit, place, since)

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from afterturn.errors import InvalidFile
 from afterturn.guard.gate import Gate
-from afterturn.learning.scheduling import NOTHING_FOLLOWS, ReviewSchedule, Scheduled, after_turn
-from afterturn.learning.snapshot import ORIGINS, of_entry
+from afterturn.learning.scheduling import NO_REVIEWS, ReviewSchedule, ScheduledReview, schedule_after_turn
+from afterturn.learning.snapshot import ORIGINS, snapshot_record
 from afterturn.ports import Ids, Unit
 from afterturn.types import (
     BlockRow,
@@ -119,7 +119,7 @@ class RecordingResult:
     outcome: RecordingOutcome
     records: int = 0
     cut: int = 0
-    scheduled: tuple[Scheduled, ...] = ()
+    scheduled: tuple[ScheduledReview, ...] = ()
     reason: str = ""
 
 
@@ -131,7 +131,7 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 
 
 def write_recording(
-    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule = NOTHING_FOLLOWS
+    unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule = NO_REVIEWS
 ) -> RecordingResult:
     """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
     if _is_forgotten(unit, recording):
@@ -224,9 +224,9 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
 
 def _follow_up(
     unit: Unit, recording: Recording, entries: Sequence[Entry], plan: ReviewSchedule, ids: Ids
-) -> tuple[Scheduled, ...]:
+) -> tuple[ScheduledReview, ...]:
     """What is learned from the turn, later (C8). A sub-agent's turns teach nothing by themselves (V1, A3)."""
-    if recording.subagent or plan == NOTHING_FOLLOWS:
+    if recording.subagent or plan == NO_REVIEWS:
         return ()
     review = ReviewRow(
         id="",
@@ -242,8 +242,8 @@ def _follow_up(
         project=recording.project,
         forgets=unit.operations.forgets(recording.tenant, recording.owner),
     )
-    turn = [of_entry(entry) for entry in entries if entry.status is Status.ACTIVE]
-    return tuple(after_turn(unit, plan, review, turn, ids))
+    turn = [snapshot_record(entry) for entry in entries if entry.status is Status.ACTIVE]
+    return tuple(schedule_after_turn(unit, plan, review, turn, ids))
 
 
 def _turn_row(recording: Recording) -> TurnRow:

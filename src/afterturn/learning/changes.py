@@ -1,9 +1,9 @@
-"""The three things a review may do (V3), as tools of a model, as one JSON schema, and as what a call of them means."""
+"""The three changes that a review may make, offered to a model as tools or JSON schema, and read from its answer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from afterturn.errors import InvalidInput
 from afterturn.types import Target
 
-# The longest statement as JSON, and then some.
+# More than the longest statement as JSON.
 ARGUMENTS_CHARS_MAX = 65_536
 MESSAGES_MAX = 20
 _OBJECTS_TRIED_MAX = 64
@@ -24,14 +24,14 @@ class Action(StrEnum):
     DELETE = "delete_memory"
 
 
-# What a memory may be called besides its target; the first two stand in system prompts, if they are trusted (S1).
+# The kinds of a memory. Trusted preferences and conventions are shown in system prompts.
 KINDS = ("preference", "convention", "correction", "fact", "procedure")
 _TARGETS = {"user": Target.USER, "environment": Target.ENVIRONMENT, "memory": Target.ENVIRONMENT}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was asked for. `messages` are indexes into the snapshot, which nobody has checked yet."""
+    """A change that a reviewer asks for. `messages` are indexes into the snapshot, not yet checked."""
 
     action: Action
     text: str = ""
@@ -45,39 +45,39 @@ _TEXT = {"type": "string", "description": "One short, self-contained statement."
 _ID = {"type": "string", "description": "The id of a known memory."}
 _TARGET = {"type": "string", "enum": [Target.USER.value, Target.ENVIRONMENT.value]}
 _KIND = {"type": "string", "enum": list(KINDS)}
-_RESTS_ON = {
+_MESSAGES = {
     "type": "array",
     "items": {"type": "integer"},
-    "description": "The numbers of the messages that it rests on.",
+    "description": "The numbers of the messages that support it.",
 }
 
 
 def tools() -> list[dict[str, Any]]:
-    """In OpenAI's chat format."""
+    """The tools in OpenAI's chat format."""
     return [
         _tool(
             Action.ADD,
             "Remember something new.",
-            {"text": _TEXT, "target": _TARGET, "kind": _KIND, "messages": _RESTS_ON},
+            {"text": _TEXT, "target": _TARGET, "kind": _KIND, "messages": _MESSAGES},
             ("text", "target", "messages"),
         ),
         _tool(
             Action.UPDATE,
             "Replace the text of a known memory that is outdated.",
-            {"id": _ID, "text": _TEXT, "messages": _RESTS_ON},
+            {"id": _ID, "text": _TEXT, "messages": _MESSAGES},
             ("id", "text", "messages"),
         ),
         _tool(
             Action.DELETE,
             "Delete a known memory that was said to be wrong.",
-            {"id": _ID, "messages": _RESTS_ON},
+            {"id": _ID, "messages": _MESSAGES},
             ("id", "messages"),
         ),
     ]
 
 
 def schema(entries_max: int) -> dict[str, Any]:
-    """One answer with all of them, for models that call no tools."""
+    """The schema of one answer with all changes, for models that cannot call tools."""
     operation = {
         "type": "object",
         "properties": {
@@ -100,9 +100,9 @@ def schema(entries_max: int) -> dict[str, Any]:
 
 
 def read_call(name: object, arguments: object) -> Change:
-    """InvalidInput, worded for the model, for what is no call of the three or can not be read."""
+    """The change that a tool call asks for. Raises InvalidInput with a message for the model."""
     if not isinstance(name, str) or name not in set(Action):
-        raise InvalidInput(f"There is no such tool. Only {', '.join(Action)} can be called.")
+        raise InvalidInput(f"There is no such tool. The tools are {', '.join(Action)}.")
     action = Action(name)
     given = _mapping(arguments)
     return Change(
@@ -116,18 +116,18 @@ def read_call(name: object, arguments: object) -> Change:
 
 
 def read_answer(answer: str) -> list[tuple[object, object]]:
-    """(name, arguments) of the operations in a JSON answer, thoughts and code fences left out. InvalidInput."""
-    found = _object(answer.rpartition(_THOUGHT_END)[2][-ARGUMENTS_CHARS_MAX:])
+    """The (name, arguments) pairs in a JSON answer, ignoring thoughts and code fences. Raises InvalidInput."""
+    found = _find_json(answer.rpartition(_THOUGHT_END)[2][-ARGUMENTS_CHARS_MAX:])
     operations = found if isinstance(found, list) else found.get("operations") if isinstance(found, dict) else None
     if operations is None and isinstance(found, dict) and ("operation" in found or "name" in found):
         operations = [found]
     if not isinstance(operations, list):
-        raise InvalidInput('There must be one JSON object with "operations", a list.')
-    return [_named(operation) for operation in operations]
+        raise InvalidInput('Answer with one JSON object that has a list "operations".')
+    return [_call(operation) for operation in operations]
 
 
-def _named(operation: object) -> tuple[object, object]:
-    """Small models write a call in more than one way."""
+def _call(operation: object) -> tuple[object, object]:
+    """Small models write a call in several ways."""
     if not isinstance(operation, dict):
         raise InvalidInput("Each operation must be a JSON object.")
     name = operation.get("operation", operation.get("name"))
@@ -135,27 +135,23 @@ def _named(operation: object) -> tuple[object, object]:
     return name, inner if inner is not None else operation
 
 
-def _object(text: str) -> Any:
+def _find_json(text: str) -> Any:
+    """The text as JSON, or the first JSON object in it."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    for found in _objects(text):
-        return found
-    raise InvalidInput("There was no JSON in the answer.")
-
-
-def _objects(text: str) -> Iterator[Any]:
-    """Few places are tried, so that an answer full of braces costs little."""
+    # A bounded number of positions, so that an answer full of braces costs little.
     decoder, start = json.JSONDecoder(), -1
     for _ in range(_OBJECTS_TRIED_MAX):
         start = text.find("{", start + 1)
         if start < 0:
-            return
+            break
         try:
-            yield decoder.raw_decode(text, start)[0]
+            return decoder.raw_decode(text, start)[0]
         except (ValueError, RecursionError):
             continue
+    raise InvalidInput("The answer contains no JSON.")
 
 
 def _mapping(arguments: object) -> Mapping[str, object]:
@@ -165,7 +161,7 @@ def _mapping(arguments: object) -> Mapping[str, object]:
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
-            raise InvalidInput("The arguments are no valid JSON. Pass one JSON object.") from None
+            raise InvalidInput("The arguments are not valid JSON. Pass one JSON object.") from None
     if not isinstance(arguments, Mapping):
         raise InvalidInput("The arguments must be one JSON object.")
     return arguments
@@ -191,7 +187,7 @@ def _kind(given: Mapping[str, object]) -> str:
 
 
 def _numbers(value: object) -> tuple[int, ...]:
-    """Counted from 1 by the model, from 0 here."""
+    """Indexes from 0; the model counts from 1."""
     found = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     numbers = [_number(item) for item in found[:MESSAGES_MAX] if item is not None]
     return tuple(dict.fromkeys(number - 1 for number in numbers))

@@ -1,22 +1,22 @@
-"""Whether a statement rests on what was said (V5). Pure: it compares words, names and numbers, and understands none."""
+"""Checks whether messages support a statement, by comparing words, names and numbers. Pure functions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from afterturn.guard.trust import TRUST_MIN
 from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import Entry, ReviewMessage
 
-# Below the first, nobody said it; below the second, it is an inference that a person should look at.
+# Below the first, nobody said it. Below the second, it is an inference that a person should approve.
 SUPPORT_MIN = 0.2
 SUPPORT_ENOUGH = 0.5
-# Without a message named, the best few that share its words are taken for its evidence.
+# If the model cites no message, at most this many that share its words are its evidence.
 FOUND_MAX = 3
 
-# Words of a report about a user or a project, which need not have been said by anybody.
+# Words that a statement about a user or project may use although nobody said them.
 _REPORTING = frozenset(
     terms(
         "user users agent assistant prefers preference likes dislikes wants asks asked uses using called named name "
@@ -38,13 +38,13 @@ _SPELLED = ("zero one two three four five six seven eight nine ten eleven twelve
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """`support` is the share of its own words that were said. `missing` are names and numbers that were not."""
+    """`support` is the share of a statement's words that were said. `missing` are names and numbers that were not."""
 
     support: float
     missing: tuple[str, ...]
 
     @property
-    def is_said(self) -> bool:
+    def is_supported(self) -> bool:
         return not self.missing and self.support >= SUPPORT_MIN
 
     @property
@@ -52,9 +52,8 @@ class Evidence:
         return self.support < SUPPORT_ENOUGH
 
 
-def weigh(statement: str, said: Iterable[str]) -> Evidence:
-    """How much of a statement is in these texts."""
-    texts = list(said)
+def measure_support(statement: str, texts: Sequence[str]) -> Evidence:
+    """How much of a statement the texts say."""
     spoken = frozenset(term for text in texts for term in terms(text))
     own = [term for term in dict.fromkeys(terms(statement)) if term not in _REPORTING]
     support = sum(term in spoken for term in own) / len(own) if own else 1.0
@@ -62,7 +61,7 @@ def weigh(statement: str, said: Iterable[str]) -> Evidence:
 
 
 def find_evidence(statement: str, messages: Sequence[ReviewMessage]) -> tuple[int, ...]:
-    """The messages that say most of it, for a model that named none; empty when none says any of it."""
+    """The messages that share most words with the statement; empty if none shares any."""
     own = frozenset(terms(statement)) - _REPORTING
     shared = [(len(own.intersection(terms(message.text))), at) for at, message in enumerate(messages)]
     best = sorted(((count, at) for count, at in shared if count), reverse=True)[:FOUND_MAX]
@@ -70,27 +69,25 @@ def find_evidence(statement: str, messages: Sequence[ReviewMessage]) -> tuple[in
     return tuple(sorted(at for count, at in best if 2 * count > most))
 
 
-def lineage(
-    statement: str, cited: Collection[int], messages: Sequence[ReviewMessage], known: Sequence[Entry] = ()
+def lineage_trusts(
+    statement: str, cited: Collection[int], messages: Sequence[ReviewMessage], related: Sequence[Entry] = ()
 ) -> list[int]:
-    """The trust of all that a statement comes from: what was named, and whatever untrusted message or known memory says
-    those of its words that no user said.
+    """The trust of everything that a statement may come from: the cited messages, and every untrusted message or
+    related memory that contains words which no cited user message contains.
 
-    A model that was talked into something by a tool's output may name a user's message for it, or the agent's, which
-    tells what the tool has said.
+    A tool's output may have misled the model, which then cites a user's message, or the agent's report of that output.
     """
     own = frozenset(terms(statement)) - _REPORTING
     unsaid = own.difference(*(terms(messages[at].text) for at in cited if messages[at].role == "user"))
-    others = [(message.trust, message.text) for message in messages] + [(entry.trust, entry.text) for entry in known]
+    others = [(message.trust, message.text) for message in messages] + [(entry.trust, entry.text) for entry in related]
     return [
         *(messages[at].trust for at in cited),
         *(trust for trust, text in others if trust < TRUST_MIN and unsaid.intersection(terms(text))),
     ]
 
 
-def turned(statement: str, said: Iterable[str]) -> list[str]:
-    """What would turn it round and nobody said: a denial, an "always"."""
-    texts = list(said)
+def find_reversals(statement: str, texts: Sequence[str]) -> list[str]:
+    """Words that reverse or widen the statement and that nobody said: "not", "always"."""
     return [
         word
         for word, pattern in (("not", _DENIAL), ("always", _ALWAYS))
@@ -99,12 +96,13 @@ def turned(statement: str, said: Iterable[str]) -> list[str]:
 
 
 def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
-    spoken = {word for text in texts for word in words(text)}
+    # Also by our own pattern, which ends a word before a combining mark where `words` does not.
+    spoken = {word for text in texts for part in (text, *_WORD.findall(text)) for word in words(part)}
     missing = []
     for found in _WORD.finditer(statement):
         name = found.group()
         if not _is_name(name) or (name[1:].islower() and _SENTENCE_START.search(statement, 0, found.start())):
-            # Any word may begin a sentence with a capital; whether it was said counts as support.
+            # Any word has a capital at the start of a sentence, so it is not taken for a name there.
             continue
         if any(part not in spoken and part not in STOP_WORDS and not _is_reporting(part) for part in words(name)):
             missing.append(name)
@@ -112,7 +110,7 @@ def _missing_names(statement: str, texts: Sequence[str]) -> list[str]:
 
 
 def _is_name(word: str) -> bool:
-    """With a capital anywhere (Oslo, MongoDB), or letters and digits together (db7)."""
+    """True for a word with a capital anywhere (Oslo, MongoDB), or with letters and digits (db7)."""
     has_digit = any(character.isdigit() for character in word)
     return word.lower() != word or (has_digit and any(character.isalpha() for character in word))
 
@@ -129,5 +127,5 @@ def _missing_numbers(statement: str, texts: Sequence[str]) -> list[str]:
 
 
 def _plain(number: str) -> str:
-    """10,000 is 10000; 1.5 stays what it is."""
+    """10,000 -> 10000; 1.5 -> 1.5."""
     return re.sub(r"[.,](?=\d{3}(?:\D|$))", "", number)

@@ -1,4 +1,4 @@
-"""What a review is shown of what is known already, so that it updates instead of repeating."""
+"""Runs reviews as jobs: reads the snapshot, asks a model or the rules, and writes the result in one transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from afterturn.errors import (
 )
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.learning.reviewer import Reviewer
-from afterturn.learning.rule_reviewer import changes_of
+from afterturn.learning.rule_reviewer import find_changes
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
 from afterturn.learning.staging import Staging, StagingOutcome
@@ -50,96 +50,51 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-KNOWN_MAX = 40
-KNOWN_BYTES_MAX = 12_288
+logger = logging.getLogger("afterturn")
+
+# A review waits until no turn is open, but not for long: on a busy server there is always one.
+IDLE_WITHIN = 2.0
+IDLE_POLL = 0.05
+RELATED_MAX = 40
+RELATED_BYTES_MAX = 12_288
 _NEWEST = 60
 _MATCHES = 120
 _TERMS = 64
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
 
 
-def find_known(
-    unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage], *, now: float, scanning: bool
-) -> list[Entry]:
-    """Memories of the spaces that the conversation may change: those that share most words with what is new first.
-
-    With `scanning`, as any model may see them (G3): without secrets that were not known as such when they were written.
-    """
-    scope = Scope(review.tenant, tuple(dict.fromkeys((review.writes, review.space))))
-    said = _terms(messages)
-    found = {entry.ref: entry for entry in unit.memories.page(scope, _STATEMENTS, limit=_NEWEST)}
-    if said:
-        query = LaneQuery(scope, now, lane=Lane.LONG_TERM)
-        keys = [candidate.key for candidate in unit.index.matches(query, said[:_TERMS], limit=_MATCHES)]
-        found.update((match.entry.ref, match.entry) for match in unit.index.resolve(query, keys))
-    spoken = frozenset(said)
-    held = [entry for entry in found.values() if entry.holds(now)]
-    held.sort(key=lambda entry: (len(spoken.intersection(terms(entry.text))), entry.recorded_at), reverse=True)
-    return list(_within(_screened(held, OutputFilter(scanning=scanning))))
-
-
-def _terms(messages: Sequence[ReviewMessage]) -> list[str]:
-    """The rarer, that is longer, words first; what users said before what tools answered."""
-    told = [message for message in messages if message.fresh]
-    ordered = sorted(told, key=lambda message: message.role != "user")
-    found = dict.fromkeys(term for message in ordered for term in terms(message.text)[:_TERMS])
-    return sorted(found, key=len, reverse=True)
-
-
-def _screened(entries: Iterable[Entry], screen: OutputFilter) -> Iterator[Entry]:
-    """One by one: no more are looked at than there is room for."""
-    for entry in entries:
-        text = screen.shown(entry)
-        if text is not None:
-            yield entry if text == entry.text else replace(entry, text=text)
-
-
-def _within(entries: Iterable[Entry]) -> Iterator[Entry]:
-    room = KNOWN_BYTES_MAX
-    for at, entry in enumerate(entries):
-        room -= len(entry.text.encode())
-        if at >= KNOWN_MAX or room < 0:
-            return
-        yield entry
-
-
-# Runs reviews as jobs: reads the snapshot, asks a model or the rules, and ends with one transaction, or with none.
-
-logger = logging.getLogger("afterturn")
-
-# A live turn comes first (V2), but there is always one on a busy server.
-CALM_WITHIN = 2.0
-CALM_POLL = 0.05
-
-
 @dataclass(frozen=True, slots=True)
 class _ReviewInput:
     review: ReviewRow
     messages: Sequence[ReviewMessage]
-    known: Sequence[Entry]
+    related: Sequence[Entry]
 
 
 class ReviewJobs:
-    """Handlers of review jobs. A review is at most one transaction; one that timed out is not tried again (V4)."""
+    """The handlers of review jobs. A review writes once, at its end. One that timed out is not tried again."""
 
     def __init__(self, services: Services, model: ChatModel | None) -> None:
         self._services = services
         self._reviewer = model
 
     async def review(self, job: Job) -> Commit:
-        """By a model. Raises what makes it worth another try: ModelError, StoreError."""
-        material = await self._material(job)
-        if material is None:
-            return _nothing
-        if not any(message.fresh for message in material.messages):
-            # All of it was forgotten, or has had its time: no model is asked about nothing.
-            return self._ending(material, self._staging(material), None, ReviewState.FORGOTTEN, reason="forgotten")
-        await self._calm()
-        model = self._model(material.review)
-        staging = self._staging(material)
+        """Reviews by a model. Raises ModelError or StoreError if the job should be tried again."""
+        review_input = await self._read_input(job)
+        if review_input is None:
+            return _write_nothing
+        if not any(message.fresh for message in review_input.messages):
+            # All messages were forgotten or have expired.
+            return self._ending(
+                review_input, self._staging(review_input), None, ReviewState.FORGOTTEN, reason="forgotten"
+            )
+        await self._wait_until_idle()
+        model = self._model(review_input.review)
+        staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
-                why = await Reviewer(model, staging, material.known, self._services.config.review_entries_max).run()
+                why = await Reviewer(
+                    model, staging, review_input.related, self._services.config.review_entries_max
+                ).run()
         except ModelPaused:
             raise
         except Exception as error:  # the boundary of one review: whatever a host's model raises, the next one is run
@@ -148,22 +103,22 @@ class ReviewJobs:
             state = ReviewState.TIMED_OUT if isinstance(error, TimeoutError) else ReviewState.FAILED
             expected = isinstance(error, AfterturnError | TimeoutError)
             reason = "it took longer than review_timeout" if isinstance(error, TimeoutError) else str(error)
-            logger.warning("review %s failed: %s", material.review.id, reason, exc_info=None if expected else error)
-            return self._ending(material, self._staging(material), model, state, reason=_reason(error))
-        return self._ending(material, staging, model, ReviewState.SAVED, reason=why)
+            logger.warning("review %s failed: %s", review_input.review.id, reason, exc_info=None if expected else error)
+            return self._ending(review_input, self._staging(review_input), model, state, reason=_reason(error))
+        return self._ending(review_input, staging, model, ReviewState.SAVED, reason=why)
 
     async def apply_rules(self, job: Job) -> Commit:
-        """Without a model: what the user said outright (V11)."""
-        material = await self._material(job)
-        if material is None:
-            return _nothing
-        staging = self._staging(material)
-        for change in changes_of(material.review, material.messages, material.known):
+        """Reviews by rules, without a model."""
+        review_input = await self._read_input(job)
+        if review_input is None:
+            return _write_nothing
+        staging = self._staging(review_input)
+        for change in find_changes(review_input.review, review_input.messages, review_input.related):
             await staging.stage(change)
-        return self._ending(material, staging, None, ReviewState.SAVED, reason="")
+        return self._ending(review_input, staging, None, ReviewState.SAVED, reason="")
 
-    async def _material(self, job: Job) -> _ReviewInput | None:
-        """None when the review was forgotten, or has ended."""
+    async def _read_input(self, job: Job) -> _ReviewInput | None:
+        """None if the review was forgotten or has ended."""
         review_id = json.loads(job.payload)["review"]
 
         def work(unit: Unit) -> _ReviewInput | None:
@@ -172,29 +127,35 @@ class ReviewJobs:
                 return None
             messages = unit.reviews.messages(job.tenant, review_id)
             now, scanning = self._services.clock.now(), self._services.config.scanning
-            return _ReviewInput(review, messages, find_known(unit, review, messages, now=now, scanning=scanning))
+            return _ReviewInput(review, messages, find_related(unit, review, messages, now=now, scanning=scanning))
 
         return await self._services.store.read(work)
 
-    def _staging(self, material: _ReviewInput) -> Staging:
-        return Staging(self._services, material.review, material.messages, material.known)
+    def _staging(self, review_input: _ReviewInput) -> Staging:
+        return Staging(self._services, review_input.review, review_input.messages, review_input.related)
 
     def _model(self, review: ReviewRow) -> MeteredModel:
         assert self._reviewer is not None
         purpose = Purpose.EXTRACTION if review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
         return self._services.meter.of(self._reviewer, purpose, review.tenant, review.space)
 
-    async def _calm(self) -> None:
+    async def _wait_until_idle(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + CALM_WITHIN
+        deadline = loop.time() + IDLE_WITHIN
         while self._services.has_open_turn and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
-            await asyncio.sleep(CALM_POLL)
+            await asyncio.sleep(IDLE_POLL)
 
     def _ending(
-        self, material: _ReviewInput, staging: Staging, model: MeteredModel | None, state: ReviewState, *, reason: str
+        self,
+        review_input: _ReviewInput,
+        staging: Staging,
+        model: MeteredModel | None,
+        state: ReviewState,
+        *,
+        reason: str,
     ) -> Commit:
         ended = replace(
-            material.review,
+            review_input.review,
             state=state,
             ended_at=self._services.clock.now(),
             calls=model.calls if model else 0,
@@ -202,29 +163,29 @@ class ReviewJobs:
             reason=reason,
         )
         follow_up = self._services.ids.new()
-        return lambda unit: self._end(unit, ended, material, staging, follow_up)
+        return lambda unit: self._end(unit, ended, review_input, staging, follow_up)
 
     def _end(
-        self, unit: Unit, ended: ReviewRow, material: _ReviewInput, staging: Staging, follow_up: str
+        self, unit: Unit, ended: ReviewRow, review_input: _ReviewInput, staging: Staging, follow_up: str
     ) -> Callable[[], None] | None:
         if _find_waiting(unit, ended.tenant, ended.id) is None:
             return None
         messages = unit.reviews.messages(ended.tenant, ended.id)
-        left = unread(messages, material.messages)
-        if _is_forgotten(unit, ended, material.messages):
+        left = unread(messages, review_input.messages)
+        if _is_forgotten(unit, ended, review_input.messages):
             ended = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten")
-        elif any(message not in messages for message in material.messages):
-            # The model has read what is gone now, and may have put it into other words: the rest is read anew.
+        elif any(message not in messages for message in review_input.messages):
+            # The model read messages that are gone now and may have paraphrased them, so the others are reviewed again.
             ended, left = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten"), messages
         outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else StagingOutcome()
-        ended = _with(ended, outcome)
+        ended = _with_outcome(ended, outcome)
         unit.reviews.end(ended)
         if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
-            _reopen(unit, ended, material.messages)
+            _reopen(unit, ended, review_input.messages)
         if left:
             forgets = unit.operations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
-            schedule(unit, replace(material.review, id=follow_up, created_at=at, forgets=forgets), left)
+            schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), left)
         return lambda: self._tell(ended)
 
     def _tell(self, review: ReviewRow) -> None:
@@ -248,12 +209,12 @@ class ReviewJobs:
             events.emit("memories_saved", **where, review=review.id, text=text, memories=review.written)
 
 
-def _nothing(unit: Unit) -> None:
-    """There is nothing to write."""
+def _write_nothing(unit: Unit) -> None:
+    """The commit of a job that has nothing to write."""
 
 
 def _reopen(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
-    """It is not tried again, but what it should have learned is not lost: the next one reads it."""
+    """Leaves the messages of a failed review to the next review."""
     scope = Scope(review.tenant, (review.writes,))
     fresh = [message.source for message in messages if message.fresh and message.source is not None]
     positions = [unit.memories.get(scope, source).position for source in fresh[:1]]
@@ -263,7 +224,7 @@ def _reopen(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage]) ->
 
 
 def _find_waiting(unit: Unit, tenant: str, review_id: str) -> ReviewRow | None:
-    """None when it was forgotten, or has ended."""
+    """None if it was forgotten or has ended."""
     try:
         review = unit.reviews.get(tenant, review_id)
     except NotFound:
@@ -281,8 +242,8 @@ def _is_forgotten(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessag
     )
 
 
-def _with(ended: ReviewRow, outcome: StagingOutcome) -> ReviewRow:
-    """A review that saved nothing says so, and why."""
+def _with_outcome(ended: ReviewRow, outcome: StagingOutcome) -> ReviewRow:
+    """The review's row with its counts; its state says whether anything was saved."""
     state = ended.state
     if state is ReviewState.SAVED and not outcome.written + outcome.proposed:
         state = ReviewState.REFUSED if outcome.refusals else ReviewState.NOTHING
@@ -308,14 +269,12 @@ def _reason(error: Exception) -> str:
     return error.reason if isinstance(error, ModelError) else type(error).__name__
 
 
-# The jobs that learn. Rules are quick and run with the other jobs; what asks a model has a runner of its own.
-
-
 class ReviewRunner:
-    """Lives on memory's loop. A model that hangs holds up reviews, and nothing else (V2)."""
+    """Runs the jobs that ask a model, on memory's loop. They have their own runner, so that a model that hangs delays
+    only reviews. Rules are quick and run with the other jobs."""
 
     def __init__(self, services: Services, model: ChatModel | None, also: Mapping[str, Handler]) -> None:
-        """`also` are other jobs that take their time. Without a `model`, reviews are left to other processes."""
+        """`also` are handlers of other slow jobs. Without a `model`, other processes run the reviews."""
         self.has_model = model is not None
         self._reviewing = ReviewJobs(services, model)
         lease = max(LEASE, 2 * services.config.review_timeout)
@@ -332,5 +291,53 @@ class ReviewRunner:
 
     @property
     def quick(self) -> dict[str, Handler]:
-        """For the runner of the other jobs."""
+        """The handlers for the runner of the other jobs."""
         return {JobKind.RULES: self._reviewing.apply_rules}
+
+
+# Memories that a review is shown, so that it updates them instead of repeating them.
+
+
+def find_related(
+    unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage], *, now: float, scanning: bool
+) -> list[Entry]:
+    """Memories in the spaces that the conversation may change; those that share most words with new messages first.
+
+    With `scanning`, secrets are removed again: the patterns may have improved since the memory was written.
+    """
+    scope = Scope(review.tenant, tuple(dict.fromkeys((review.writes, review.space))))
+    spoken = _terms(messages)
+    found = {entry.ref: entry for entry in unit.memories.page(scope, _STATEMENTS, limit=_NEWEST)}
+    if spoken:
+        query = LaneQuery(scope, now, lane=Lane.LONG_TERM)
+        keys = [candidate.key for candidate in unit.index.matches(query, spoken[:_TERMS], limit=_MATCHES)]
+        found.update((match.entry.ref, match.entry) for match in unit.index.resolve(query, keys))
+    spoken_terms = frozenset(spoken)
+    held = [entry for entry in found.values() if entry.holds(now)]
+    held.sort(key=lambda entry: (len(spoken_terms.intersection(terms(entry.text))), entry.recorded_at), reverse=True)
+    return list(_fit(_screened(held, OutputFilter(scanning=scanning))))
+
+
+def _terms(messages: Sequence[ReviewMessage]) -> list[str]:
+    """The terms of new messages, longer (usually rarer) ones first, and users' before tools'."""
+    fresh = [message for message in messages if message.fresh]
+    ordered = sorted(fresh, key=lambda message: message.role != "user")
+    found = dict.fromkeys(term for message in ordered for term in terms(message.text)[:_TERMS])
+    return sorted(found, key=len, reverse=True)
+
+
+def _screened(entries: Iterable[Entry], screen: OutputFilter) -> Iterator[Entry]:
+    """A generator, so that no more entries are scanned than fit."""
+    for entry in entries:
+        text = screen.shown(entry)
+        if text is not None:
+            yield entry if text == entry.text else replace(entry, text=text)
+
+
+def _fit(entries: Iterable[Entry]) -> Iterator[Entry]:
+    room = RELATED_BYTES_MAX
+    for at, entry in enumerate(entries):
+        room -= len(entry.text.encode())
+        if at >= RELATED_MAX or room < 0:
+            return
+        yield entry

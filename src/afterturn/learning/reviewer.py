@@ -1,4 +1,4 @@
-"""A model reviews a conversation: it is shown a snapshot and what is known, and may call three tools (V2, V3, V12)."""
+"""The reviewer that uses a model: shows it a snapshot and related memories, and stages the changes it asks for."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from afterturn.types import Entry
 CALLS_MAX = 8
 TOKENS_MAX = 60_000
 TOOL_CALLS_MAX = 20
-# How servers answer that know no tools.
+# The statuses that servers without tool support answer with.
 _TOOLS_REFUSED = (400, 404, 422, 501)
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """One review. It ends when the model has nothing more to save, or at a limit; what is staged by then stands."""
+    """Runs one review, until the model has nothing more to save or a limit is reached. Staged changes remain staged."""
 
     model: MeteredModel
     staging: Staging
-    known: Sequence[Entry]
+    related: Sequence[Entry]
     entries_max: int
 
     async def run(self) -> str:
-        """Why it ended, in one word. Raises whatever the model raises."""
+        """Returns why it ended, in one word. Raises what the model raises."""
         messages = self._ask(by_schema=False)
         try:
             answer = await self.model.complete(messages, tools())
@@ -48,7 +48,7 @@ class Reviewer:
         while calls := _calls(answer):
             messages.append({"role": "assistant", "content": answer.get("content"), "tool_calls": calls})
             for call in calls:
-                messages.append(await self._answered(call))
+                messages.append(await self._answer_call(call))
             if self.staging.is_hopeless:
                 return "too_many_refusals"
             if self.model.calls >= CALLS_MAX or self.model.tokens >= TOKENS_MAX:
@@ -56,11 +56,10 @@ class Reviewer:
             answer = await self.model.complete(messages, tools())
         return "done"
 
-    async def _answered(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        function = call.get("function")
-        named = function if isinstance(function, Mapping) else {}
-        told = await self._stage(named.get("name"), named.get("arguments"))
-        return {"role": "tool", "tool_call_id": str(call.get("id", "")), "content": told}
+    async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        content = await self._stage(function["name"], function["arguments"])
+        return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
     async def _stage(self, name: object, arguments: object) -> str:
         try:
@@ -71,7 +70,7 @@ class Reviewer:
         return await self.staging.stage(change)
 
     async def _without_tools(self, answer: Mapping[str, Any]) -> str:
-        """It called none: it has nothing to save, wrote its calls as text, or can not call any."""
+        """The model called no tool: it has nothing to save, wrote its calls as text, or cannot call tools."""
         text = answer_text(answer)
         if prompts.is_nothing(text):
             return "nothing"
@@ -83,7 +82,7 @@ class Reviewer:
         return "done"
 
     async def _by_schema(self) -> str:
-        """Asked once for JSON, repaired once, then refused; nothing is lost, since the records remain (V12)."""
+        """Asks for JSON, once more if the answer cannot be read, and then gives up. The records remain."""
         messages = self._ask(by_schema=True)
         form = schema(self.entries_max)
         text = answer_text(await self.model.complete(messages, schema=form))
@@ -92,7 +91,7 @@ class Reviewer:
         except InvalidInput as error:
             if prompts.is_nothing(text):
                 return "nothing"
-            messages += prompts.ask_again(text, str(error))
+            messages += prompts.repair_prompt(text, str(error))
             text = answer_text(await self.model.complete(messages, schema=form))
             try:
                 operations = read_answer(text)
@@ -107,20 +106,22 @@ class Reviewer:
             await self._stage(name, arguments)
 
     def _ask(self, *, by_schema: bool) -> list[dict[str, Any]]:
-        return prompts.ask(self.staging.messages, self.known, entries_max=self.entries_max, by_schema=by_schema)
+        return prompts.review_prompt(
+            self.staging.messages, self.related, entries_max=self.entries_max, by_schema=by_schema
+        )
 
 
 def _calls(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What it called, in a form that can be sent back: servers refuse calls without an id, or with no text."""
+    """The tool calls in a form that can be sent back: servers want an id, and arguments as text."""
     found = answer.get("tool_calls")
     calls = [call for call in found if isinstance(call, Mapping)] if isinstance(found, list) else []
-    return [_sound(at, call) for at, call in enumerate(calls[:TOOL_CALLS_MAX])]
+    return [_normal_call(at, call) for at, call in enumerate(calls[:TOOL_CALLS_MAX])]
 
 
-def _sound(at: int, call: Mapping[str, Any]) -> dict[str, Any]:
+def _normal_call(at: int, call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function")
-    named = function if isinstance(function, Mapping) else {}
-    arguments = named.get("arguments", "{}")
+    given = function if isinstance(function, Mapping) else {}
+    arguments = given.get("arguments", "{}")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-    sound = {"name": str(named.get("name", "")), "arguments": text}
-    return {"id": str(call.get("id") or f"call_{at}"), "type": "function", "function": sound}
+    normal = {"name": str(given.get("name", "")), "arguments": text}
+    return {"id": str(call.get("id") or f"call_{at}"), "type": "function", "function": normal}

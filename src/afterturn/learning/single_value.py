@@ -1,5 +1,5 @@
-"""What there can be one of (V10, V11): statements whose form says that two of them are not both so. Pure: it compares
-words and understands none. Rather too little than too much: what it does not know stands beside the other."""
+"""Recognises statements about things that have only one value, such as a name or a home town, so that a newer value can
+replace an older one. Pure functions that compare words; a statement of an unknown form contradicts nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from afterturn.text import terms, words
 _STATEMENT_CHARS_MAX = 200
 _NOT = "not "
 
-# What a person or a project has one of.
+# Things of which a person or a project has one.
 _NAMED = r"""(?:first\s|last\s|full\s)?name|surname|nickname|city|hometown|home\stown|country|employer|company|manager|
     boss|wife|husband|spouse|time\s?zone"""
 _NUMBERED = r"birthday|date\sof\sbirth|age|phone|phone\snumber|(?:home\s)?address|height|shoe\ssize"
@@ -22,15 +22,15 @@ _ONLY_ONE = rf"{_NAMED}|{_NUMBERED}|{_MAIL}|{_OTHER}"
 _WHO = r"(?P<who>the\suser(?:['’]s\s\w+)?|\w+)"
 _SAYS = r"(?P<who>the\suser)\ssays:\s"
 _ASKS = r"(?P<who>the\suser)\sasks:\s"
-_LATELY = r"(?:(?:now|currently)\s)?"
+_RECENTLY = r"(?:(?:now|currently)\s)?"
 _OFTEN = r"(?:(?:generally|usually|really|much|always|strongly|definitely|personally|still|also|just|now)\s)*"
 _NAME_KEYS, _NUMBER_KEYS, _MAIL_KEYS = (
-    re.compile(known, re.IGNORECASE | re.VERBOSE) for known in (rf"{_NAMED}|lives|works|called", _NUMBERED, _MAIL)
+    re.compile(names, re.IGNORECASE | re.VERBOSE) for names in (rf"{_NAMED}|lives|works|called", _NUMBERED, _MAIL)
 )
 
-_TONGUES = {
-    tongue: known
-    for known, names in {
+_LANGUAGES = {
+    language: english
+    for english, names in {
         "english": "english englisch anglais ingles inglese",
         "german": "german deutsch allemand aleman",
         "french": "french franzosisch francais frances",
@@ -38,17 +38,17 @@ _TONGUES = {
         "italian": "italian italienisch italien italiano",
         "portuguese": "portuguese portugiesisch portugais portugues",
     }.items()
-    for tongue in names.split()
+    for language in names.split()
 } | {
-    tongue: tongue
-    for tongue in """
+    language: language
+    for language in """
     arabic chinese czech danish dutch finnish greek hebrew hindi hungarian indonesian japanese korean mandarin norwegian
     polish romanian russian swedish thai turkish ukrainian vietnamese
     """.split()
 }
 _ARTICLES = frozenset("the our le la les l el los las der die das den".split())
 
-# Lower case words that name nobody and no place: "lives in peace", "works at night", "call the user back".
+# Lower-case words that are not names: "lives in peace", "works at night", "call the user back".
 _COMMON = frozenset(
     """
     a an the my their his her our your its this that these those it one two three some no not any here there home night
@@ -58,26 +58,26 @@ _COMMON = frozenset(
     great nice good bad fine ok okay annoying strict kind away ill sick pregnant free fun peanuts money nothing
     """.split()
 )
-# What is told of a thing at the moment is no value of it: "the default branch is protected".
+# The current state of a thing is not its value: "the default branch is protected".
 _STATE = re.compile(
     r"""(?-i:(?:no\slonger|not|very|so|too|really|quite|pretty|always|never|still|also|in|at|on|with|about|to|up|down|
     broken|green|red|gone|fine|ok|okay|wrong|missing|stable|dirty|clean|behind|ahead|hard|boring|great|good|bad|safe|
     an?\s(?:bit|lot|mess|nightmare|secret|joke|problem|pain)|[a-z]+(?:ing|ed|ful|ous|less|able|ible))\b)""",
     re.VERBOSE,
 )
-# Somebody may live, or work, in two places.
+# A person may live or work in two places.
 _SEVERAL = re.compile(r"\b(?:and|or|during|when|half|partly|on|some|summers?|winters?|weekdays|weekends)\b|[;/]")
 
 Value = tuple[str, str]
 
 
 def single_value(text: str) -> Value | None:
-    """(what there is one of, its value), both folded, for a statement of a few forms; None for any other."""
-    said = _NOW.sub("", text.strip().rstrip(".!"))
-    if len(said) > _STATEMENT_CHARS_MAX or "\n" in said:
+    """(the thing, its value) of a statement, both folded; None if it has none of the known forms."""
+    text = _NOW.sub("", text.strip().rstrip(".!"))
+    if len(text) > _STATEMENT_CHARS_MAX or "\n" in text:
         return None
     for shape, read in _FORMS:
-        found = shape.fullmatch(said)
+        found = shape.fullmatch(text)
         value = read(found) if found is not None else None
         if value is not None:
             return value
@@ -85,17 +85,17 @@ def single_value(text: str) -> Value | None:
 
 
 def contradict(one: str, other: str) -> bool:
-    """Whether two values of what there is one of can not both be so.
+    """Whether two values of the same thing exclude each other.
 
-    Who no longer works at A may work at B, and who is called Max Power is called Max.
+    "no longer at A" and "at B" do not, nor do "Max Power" and "Max".
     """
     if one.startswith(_NOT) != other.startswith(_NOT):
         return one.removeprefix(_NOT) == other.removeprefix(_NOT)
-    said, also = set(one.split()), set(other.split())
-    return not (one.startswith(_NOT) or said <= also or also <= said)
+    words_of_one, words_of_other = set(one.split()), set(other.split())
+    return not (one.startswith(_NOT) or words_of_one <= words_of_other or words_of_other <= words_of_one)
 
 
-def _one_of(found: re.Match[str]) -> Value | None:
+def _read_thing(found: re.Match[str]) -> Value | None:
     parts = found.groupdict()
     what = _KEYS.get(parts["what"].lower(), parts["what"].lower().replace("favourite", "favorite"))
     if not _is_value(what, parts["value"]):
@@ -118,59 +118,59 @@ def _is_name(value: str) -> bool:
     named = value.removeprefix("the ")
     if not named[:1].islower():
         return True
-    said = value.lower().split()
-    return len(said) <= 2 and _COMMON.isdisjoint(said)
+    lower_words = value.lower().split()
+    return len(lower_words) <= 2 and _COMMON.isdisjoint(lower_words)
 
 
-def _called(found: re.Match[str]) -> Value | None:
+def _read_call_name(found: re.Match[str]) -> Value | None:
     value = found["value"]
     return (f"{found['who'].lower()} called", " ".join(words(value)) or value.lower()) if _is_name(value) else None
 
 
-def _named(found: re.Match[str]) -> Value | None:
+def _read_name(found: re.Match[str]) -> Value | None:
     return "the user name", " ".join(terms(found["value"])) or found["value"].lower()
 
 
-def _lives(found: re.Match[str]) -> Value | None:
+def _read_home(found: re.Match[str]) -> Value | None:
     value = found["value"]
     return None if _SEVERAL.search(value) else ("the user lives", " ".join(terms(value)) or value.lower())
 
 
-def _branch(found: re.Match[str]) -> Value | None:
+def _read_branch(found: re.Match[str]) -> Value | None:
     return None if _STATE.match(found["value"]) else (f"the {found['what'].lower()}", found["value"].lower())
 
 
-def _diet(found: re.Match[str]) -> Value | None:
+def _read_diet(found: re.Match[str]) -> Value | None:
     value = "vegan" if words(found["value"])[0].startswith("vegan") else found["value"].lower()
     value = "vegetarian" if words(value)[0].startswith("veget") else value
     return f"{found['who'].lower()} diet", f"{_NOT if found.groupdict().get('no') else ''}{value}"
 
 
-def _tongue(found: re.Match[str]) -> Value | None:
-    tongue = _TONGUES.get("".join(words(found["value"])))
-    return ("answers in", f"{_NOT if found.groupdict().get('no') else ''}{tongue}") if tongue else None
+def _read_language(found: re.Match[str]) -> Value | None:
+    language = _LANGUAGES.get("".join(words(found["value"])))
+    return ("answers in", f"{_NOT if found.groupdict().get('no') else ''}{language}") if language else None
 
 
-def _preferred(found: re.Match[str]) -> Value | None:
-    """One of a pair; with anything else added on either side it is another pair."""
-    pair = [_bare(found["one"]), _bare(found["other"])]
+def _read_preference(found: re.Match[str]) -> Value | None:
+    """A preference between two things: the thing is the pair, the value is the preferred one."""
+    pair = [_without_article(found["one"]), _without_article(found["other"])]
     if not all(pair) or pair[0] == pair[1]:
         return None
     return f"{found['who'].lower()} prefers {' | '.join(sorted(pair))}", pair[0]
 
 
-def _bare(said: str) -> str:
-    found = words(said)
+def _without_article(text: str) -> str:
+    found = words(text)
     return " ".join(found[1:] if len(found) > 1 and found[0] in _ARTICLES else found)
 
 
-def _port(found: re.Match[str]) -> Value | None:
-    of = _bare(found["of"])
+def _read_port(found: re.Match[str]) -> Value | None:
+    of = _without_article(found["of"])
     return (f"{of} port", found["value"]) if of else None
 
 
-def _ever(found: re.Match[str]) -> Value | None:
-    """Every word of it counts: "before" and "after" make all the difference."""
+def _read_instruction(found: re.Match[str]) -> Value | None:
+    """An instruction with "always" or "never". Every word counts: "before" and "after" make two instructions."""
     parts = found.groupdict()
     thing = " ".join(words(parts["thing"]))
     never = (parts["ever"] or "").lower().startswith(("never", "do"))
@@ -181,30 +181,30 @@ _KEYS = {"live": "lives", "based": "lives", "living": "lives", "work": "works", 
 _NOW = re.compile(r",?\snow$", re.IGNORECASE)
 _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], ...] = (
     (
-        _branch,
+        _read_branch,
         (r"(?:the|our)\s(?P<what>(?:default|main)\sbranch)\sis\s(?:now\s)?(?:(?:called|named)\s)?(?P<value>\S+)",),
     ),
     (
-        _port,
+        _read_port,
         (
             r"(?P<of>\w[\w\s.'’/-]{0,60}?)\s(?:is|runs|is\srunning)\s(?:now\s)?on\sport\s(?P<value>\d{1,5})",
             r"(?P<of>(?:the|our)(?:\s[\w-]+){1,3})\sport\sis\s(?:now\s)?(?P<value>\d{1,5})",
         ),
     ),
     (
-        _one_of,
+        _read_thing,
         (
             rf"{_WHO}['’]s\s(?P<what>{_ONLY_ONE})\sis\s(?:now\s)?(?P<value>.+)",
             rf"(?P<who>the)\s(?P<what>{_ONLY_ONE})\sis\s(?:now\s)?(?P<value>.+)",
-            rf"{_WHO}\s{_LATELY}(?P<no>no\slonger\s)?(?P<what>lives)\sin\s(?P<value>.+)",
-            rf"{_WHO}\sis\s{_LATELY}(?P<no>no\slonger\s)?(?P<what>based|living)\sin\s(?P<value>.+)",
-            rf"{_WHO}\s{_LATELY}(?P<no>no\slonger\s)?(?P<what>works)\s(?:at|for)\s(?P<value>.+)",
+            rf"{_WHO}\s{_RECENTLY}(?P<no>no\slonger\s)?(?P<what>lives)\sin\s(?P<value>.+)",
+            rf"{_WHO}\sis\s{_RECENTLY}(?P<no>no\slonger\s)?(?P<what>based|living)\sin\s(?P<value>.+)",
+            rf"{_WHO}\s{_RECENTLY}(?P<no>no\slonger\s)?(?P<what>works)\s(?:at|for)\s(?P<value>.+)",
             rf"{_WHO}\s(?P<no>does\snot|doesn['’]t)\s(?P<what>live|work)\s(?:in|at|for)\s(?P<value>.+?)\sany\s?more",
-            rf"{_WHO}\s{_LATELY}(?P<what>works\sas)\s(?:an?\s)?(?P<value>(?!expected|designed|intended|documented).+)",
+            rf"{_WHO}\s{_RECENTLY}(?P<what>works\sas)\s(?:an?\s)?(?P<value>(?!expected|designed|intended|documented).+)",
         ),
     ),
     (
-        _called,
+        _read_call_name,
         (
             rf"{_WHO}\sis\s(?:called|named)\s(?P<value>.+)",
             r"call\s(?P<who>the\suser)\s(?P<value>.+)",
@@ -212,21 +212,21 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         ),
     ),
     (
-        _named,
+        _read_name,
         (
             rf"""{_SAYS}(?:ich\shei(?:ß|ss)e|mein\sname\sist|je\sm['’]appelle|mon\snom\sest|me\sllamo|mi\snombre\ses)
             \s(?P<value>.+)""",
         ),
     ),
     (
-        _lives,
+        _read_home,
         (
             rf"""{_SAYS}(?:ich\s(?:wohne|lebe)\s(?:jetzt\s)?in|(?:j['’]habite|je\svis)\s(?:maintenant\s)?(?:à|au|en|aux)
             |(?:yo\s|ahora\s)?vivo\s(?:ahora\s)?en)\s(?P<value>.+)""",
         ),
     ),
     (
-        _diet,
+        _read_diet,
         (
             rf"""{_WHO}\sis\s(?P<no>(?:no\slonger|not)\s)?(?:(?:now|also|strictly|mostly|currently|an?)\s)*
             (?P<value>vegetarian|vegan|pescatarian)(?:\sany\s?more)?""",
@@ -235,7 +235,7 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         ),
     ),
     (
-        _tongue,
+        _read_language,
         (
             r"""(?P<no>(?:never|don['’]t|do\snot)\s)?(?:always\s)?(?:answer|reply|respond|talk|speak)(?:\sto)?
             (?:\s(?:the\suser|them))?\sin\s(?P<value>\w+)""",
@@ -250,7 +250,7 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         ),
     ),
     (
-        _preferred,
+        _read_preference,
         (
             rf"{_WHO}\s{_OFTEN}prefers\s(?P<one>.+?)\s(?:over|rather\sthan|instead\sof)\s(?P<other>.+)",
             rf"{_WHO}\s{_OFTEN}prefers\s(?P<one>.+?)\sto\s(?P<other>.+)",
@@ -261,7 +261,7 @@ _SHAPES: tuple[tuple[Callable[[re.Match[str]], Value | None], tuple[str, ...]], 
         ),
     ),
     (
-        _ever,
+        _read_instruction,
         (
             rf"(?P<ever>(?:always|never\sever|never|don['’]t\sever|do\snot\sever|don['’]t|do\snot)\s)?(?P<thing>{VERB}.*)",
             r"(?P<who>the\suser)\s(?P<ever>always|never)\s(?P<thing>.+)",

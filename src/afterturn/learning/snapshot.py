@@ -1,4 +1,4 @@
-"""What a review reads: a copy of a conversation's messages, bounded, made when the review is scheduled (V2)."""
+"""The snapshot of a review: a bounded copy of a conversation's messages, made when the review is scheduled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from afterturn.text import content_hash
 from afterturn.types import ConversationKey, Entry, Message, Origin, ReviewMessage, Scope
 
 MESSAGES_MAX = 200
-# Read again with what is new, so that "that one" still means something.
+# Earlier messages that are shown again with the new ones, so that words such as "that one" make sense.
 CONTEXT_MAX = 10
 BYTES_MAX = 49_152
 SAID_CHARS_MAX = 6_000
@@ -21,22 +21,24 @@ _ROLES = {Origin.USER: "user", Origin.AGENT: "assistant"}
 ORIGINS = {"user": Origin.USER, "assistant": Origin.AGENT, "tool": Origin.TOOL}
 
 
-def of_records(
+def snapshot_records(
     unit: Unit, key: ConversationKey, writes: str, *, since: int, limit: int = MESSAGES_MAX
 ) -> list[ReviewMessage]:
-    """The conversation's newest recorded messages: those from position `since` on, and a few before them."""
+    """The newest recorded messages of a conversation: those from position `since` on, and a few before them."""
     records = unit.records.of_conversation(
         Scope(key.tenant, (writes,)), key.id, limit=limit, owner=key.space if key.space != writes else None
     )
     own = [record for record in records if (record.owner or writes) == key.space]
     seen = [record for record in own if (record.position or 0) < since][-CONTEXT_MAX:]
     fresh = [record for record in own if (record.position or 0) >= since]
-    return bounded([of_entry(record, fresh=False) for record in seen] + [of_entry(record) for record in fresh])
+    return truncate_snapshot(
+        [snapshot_record(record, fresh=False) for record in seen] + [snapshot_record(record) for record in fresh]
+    )
 
 
-def of_messages(messages: Iterable[Message], at: float, *, subagent: bool = False) -> list[ReviewMessage]:
-    """Of what a host shows, of which no more is known than the role."""
-    return bounded(
+def snapshot_messages(messages: Iterable[Message], at: float, *, subagent: bool = False) -> list[ReviewMessage]:
+    """Messages that a host passed and that may not be recorded."""
+    return truncate_snapshot(
         [
             ReviewMessage(message.role, message.speaker, message.text, None, _trust(message, subagent=subagent), at)
             for message in messages
@@ -48,7 +50,7 @@ def of_messages(messages: Iterable[Message], at: float, *, subagent: bool = Fals
 def with_sources(
     unit: Unit, key: ConversationKey, writes: str, messages: Sequence[ReviewMessage]
 ) -> list[ReviewMessage]:
-    """What was recorded since the snapshot was made is named by its record now; equal words in their order."""
+    """The snapshot with the ids of records that were written since it was made. Equal texts are matched in order."""
     if all(message.source is not None for message in messages):
         return list(messages)
     records = unit.records.of_conversation(Scope(key.tenant, (writes,)), key.id, limit=MESSAGES_MAX)
@@ -64,22 +66,25 @@ def with_sources(
     ]
 
 
-def joined(earlier: Sequence[ReviewMessage], later: Sequence[ReviewMessage]) -> list[ReviewMessage]:
-    """One snapshot of two: what both have stands once, where it was first said."""
-    return bounded([*earlier, *_beyond(later, earlier)])
+def merge_snapshots(earlier: Sequence[ReviewMessage], later: Sequence[ReviewMessage]) -> list[ReviewMessage]:
+    """Both snapshots in one, without repeating messages that are in both."""
+    return truncate_snapshot([*earlier, *_without(later, earlier)])
 
 
 def unread(messages: Sequence[ReviewMessage], read: Sequence[ReviewMessage]) -> list[ReviewMessage]:
-    """Those of `messages` that are not among `read`, with a few that are as context; empty when there are none."""
-    left = _beyond(messages, read)
+    """The messages that are not in `read`, after a few that are, as context. Empty if all were read."""
+    left = _without(messages, read)
     fresh = [message for message in left if message.fresh]
-    # Not from `read`: what was forgotten meanwhile is in that one still.
+    # Not taken from `read`, which may still hold messages that were forgotten since.
     seen = [replace(message, fresh=False) for message in messages if message not in left]
     return [*seen[-CONTEXT_MAX:], *fresh] if fresh else []
 
 
-def _beyond(messages: Sequence[ReviewMessage], known: Sequence[ReviewMessage]) -> list[ReviewMessage]:
-    """By their records; what has none by its words, as often as they were said: people say "yes" more than once."""
+def _without(messages: Sequence[ReviewMessage], known: Sequence[ReviewMessage]) -> list[ReviewMessage]:
+    """The messages that are not in `known`, compared by record id, or by text for messages without a record.
+
+    A text counts as often as it was said: people say "yes" more than once.
+    """
     sources = {message.source for message in known if message.source is not None}
     words = Counter(_words(message) for message in known)
     some_unrecorded = any(message.source is None for message in known)
@@ -93,8 +98,8 @@ def _beyond(messages: Sequence[ReviewMessage], known: Sequence[ReviewMessage]) -
     return left
 
 
-def bounded(messages: Sequence[ReviewMessage]) -> list[ReviewMessage]:
-    """Long texts are cut, then the oldest messages go."""
+def truncate_snapshot(messages: Sequence[ReviewMessage]) -> list[ReviewMessage]:
+    """Cuts long texts, then drops the oldest messages."""
     kept: list[ReviewMessage] = []
     room = BYTES_MAX
     for message in reversed([_cut(message) for message in messages][-MESSAGES_MAX:]):
@@ -110,8 +115,8 @@ def _cut(message: ReviewMessage) -> ReviewMessage:
     return message if len(message.text) <= limit else replace(message, text=message.text[:limit] + _CUT)
 
 
-def of_entry(record: Entry, *, fresh: bool = True) -> ReviewMessage:
-    """A recorded message."""
+def snapshot_record(record: Entry, *, fresh: bool = True) -> ReviewMessage:
+    """The copy of a recorded message."""
     role = _ROLES.get(record.origin, "tool")
     return ReviewMessage(role, record.speaker or role, record.text, record.id, record.trust, record.occurred_at, fresh)
 

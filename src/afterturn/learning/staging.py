@@ -1,7 +1,8 @@
-"""In which space something that was learned belongs (L2): what a speaker said, into that speaker's space only."""
+"""Checks the changes of a review one by one, and holds them back until all are written in one transaction."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from afterturn.guard.secrets import tells_secret
 from afterturn.guard.trust import waits
 from afterturn.learning import evidence
 from afterturn.learning.changes import Action, Change
-from afterturn.learning.prompts import is_ours
+from afterturn.learning.prompts import is_prompt_text
 from afterturn.learning.snapshot import with_sources
 from afterturn.ports import Unit
 from afterturn.types import (
@@ -38,50 +39,55 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 PERSON = "user:"
+# After this many refusals the review ends.
+REFUSALS_MAX = 10
+BUDGET_REFUSALS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TargetSpace:
-    """`waits`: only with a person's approval. `speaker` is who said it, where the host has named somebody."""
+    """`needs_approval`: a person has to approve it. `speaker` is who said it, if the host named somebody."""
 
     space: str
-    waits: bool = False
+    needs_approval: bool = False
     speaker: str | None = None
 
 
-def voices(messages: Sequence[ReviewMessage], cited: Sequence[int], target: Target) -> list[ReviewMessage]:
-    """What was named; and when only the agent says something about a user, also what it answered to."""
+def attributed_messages(messages: Sequence[ReviewMessage], cited: Sequence[int], target: Target) -> list[ReviewMessage]:
+    """The cited messages. If only the agent says something about a user, also the user messages that it answered."""
     named = [messages[at] for at in cited]
     if target is not Target.USER or any(message.role == "user" for message in named):
         return named
-    asked = (_answered(messages[:at]) for at in cited if messages[at].role == "assistant")
-    return named + [message for message in asked if message is not None]
+    for at in cited:
+        if messages[at].role == "assistant":
+            answered = (message for message in reversed(messages[:at]) if message.role == "user")
+            named.extend(itertools.islice(answered, 1))
+    return named
 
 
-def _answered(before: Sequence[ReviewMessage]) -> ReviewMessage | None:
-    return next((message for message in reversed(before) if message.role == "user"), None)
+def find_target_space(review: ReviewRow, target: Target, cited: Sequence[ReviewMessage]) -> TargetSpace | None:
+    """The space for a new memory: what a named speaker said goes to that speaker's space, or waits for approval.
 
-
-def find_home(review: ReviewRow, target: Target, cited: Sequence[ReviewMessage]) -> TargetSpace | None:
-    """None when it belongs nowhere that this conversation may write."""
+    None if it belongs to no space that this conversation may write to.
+    """
     named = {message.speaker for message in cited if message.role == "user" and message.speaker not in ("", "user")}
     if len(named) > 1:
         return None
     if named:
         return _of_speaker(review, named.pop())
     if target is Target.USER and not review.writes.startswith(PERSON) and review.space.startswith(PERSON):
-        # A shared space is no place for what is personal.
+        # Personal statements do not go into a shared space.
         return TargetSpace(review.space)
     return TargetSpace(review.writes)
 
 
-def find_home_of(review: ReviewRow, memory: Entry, cited: Sequence[ReviewMessage]) -> TargetSpace | None:
-    """Where `memory` is, if what was said may change it there; None when what was said belongs elsewhere."""
-    home = find_home(review, memory.target, cited)
-    if home is None or home.space != memory.space:
+def find_target_space_for(review: ReviewRow, memory: Entry, cited: Sequence[ReviewMessage]) -> TargetSpace | None:
+    """The space of `memory`, or None if the cited messages may not change it."""
+    target_space = find_target_space(review, memory.target, cited)
+    if target_space is None or target_space.space != memory.space:
         return None
-    of_another = memory.speaker not in (None, home.speaker) and not memory.space.startswith(PERSON)
-    return replace(home, waits=home.waits or of_another)
+    of_another = memory.speaker not in (None, target_space.speaker) and not memory.space.startswith(PERSON)
+    return replace(target_space, needs_approval=target_space.needs_approval or of_another)
 
 
 def _of_speaker(review: ReviewRow, speaker: str) -> TargetSpace | None:
@@ -89,19 +95,14 @@ def _of_speaker(review: ReviewRow, speaker: str) -> TargetSpace | None:
     own = granted.get(f"{PERSON}{speaker}".casefold())
     if own is not None:
         return TargetSpace(own, speaker=speaker)
-    # Into a space that several share, with somebody's consent; into another person's, never.
-    return None if review.writes.startswith(PERSON) else TargetSpace(review.writes, waits=True, speaker=speaker)
-
-
-# What a review wants to change, checked one by one and kept back until all of it is written at once (V4, V5).
-
-# After so many refusals a model is told to stop: it will not get there.
-REFUSALS_MAX = 10
-BUDGET_REFUSALS_MAX = 3
+    # It may go into a shared space if a person approves it, but never into another person's space.
+    return (
+        None if review.writes.startswith(PERSON) else TargetSpace(review.writes, needs_approval=True, speaker=speaker)
+    )
 
 
 class Refused(Exception):
-    """One change can not be: `reason` is one word for the log, the message is for the model."""
+    """A change was refused. `reason` is one word for the log; the message is for the model."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -109,11 +110,11 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A change that may be written, for as long as `base` is the version that holds; `trust` is a delete's."""
+class StagedChange:
+    """A checked change. It is written if `base` is still the current version. `trust` applies to a delete."""
 
     change: Change
-    home: TargetSpace
+    target_space: TargetSpace
     admitted: Admitted | None
     base: Entry | None
     cited: tuple[int, ...]
@@ -122,7 +123,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagingOutcome:
-    """What a commit came to. `spaces` are those it wrote to."""
+    """The result of a commit. `spaces` are those that it wrote to."""
 
     written: int = 0
     proposed: int = 0
@@ -132,13 +133,13 @@ class StagingOutcome:
 
 @dataclass(slots=True)
 class Staging:
-    """The changes of one review. Nothing is written before `commit`, and that happens once."""
+    """The changes of one review. Nothing is written before `commit`, which is called once."""
 
     services: Services
     review: ReviewRow
     messages: Sequence[ReviewMessage]
-    known: Sequence[Entry] = ()
-    staged: list[Staged] = field(default_factory=list)
+    related: Sequence[Entry] = ()
+    staged: list[StagedChange] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
     @property
@@ -146,7 +147,7 @@ class Staging:
         return len(self.refusals) >= REFUSALS_MAX or self.refusals.count("budget") >= BUDGET_REFUSALS_MAX
 
     async def stage(self, change: Change) -> str:
-        """The answer for the model. What is refused is told, and counts for nothing."""
+        """Checks and stages one change. Returns the answer for the model, with the reason if it is refused."""
         try:
             staged = await self.services.store.read(lambda unit: self._check(unit, change))
         except Refused as refused:
@@ -156,7 +157,7 @@ class Staging:
         return "This will wait for a person's approval." if self._waits(staged) else "Saved."
 
     def commit(self, unit: Unit) -> StagingOutcome:
-        """Writes what still holds. What has changed or gone meanwhile is refused by itself; the rest stands."""
+        """Writes the staged changes. A change whose memory was changed or deleted meanwhile is refused on its own."""
         counts = {Status.ACTIVE: 0, Status.PROPOSED: 0}
         refusals, spaces = list(self.refusals), []
         key = ConversationKey(self.review.tenant, self.review.space, self.review.conversation)
@@ -172,42 +173,42 @@ class Staging:
                 continue
             waiting = entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
             counts[Status.PROPOSED if waiting else Status.ACTIVE] += 1
-            spaces.append(staged.home.space)
+            spaces.append(staged.target_space.space)
         return StagingOutcome(
             counts[Status.ACTIVE], counts[Status.PROPOSED], tuple(refusals), tuple(dict.fromkeys(spaces))
         )
 
-    # Checks, on a reader's thread.
-
-    def _check(self, unit: Unit, change: Change) -> Staged:
+    def _check(self, unit: Unit, change: Change) -> StagedChange:
         limit = self.services.config.review_entries_max
         if len(self.staged) >= limit:
             raise Refused("limit", f"At most {limit} changes can be saved in one review. Stop here.")
         cited = self._cited(change)
         if change.action is Action.ADD:
-            return self._added(unit, change, cited)
+            return self._stage_add(unit, change, cited)
         base = self._base(unit, change)
-        home = find_home_of(self.review, base, voices(self.messages, cited, base.target))
-        if home is None:
-            raise Refused("speaker", "Whoever said this has no say in this memory. Leave it.")
+        target_space = find_target_space_for(self.review, base, attributed_messages(self.messages, cited, base.target))
+        if target_space is None:
+            raise Refused("speaker", "The speaker of these messages may not change this memory. Leave it.")
         if change.action is Action.DELETE:
-            return self._deleted(change, base, home, cited)
-        return self._updated(change, base, home, cited)
+            return self._stage_delete(change, base, target_space, cited)
+        return self._stage_update(change, base, target_space, cited)
 
     def _cited(self, change: Change) -> tuple[int, ...]:
         unknown = [number for number in change.messages if not 0 <= number < len(self.messages)]
         if unknown:
-            raise Refused("evidence", f"There is no message {unknown[0] + 1}. Name messages of this conversation.")
+            raise Refused(
+                "evidence", f"There is no message {unknown[0] + 1}. Give numbers of messages of this conversation."
+            )
         cited = change.messages or evidence.find_evidence(change.text, self.messages)
         if not cited:
-            raise Refused("evidence", "Name the messages that this rests on.")
+            raise Refused("evidence", "Give the numbers of the messages that support this.")
         if not any(self.messages[at].fresh for at in cited):
-            # It was saved then, was not worth it, or somebody has undone it since.
-            raise Refused("seen", "This rests only on messages that were reviewed before. Leave it.")
+            # It was saved then, or not worth saving, or somebody has undone it since.
+            raise Refused("seen", "Only messages that were reviewed before support this. Leave it.")
         return cited
 
     def _base(self, unit: Unit, change: Change) -> Entry:
-        """The memory as it is now; only statements of spaces that the conversation may change."""
+        """The current version of the memory to change, in a space that the conversation may change."""
         scope = Scope(self.review.tenant, self._spaces())
         try:
             base = unit.memories.get(scope, change.entry_id)
@@ -216,66 +217,72 @@ class Staging:
         if base.kind is not Kind.STATEMENT or base.status is not Status.ACTIVE:
             raise Refused("unknown_memory", "There is no such memory any more. Use the id of a known one.")
         if base.pinned:
-            raise Refused("pinned", "This memory is pinned: only its owner changes it. Leave it.")
+            raise Refused("pinned", "This memory is pinned: only its owner may change it. Leave it.")
         if any(staged.base is not None and staged.base.id == base.id for staged in self.staged):
-            raise Refused("twice", "This memory is changed already in this review. Leave it.")
+            raise Refused("twice", "This review has already changed this memory. Leave it.")
         return base
 
     def _spaces(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self.review.writes, self.review.space)))
 
-    def _added(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> Staged:
+    def _stage_add(self, unit: Unit, change: Change, cited: tuple[int, ...]) -> StagedChange:
         assert change.target is not None
-        home = find_home(self.review, change.target, voices(self.messages, cited, change.target))
-        if home is None:
-            raise Refused("speaker", "What this speaker said can not be remembered here. Leave it.")
-        inferred = self._weigh(change, cited, ())
-        home = replace(home, waits=home.waits or inferred)
-        admitted = self._admit(self._draft(change, home, cited), cited)
-        self._check_room(unit, home, admitted)
-        return Staged(change, home, admitted, None, cited)
+        target_space = find_target_space(
+            self.review, change.target, attributed_messages(self.messages, cited, change.target)
+        )
+        if target_space is None:
+            raise Refused("speaker", "Statements of this speaker cannot be remembered here. Leave it.")
+        inferred = self._is_inference(change, cited, ())
+        target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
+        admitted = self._admit(self._draft(change, target_space, cited), cited)
+        self._check_quota(unit, target_space, admitted)
+        return StagedChange(change, target_space, admitted, None, cited)
 
-    def _updated(self, change: Change, base: Entry, home: TargetSpace, cited: tuple[int, ...]) -> Staged:
-        inferred = self._weigh(change, cited, (base.text,))
-        home = replace(home, waits=home.waits or inferred)
-        draft = self._successor(change, base, home, cited)
-        return Staged(change, home, self._admit(draft, cited, base.trust), base, cited)
+    def _stage_update(
+        self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
+    ) -> StagedChange:
+        inferred = self._is_inference(change, cited, (base.text,))
+        target_space = replace(target_space, needs_approval=target_space.needs_approval or inferred)
+        draft = self._successor(change, base, target_space, cited)
+        return StagedChange(change, target_space, self._admit(draft, cited, base.trust), base, cited)
 
-    def _deleted(self, change: Change, base: Entry, home: TargetSpace, cited: tuple[int, ...]) -> Staged:
-        """A person looks at it, unless the messages speak of what goes; nobody else's words may have asked for it."""
-        # A rule has found what contradicts it, in whatever words.
+    def _stage_delete(
+        self, change: Change, base: Entry, target_space: TargetSpace, cited: tuple[int, ...]
+    ) -> StagedChange:
+        """Needs approval unless the cited messages mention what the memory says."""
+        # A rule found the contradiction, so the words need not match.
         text = "" if self.review.kind is ReviewKind.RULES else base.text
-        support = evidence.weigh(text, [self.messages[at].text for at in cited]).support
-        home = replace(home, waits=home.waits or support < evidence.SUPPORT_MIN)
-        trust = min([Origin.BACKGROUND_REVIEW.trust, *evidence.lineage(text, cited, self.messages)])
-        return Staged(change, home, None, base, cited, trust)
+        support = evidence.measure_support(text, [self.messages[at].text for at in cited]).support
+        target_space = replace(
+            target_space, needs_approval=target_space.needs_approval or support < evidence.SUPPORT_MIN
+        )
+        trust = min([Origin.BACKGROUND_REVIEW.trust, *evidence.lineage_trusts(text, cited, self.messages)])
+        return StagedChange(change, target_space, None, base, cited, trust)
 
-    def _weigh(self, change: Change, cited: Sequence[int], also: Sequence[str]) -> bool:
-        """Whether it is an inference that a person should look at. Refused when it was not said at all (V5)."""
-        if is_ours(change.text):
-            raise Refused("prompt", "That is a piece of your instructions, not of the conversation.")
+    def _is_inference(self, change: Change, cited: Sequence[int], also: Sequence[str]) -> bool:
+        """Whether it is an inference that a person should approve. Raises Refused if the messages do not support it."""
+        if is_prompt_text(change.text):
+            raise Refused("prompt", "That is part of your instructions, not of the conversation.")
         if tells_secret(change.text):
             raise Refused("secret", "Passwords, PINs and keys are never saved. Leave it.")
         said = [self.messages[at].text for at in cited]
-        found = evidence.weigh(change.text, [*said, *also])
-        if missing := [*found.missing, *evidence.turned(change.text, said)]:
+        found = evidence.measure_support(change.text, [*said, *also])
+        if missing := [*found.missing, *evidence.find_reversals(change.text, said)]:
             raise Refused(
-                "invented", f"{', '.join(missing[:5])}: not in the messages that you named. Use what was said."
+                "invented", f"{', '.join(missing[:5])}: not in the messages that you cited. Use only what was said."
             )
-        if not found.is_said:
-            raise Refused("unsupported", "The messages that you named do not say this.")
+        if not found.is_supported:
+            raise Refused("unsupported", "The messages that you cited do not say this.")
         return found.is_inference
 
-    def _check_room(self, unit: Unit, home: TargetSpace, admitted: Admitted) -> None:
-        """Told now, while the model can still do something about it (G4)."""
+    def _check_quota(self, unit: Unit, target_space: TargetSpace, admitted: Admitted) -> None:
+        """Checked before the commit too, while the model can still react."""
         try:
-            Quota(self.services.config).check_new(unit, self._operation(home, Verb.ADD), admitted)
+            Quota(self.services.config).check_new(unit, self._operation(target_space, Verb.ADD), admitted)
         except OverBudget as error:
             raise Refused("budget", str(error)) from error
 
-    # Drafts.
-
-    def _draft(self, change: Change, home: TargetSpace, cited: Sequence[int]) -> Draft:
+    def _draft(self, change: Change, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         review = self.review
         assert change.target is not None
         return Draft(
@@ -285,24 +292,24 @@ class Staging:
             agent=review.agent,
             project=review.project if change.target is Target.ENVIRONMENT else None,
             conversation=review.conversation or None,
-            owner=None if home.space == review.space else review.space,
+            owner=None if target_space.space == review.space else review.space,
             turn=review.turn or None,
-            speaker=home.speaker,
+            speaker=target_space.speaker,
             occurred_at=max(self.messages[at].occurred_at for at in cited),
             metadata=self._metadata(change),
-            proposed=home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW),
+            proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
-    def _successor(self, change: Change, base: Entry, home: TargetSpace, cited: Sequence[int]) -> Draft:
+    def _successor(self, change: Change, base: Entry, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         return replace(
             successor(base, change.text.strip()),
             origin=Origin.BACKGROUND_REVIEW,
             conversation=self.review.conversation or None,
-            owner=None if home.space == self.review.space else self.review.space,
+            owner=None if target_space.space == self.review.space else self.review.space,
             turn=self.review.turn or None,
             occurred_at=max(self.messages[at].occurred_at for at in cited),
             metadata={**base.metadata, **self._metadata(change)},
-            proposed=home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW),
+            proposed=target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW),
         )
 
     def _metadata(self, change: Change) -> Metadata:
@@ -310,40 +317,38 @@ class Staging:
         return {**named, "review": self.review.id}
 
     def _admit(self, draft: Draft, cited: Sequence[int], *also: int) -> Admitted:
-        """`also` is the trust of what its words are taken from besides."""
+        """`also` is the trust of further texts that its words come from."""
         try:
-            trusts = evidence.lineage(draft.text, cited, self.messages, self.known)
+            trusts = evidence.lineage_trusts(draft.text, cited, self.messages, self.related)
             return self.services.gate.admit(draft, lineage=[*trusts, *also])
         except InvalidInput as error:
             raise Refused("guard", str(error)) from error
 
-    # Writing, in the transaction that ends the review.
-
-    def _write(self, unit: Unit, staged: Staged, messages: Sequence[ReviewMessage]) -> Entry | None:
-        """The new version; None when the space says so already."""
+    def _write(self, unit: Unit, staged: StagedChange, messages: Sequence[ReviewMessage]) -> Entry | None:
+        """The new version; None if the space already says so."""
         sources = tuple(dict.fromkeys(source for at in staged.cited if (source := messages[at].source) is not None))
         self._check_sources(unit, sources)
         writer = self.services.statement_writer
         try:
             if staged.change.action is Action.ADD:
                 assert staged.admitted is not None
-                operation = self._operation(staged.home, Verb.ADD)
-                added = writer.add(unit, operation, _resting_on(staged.admitted, sources))
+                operation = self._operation(staged.target_space, Verb.ADD)
+                added = writer.add(unit, operation, _with_sources(staged.admitted, sources))
                 return added.entry if added.operation is not None else None
             assert staged.base is not None
             version = staged.base.version
             if staged.admitted is None:
-                operation = self._operation(staged.home, Verb.DELETE)
+                operation = self._operation(staged.target_space, Verb.DELETE)
                 return writer.delete(
                     unit,
                     operation,
                     staged.base.id,
                     trust=staged.trust,
                     expected_version=version,
-                    asks=staged.home.waits,
+                    asks=staged.target_space.needs_approval,
                 )
-            operation = self._operation(staged.home, Verb.UPDATE)
-            admitted = _resting_on(staged.admitted, sources or staged.base.sources)
+            operation = self._operation(staged.target_space, Verb.UPDATE)
+            admitted = _with_sources(staged.admitted, sources or staged.base.sources)
             return writer.update(unit, operation, staged.base.id, admitted, expected_version=version)
         except (Conflict, NotFound) as error:
             raise Refused("changed", str(error)) from error
@@ -353,29 +358,29 @@ class Staging:
             raise Refused("budget", str(error)) from error
 
     def _check_sources(self, unit: Unit, sources: Sequence[str]) -> None:
-        """What was forgotten meanwhile must not come back as somebody's summary (M2)."""
+        """A message that was forgotten meanwhile must not come back as a memory."""
         scope = Scope(self.review.tenant, self._spaces())
         for source in sources:
             try:
                 unit.memories.get(scope, source)
             except AfterturnError as error:
-                raise Refused("forgotten", "What this rests on was forgotten.") from error
+                raise Refused("forgotten", "The messages that support this were forgotten.") from error
 
-    def _operation(self, home: TargetSpace, verb: Verb) -> Operation:
+    def _operation(self, target_space: TargetSpace, verb: Verb) -> Operation:
         services, review = self.services, self.review
         return Operation(
             services.ids.new(),
             review.tenant,
-            home.space,
+            target_space.space,
             verb,
             Origin.BACKGROUND_REVIEW,
             services.clock.now(),
             review.id,
         )
 
-    def _waits(self, staged: Staged) -> bool:
-        return staged.home.waits or waits(self.services.config, Origin.BACKGROUND_REVIEW)
+    def _waits(self, staged: StagedChange) -> bool:
+        return staged.target_space.needs_approval or waits(self.services.config, Origin.BACKGROUND_REVIEW)
 
 
-def _resting_on(admitted: Admitted, sources: tuple[str, ...]) -> Admitted:
+def _with_sources(admitted: Admitted, sources: tuple[str, ...]) -> Admitted:
     return replace(admitted, draft=replace(admitted.draft, sources=sources))

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from afterturn.errors import ConfigError, Conflict, DeadlineExceeded, ModelUnavailable, NotFound
-from afterturn.learning.scheduling import job_of, join_or_schedule, schedule, schedule_conversation
-from afterturn.learning.snapshot import of_records
+from afterturn.learning.scheduling import join_or_schedule, review_job, schedule, schedule_conversation
+from afterturn.learning.snapshot import snapshot_records
 from afterturn.ports import Unit
 from afterturn.space.arguments import LIMIT_MAX
 from afterturn.space.inbox import WAITING, base_version
@@ -66,7 +66,7 @@ async def get_review(services: Services, space: str, review_id: str) -> Review:
 
 def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
     """A review that waits for another try has the last error as its reason, such as a model server that is down."""
-    job = unit.jobs.find(row.tenant, job_of(row).id) if row.state is ReviewState.WAITING else None
+    job = unit.jobs.find(row.tenant, review_job(row).id) if row.state is ReviewState.WAITING else None
     return replace(row, reason=job.error) if job is not None and job.error else row
 
 
@@ -145,7 +145,7 @@ async def _ended(services: Services, space: str, review_id: str) -> Review:
 
 async def _check_tried(services: Services, row: ReviewRow) -> None:
     """ModelUnavailable when it was tried in vain and waits for the next time, which may be long."""
-    job = await services.store.read(lambda unit: unit.jobs.find(row.tenant, job_of(row).id))
+    job = await services.store.read(lambda unit: unit.jobs.find(row.tenant, review_job(row).id))
     if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
             f"Review {row.id} failed and will be tried again ({job.error}). Any process that runs jobs does that, such "
@@ -163,7 +163,7 @@ def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
             "Check its id; `afterturn list --json` shows the conversation of each message."
         )
     if everything:
-        messages = of_records(unit, key, row.writes, since=0)
+        messages = snapshot_records(unit, key, row.writes, since=0)
         return (join_or_schedule if row.kind.takes_turns else schedule)(unit, row, messages).review
     scheduled = schedule_conversation(unit, row)
     return scheduled[0].review if scheduled else None
