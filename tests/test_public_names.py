@@ -131,7 +131,7 @@ def test_blocking_objects_say_what_they_are(tmp_path: Path):
 
 def public_verbs(kind: type) -> Iterator[tuple[str, object]]:
     for name in dir(kind):
-        verb = inspect.getattr_static(kind, name)
+        verb = getattr(kind, name)
         if not name.startswith("_") and (inspect.isfunction(verb) or isinstance(verb, property)):
             yield name, verb.fget if isinstance(verb, property) else verb
 

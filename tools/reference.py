@@ -176,7 +176,7 @@ def _class(kind: type) -> str:
     verbs = [
         (name, verb)
         for name in dir(kind)
-        if not name.startswith("_") and callable(verb := inspect.getattr_static(kind, name)) and inspect.getdoc(verb)
+        if not name.startswith("_") and callable(verb := getattr(kind, name)) and inspect.getdoc(verb)
     ]
     shown = "".join(
         f"- {'await ' if inspect.iscoroutinefunction(verb) else ''}`{name}{_signature(verb)}`  \n  {_text(verb)}\n"

@@ -16,17 +16,23 @@ from afterturn.conversation.blocking_conversation import Tools as Tools
 from afterturn.conversation.blocking_conversation import Turn as Turn
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import StoreUnavailable
-from afterturn.maintenance import Maintenance
-from afterturn.memory import DEFAULT_STORE, MemoryHandle, OpenOptions, StoreTarget, chosen, resolve_target, settings
-from afterturn.runtime.bridge import blocking
-from afterturn.runtime.loop_thread import LoopThread
+from afterturn.memory import (
+    DEFAULT_STORE,
+    MemoryFacade,
+    OpenOptions,
+    SpaceFacade,
+    StoreTarget,
+    merge_settings,
+    read_options,
+    resolve_target,
+)
+from afterturn.runtime.bridge import BlockingFacade
 from afterturn.services import rescue as rescue_store
-from afterturn.space.verbs import SpaceCore
 
 WORK_POLL = 0.2
 
 
-class Memory(MemoryHandle):
+class Memory(BlockingFacade, MemoryFacade):
     """An agent's memory, as `blocking.open` returns it. Use it with `with`, or call `start` and `close`.
 
     It may be used from any thread.
@@ -78,60 +84,9 @@ class Memory(MemoryHandle):
         while not until():
             pause.wait(WORK_POLL)
 
-    ready = blocking(Maintenance.ready)
-    drain = blocking(Maintenance.drain)
-    backup = blocking(Maintenance.backup)
-    restore = blocking(Maintenance.restore)
-    stats = blocking(Maintenance.stats)
-    spaces = blocking(Maintenance.spaces)
-    usage = blocking(Maintenance.usage)
-    check = blocking(Maintenance.check)
-    retry_dead = blocking(Maintenance.retry_dead)
 
-
-class Space:
+class Space(BlockingFacade, SpaceFacade):
     """One space of a memory: its statements, records, proposals and reviews."""
-
-    def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
-        self._core = core
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return f"<Space {self.name}>"
-
-    @property
-    def name(self) -> str:
-        """The kind and the name of the space, such as "user:ada"."""
-        return self._core.name
-
-    add = blocking(SpaceCore.add)
-    add_many = blocking(SpaceCore.add_many)
-    update = blocking(SpaceCore.update)
-    delete = blocking(SpaceCore.delete)
-    get = blocking(SpaceCore.get)
-    list = blocking(SpaceCore.list)
-    history = blocking(SpaceCore.history)
-    operations = blocking(SpaceCore.operations)
-    undo = blocking(SpaceCore.undo)
-    forget = blocking(SpaceCore.forget)
-    proposals = blocking(SpaceCore.proposals)
-    proposal = blocking(SpaceCore.proposal)
-    approve = blocking(SpaceCore.approve)
-    reject = blocking(SpaceCore.reject)
-    reviews = blocking(SpaceCore.reviews)
-    review = blocking(SpaceCore.review)
-    undo_review = blocking(SpaceCore.undo_review)
-    run_review = blocking(SpaceCore.run_review)
-    consolidate = blocking(SpaceCore.consolidate)
-    usage = blocking(SpaceCore.usage)
-    as_markdown = blocking(SpaceCore.as_markdown)
-    compare_markdown = blocking(SpaceCore.compare_markdown)
-    apply_edits = blocking(SpaceCore.apply_edits)
-    search = blocking(SpaceCore.search)
-    trace = blocking(SpaceCore.trace)
-    conversations = blocking(SpaceCore.conversations)
-    export = blocking(SpaceCore.export)
-    stats = blocking(SpaceCore.stats)
 
 
 def open(
@@ -140,14 +95,14 @@ def open(
     **options: Unpack[OpenOptions],
 ) -> Memory:
     """Opens the store at `target`: `with afterturn.blocking.open("memory.db") as memory`. See `afterturn.open`."""
-    return Memory(target, *chosen(config, options))
+    return Memory(target, *read_options(config, options))
 
 
 def rescue(
     target: StoreTarget, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
 ) -> Path:
     """Replaces a store that raises StoreCorrupt when opened with a backup. Returns where the damaged file is now."""
-    config = settings(None, None, background=False)
+    config = merge_settings(None, None, background=False)
     path = resolve_target(target, config)
     if path is None:
         raise StoreUnavailable("There is no store to rescue. Pass its path.")

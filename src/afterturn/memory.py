@@ -17,7 +17,7 @@ from afterturn.errors import MemoryClosed
 from afterturn.events import Events
 from afterturn.maintenance import Maintenance
 from afterturn.ports import ChatModel, RecordingProvider
-from afterturn.runtime.bridge import awaiting
+from afterturn.runtime.bridge import AsyncFacade, Bridged
 from afterturn.runtime.exits import exit_closer
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.services import Components, Services
@@ -53,7 +53,7 @@ class OpenOptions(TypedDict, total=False):
     components: Components | None
 
 
-def chosen(
+def read_options(
     config: Config | Settings | Mapping[str, Any] | None, options: OpenOptions
 ) -> tuple[Config, Components, EventHandler | None]:
     """Checks the arguments of `open`. Returns the settings, the components and the event handler."""
@@ -63,15 +63,15 @@ def chosen(
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
     _warn_of_unknown_variables()
-    parts = options.get("components") or Components()
+    components = options.get("components") or Components()
     if (model := options.get("model")) is not None:
-        parts = replace(parts, model=model)
+        components = replace(components, model=model)
     if (reviewer := options.get("review_model")) is not None:
-        parts = replace(parts, review_model=reviewer)
+        components = replace(components, review_model=reviewer)
     if (provider := options.get("provider")) is not None:
-        parts = replace(parts, provider=provider)
-    merged = settings(config, options.get("tenant"), background=options.get("background"))
-    return merged, parts, options.get("on_event")
+        components = replace(components, provider=provider)
+    merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
+    return merged, components, options.get("on_event")
 
 
 def _warn_of_unknown_variables() -> None:
@@ -82,7 +82,7 @@ def _warn_of_unknown_variables() -> None:
             logger.warning("the environment variable %s is not a setting. %s", name, hint)
 
 
-def settings(
+def merge_settings(
     config: Config | Settings | Mapping[str, Any] | None, tenant: str | None, *, background: bool | None
 ) -> Config:
     """Merges the settings of one memory: arguments first, then environment, file and defaults."""
@@ -110,13 +110,15 @@ def resolve_target(target: StoreTarget, config: Config) -> Path | None:
 STOP_WITHIN = 2.0
 
 
-class MemoryHandle:
-    """What both kinds of Memory share: the checked settings, and the services once it is started."""
+class MemoryFacade:
+    """What both kinds of Memory share: settings, services once it is started, and the verbs on the whole store."""
 
-    def __init__(self, target: StoreTarget, config: Config, parts: Components, on_event: EventHandler | None) -> None:
+    def __init__(
+        self, target: StoreTarget, config: Config, components: Components, on_event: EventHandler | None
+    ) -> None:
         self._target = resolve_target(target, config)
         self._config = config
-        self._parts = parts
+        self._components = components
         self._on_event = on_event
         self._started: Services | None = None
         self._state = "not open"
@@ -161,10 +163,10 @@ class MemoryHandle:
         """Makes services that are not started yet, on a loop that is."""
         if self._started is not None:
             raise MemoryClosed("A memory is opened once. Call `afterturn.open(...)` again.")
-        loop = self._parts.loop("afterturn")
+        loop = self._components.loop("afterturn")
         loop.start()
-        events = Events(self._parts.clock, self._config.tenant, self._on_event)
-        return Services(loop, self._target, self._config, self._parts, events)
+        events = Events(self._components.clock, self._config.tenant, self._on_event)
+        return Services(loop, self._target, self._config, self._components, events)
 
     def _opened(self, services: Services) -> None:
         self._started = services
@@ -176,8 +178,18 @@ class MemoryHandle:
         if not ended:
             logger.warning("closing %s took longer than %g seconds; a thread is left", self._target, self._patience)
 
+    ready = Bridged(Maintenance.ready)
+    drain = Bridged(Maintenance.drain)
+    backup = Bridged(Maintenance.backup)
+    restore = Bridged(Maintenance.restore)
+    stats = Bridged(Maintenance.stats)
+    spaces = Bridged(Maintenance.spaces)
+    usage = Bridged(Maintenance.usage)
+    check = Bridged(Maintenance.check)
+    retry_dead = Bridged(Maintenance.retry_dead)
 
-class Memory(MemoryHandle):
+
+class Memory(AsyncFacade, MemoryFacade):
     """An agent's memory, as `afterturn.open` returns it. Use it with `async with`, or call `start` and `close`.
 
     It may be used from any event loop and any thread.
@@ -239,19 +251,9 @@ class Memory(MemoryHandle):
         """Returns the space with this name, such as "user:ada". Raises InvalidName for a name of another form."""
         return Space(self._services.space(name), self._loop)
 
-    ready = awaiting(Maintenance.ready)
-    drain = awaiting(Maintenance.drain)
-    backup = awaiting(Maintenance.backup)
-    restore = awaiting(Maintenance.restore)
-    stats = awaiting(Maintenance.stats)
-    spaces = awaiting(Maintenance.spaces)
-    usage = awaiting(Maintenance.usage)
-    check = awaiting(Maintenance.check)
-    retry_dead = awaiting(Maintenance.retry_dead)
 
-
-class Space:
-    """One space of a memory: its statements, records, proposals and reviews."""
+class SpaceFacade:
+    """What both kinds of Space share: their verbs."""
 
     def __init__(self, core: SpaceCore, loop: LoopThread) -> None:
         self._core = core
@@ -265,34 +267,38 @@ class Space:
         """The kind and the name of the space, such as "user:ada"."""
         return self._core.name
 
-    add = awaiting(SpaceCore.add)
-    add_many = awaiting(SpaceCore.add_many)
-    update = awaiting(SpaceCore.update)
-    delete = awaiting(SpaceCore.delete)
-    get = awaiting(SpaceCore.get)
-    list = awaiting(SpaceCore.list)
-    history = awaiting(SpaceCore.history)
-    operations = awaiting(SpaceCore.operations)
-    undo = awaiting(SpaceCore.undo)
-    forget = awaiting(SpaceCore.forget)
-    proposals = awaiting(SpaceCore.proposals)
-    proposal = awaiting(SpaceCore.proposal)
-    approve = awaiting(SpaceCore.approve)
-    reject = awaiting(SpaceCore.reject)
-    reviews = awaiting(SpaceCore.reviews)
-    review = awaiting(SpaceCore.review)
-    undo_review = awaiting(SpaceCore.undo_review)
-    run_review = awaiting(SpaceCore.run_review)
-    consolidate = awaiting(SpaceCore.consolidate)
-    usage = awaiting(SpaceCore.usage)
-    as_markdown = awaiting(SpaceCore.as_markdown)
-    compare_markdown = awaiting(SpaceCore.compare_markdown)
-    apply_edits = awaiting(SpaceCore.apply_edits)
-    search = awaiting(SpaceCore.search)
-    trace = awaiting(SpaceCore.trace)
-    conversations = awaiting(SpaceCore.conversations)
-    export = awaiting(SpaceCore.export)
-    stats = awaiting(SpaceCore.stats)
+    add = Bridged(SpaceCore.add)
+    add_many = Bridged(SpaceCore.add_many)
+    update = Bridged(SpaceCore.update)
+    delete = Bridged(SpaceCore.delete)
+    get = Bridged(SpaceCore.get)
+    list = Bridged(SpaceCore.list)
+    history = Bridged(SpaceCore.history)
+    operations = Bridged(SpaceCore.operations)
+    undo = Bridged(SpaceCore.undo)
+    forget = Bridged(SpaceCore.forget)
+    proposals = Bridged(SpaceCore.proposals)
+    proposal = Bridged(SpaceCore.proposal)
+    approve = Bridged(SpaceCore.approve)
+    reject = Bridged(SpaceCore.reject)
+    reviews = Bridged(SpaceCore.reviews)
+    review = Bridged(SpaceCore.review)
+    undo_review = Bridged(SpaceCore.undo_review)
+    run_review = Bridged(SpaceCore.run_review)
+    consolidate = Bridged(SpaceCore.consolidate)
+    usage = Bridged(SpaceCore.usage)
+    as_markdown = Bridged(SpaceCore.as_markdown)
+    compare_markdown = Bridged(SpaceCore.compare_markdown)
+    apply_edits = Bridged(SpaceCore.apply_edits)
+    search = Bridged(SpaceCore.search)
+    trace = Bridged(SpaceCore.trace)
+    conversations = Bridged(SpaceCore.conversations)
+    export = Bridged(SpaceCore.export)
+    stats = Bridged(SpaceCore.stats)
+
+
+class Space(AsyncFacade, SpaceFacade):
+    """One space of a memory: its statements, records, proposals and reviews."""
 
 
 def open(
@@ -311,4 +317,4 @@ def open(
     reviews; `review_model` replaces it for reviews. `provider` stores finished turns instead of memory. `components`
     replaces internal parts and is meant for tests. Raises ConfigError for an invalid setting.
     """
-    return Memory(target, *chosen(config, options))
+    return Memory(target, *read_options(config, options))

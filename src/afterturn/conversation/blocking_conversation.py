@@ -12,14 +12,14 @@ from types import TracebackType
 from afterturn.conversation.conversation import ConversationVerbs, begin, check_messages
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
-from afterturn.conversation.standing import StandingCore, StandingVerbs
+from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import ToolVerbs
 from afterturn.conversation.tools import failure
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
 from afterturn.errors import AfterturnError
 from afterturn.prompt.compaction import Compacted
-from afterturn.runtime.bridge import blocking
+from afterturn.runtime.bridge import BlockingFacade
 from afterturn.types import Scalar
 
 
@@ -119,14 +119,5 @@ class Tools(ToolVerbs):
             return failure(name, error)
 
 
-class Standing(StandingVerbs):
+class Standing(BlockingFacade, StandingVerbs):
     """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
-
-    block = blocking(StandingCore.block)
-    appended = blocking(StandingCore.appended)
-    refresh = blocking(StandingCore.refresh)
-    flush = blocking(StandingCore.flush)
-    relevant_context = blocking(StandingCore.relevant_context)
-    project_context = blocking(StandingCore.project_context)
-    task_context = blocking(StandingCore.task_context)
-    search = blocking(StandingCore.search)

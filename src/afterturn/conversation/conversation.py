@@ -11,14 +11,14 @@ from afterturn.conversation.engine import ConversationCore
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.standing import StandingCore, StandingVerbs
+from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import Turn, contained
 from afterturn.conversation.turn_state import TurnState
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.prompt.compaction import Compacted
-from afterturn.runtime.bridge import awaiting
+from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.types import Scalar
 
@@ -120,17 +120,8 @@ class Conversation(ConversationVerbs):
         return Tools(self._core.errands.tools(occasion, remember=remember, turn=turn), self._loop)
 
 
-class Standing(StandingVerbs):
+class Standing(AsyncFacade, StandingVerbs):
     """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
-
-    block = awaiting(StandingCore.block)
-    appended = awaiting(StandingCore.appended)
-    refresh = awaiting(StandingCore.refresh)
-    flush = awaiting(StandingCore.flush)
-    relevant_context = awaiting(StandingCore.relevant_context)
-    project_context = awaiting(StandingCore.project_context)
-    task_context = awaiting(StandingCore.task_context)
-    search = awaiting(StandingCore.search)
 
 
 def begin(

@@ -51,6 +51,7 @@ from afterturn.prompt.standing_block import (
 from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
 from afterturn.recall.block import block_hash
 from afterturn.recall.search import RecallRequest, recall
+from afterturn.runtime.bridge import Bridged
 from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
@@ -584,7 +585,7 @@ class StandingCore:
 
 
 class StandingVerbs:
-    """What hosts with and without an event loop call alike."""
+    """Both kinds of Standing, and their verbs."""
 
     def __init__(self, core: StandingCore, loop: LoopThread) -> None:
         self._core = core
@@ -600,6 +601,15 @@ class StandingVerbs:
         raises and never waits.
         """
         self._core.touch(path)
+
+    block = Bridged(StandingCore.block)
+    appended = Bridged(StandingCore.appended)
+    refresh = Bridged(StandingCore.refresh)
+    flush = Bridged(StandingCore.flush)
+    relevant_context = Bridged(StandingCore.relevant_context)
+    project_context = Bridged(StandingCore.project_context)
+    task_context = Bridged(StandingCore.task_context)
+    search = Bridged(StandingCore.search)
 
 
 def _told(paths: Iterable[str]) -> str:
