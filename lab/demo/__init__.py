@@ -1,1 +1,1 @@
-"""The demonstration: conversations of several days, each in a process of its own, over one memory."""
+"""The demo: conversations on several days, each in its own process, with one store."""

@@ -18,7 +18,7 @@ from afterturn.prompt.compaction import Compacted
 from afterturn.testing.model import ModelCall, ScriptedModel
 from afterturn.text import estimate_tokens
 from afterturn.types import Event
-from lab.demo.stage import EventQueue, Said, Stage, StoryBroken, Telling, bullets, describe
+from lab.demo.screen import Cell, DemoFailed, EventQueue, Screen, TurnPrinter, bullets, describe
 from lab.demo.story import Exchange
 
 LATENCY = 0.03
@@ -32,12 +32,12 @@ def find_tables(day: str, guests: int) -> str:
 
 def book_table(place: str, time: str, note: str) -> str:
     if _TABLES.get(place, ("",))[0] != time:
-        return f"{place} has no table at {time}"
-    return f"confirmed; kitchen told: {note}"
+        return f"{place} has no free table at {time}"
+    return f"confirmed; note for the kitchen: {note}"
 
 
 def send_text(to: str, text: str) -> str:
-    return "delivered" if to.replace(" ", "").isdigit() else "that is no number"
+    return "delivered" if to.replace(" ", "").isdigit() else "that is not a phone number"
 
 
 def invite(guest: str) -> str:
@@ -61,7 +61,7 @@ TOOLS = [_schema(function) for function in _FUNCTIONS.values()]
 
 
 async def run_tools(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One tool message a call, after the moment that a service in town would take."""
+    """One tool message per call, after a short delay, as a real service has."""
     await asyncio.sleep(LATENCY)
     return [{"role": "tool", "tool_call_id": call["id"], "content": _run(call["function"])} for call in calls]
 
@@ -74,8 +74,8 @@ def _run(function: Mapping[str, Any]) -> str:
 class Cost:
     """Sums over turns. `waited` is seconds.
 
-    `added` are tokens of memory that went into a history, `read` those in all prompts together: a history is sent
-    again with every call. `each_call_*` is the same for a host that recalls at every call, without exclusions.
+    `added` counts tokens of memory added to a history, `read` those in all prompts: each call sends the history again.
+    `each_call_*` is the same for a host that recalls before every call and excludes nothing.
     """
 
     turns: int = 0
@@ -92,7 +92,7 @@ class Cost:
 
 
 class Comparison:
-    """One conversation as both hosts would have it. Compaction takes all that the other one has gathered."""
+    """Counts one conversation for both hosts. A compaction removes all blocks of the other one."""
 
     def __init__(self, cost: Cost) -> None:
         self._cost = cost
@@ -104,7 +104,7 @@ class Comparison:
         self._cost.added += estimate_tokens(block)
 
     def called(self, calls: Sequence[ModelCall], would_give: str) -> None:
-        """The calls of one turn; `would_give` is the block that a recall gives which knows of nothing in sight."""
+        """Counts the calls of one turn; `would_give` is the block of a recall without exclusions."""
         self._cost.model_calls += len(calls)
         for call in calls:
             self._cost.read += sum(estimate_tokens(block) for block in self._blocks if block in call.text)
@@ -120,18 +120,18 @@ Call: TypeAlias = Mapping[str, Any]
 RunTools: TypeAlias = Callable[[Turn, Sequence[Call]], Awaitable[list[dict[str, Any]]]]
 
 
-# More than there are memories in the play.
-_LOOKED_AT = 50
+# More than there are memories in the demo.
+_SEARCH_LIMIT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """What a scene is played with: one process, one open memory."""
+class SceneContext:
+    """Everything a scene needs: the open memory, its events and the screen."""
 
     memory: Memory
     ada: Space
     events: EventQueue
-    stage: Stage
+    screen: Screen
     store: Path
     cost: Cost = field(default_factory=Cost)
 
@@ -141,22 +141,22 @@ async def _run_tools(turn: Turn, calls: Sequence[Call]) -> list[dict[str, Any]]:
 
 
 class Host:
-    """One conversation between Ada and Basil. With `tell_memories` each memory of a block is shown beside it."""
+    """One conversation between Ada and Basil. `show_memories` lists the memories of each block in the right column."""
 
     def __init__(
         self,
-        play: Play,
+        play: SceneContext,
         conversation: Conversation,
         *,
         system: str = "",
-        tell_memories: bool = False,
+        show_memories: bool = False,
         tools: RunTools = _run_tools,
     ) -> None:
         self._conversation = conversation
         self._standing = conversation.standing()
-        self._space, self._events, self._stage, self._cost = play.ada, play.events, play.stage, play.cost
+        self._space, self._events, self._screen, self._cost = play.ada, play.events, play.screen, play.cost
         self._run_tools = tools
-        self._tell_memories = tell_memories
+        self._show_memories = show_memories
         self._comparison = Comparison(play.cost)
         self._messages: list[Any] = [{"role": "system", "content": system}] if system else []
         self._shown: set[str] = set()
@@ -169,11 +169,11 @@ class Host:
         full_block: bool = False,
         slowed: AbstractContextManager[object] | None = None,
     ) -> None:
-        """One turn, shown as it happens. StoryBroken when the answer shows that memory failed.
+        """Plays one turn and prints it. DemoFailed if the answer shows that memory failed.
 
-        Memory is slow for as long as `slowed` is entered, which is until the turn was left.
+        Memory is slow inside the `slowed` context, which lasts until the turn has ended.
         """
-        # Vectors of questions are kept by their letters, and one that is known already would not come late.
+        # The vectors of questions are cached by text; a cached one would not be late.
         compared = exchange.says if slowed is None else f"{exchange.says} "
         would_give = await self._standing.relevant_context(compared)
         model = ScriptedModel(*exchange.replies)
@@ -187,7 +187,7 @@ class Host:
         await self._ended(turn, answer, exchange)
 
     async def compact(self, *, limit_tokens: int) -> Compacted:
-        """Has memory's model summarise the history when it has grown over half of the limit."""
+        """Compacts the history."""
         done = await self._conversation.compact(self._messages, limit_tokens=limit_tokens)
         self._messages = list(done.messages)
         self._comparison.compacted()
@@ -195,24 +195,24 @@ class Host:
         return done
 
     async def _answer(self, turn: Turn, exchange: Exchange, model: ScriptedModel, *, full_block: bool) -> str:
-        telling = Telling(self._stage, terse=exchange.terse)
-        said = [Said("Ada", exchange.says)]
+        printer = TurnPrinter(self._screen, terse=exchange.terse)
+        said = [Cell("Ada", exchange.says)]
         within = None if exchange.patient else 0.0
         while True:
             block = await self._inject(turn, within)
-            telling.moment(said, await self._seen(exchange, block, within))
+            printer.moment(said, await self._seen(exchange, block, within))
             if block and full_block:
-                self._stage.block("the block that Basil was given", block)
+                self._screen.block("the block that was added to the messages", block)
             within = None
             reply = await model.complete(self._messages, TOOLS)
             self._messages.append(reply)
             if not reply.get("tool_calls"):
-                telling.end()
+                printer.end()
                 return str(reply["content"])
-            telling.called(reply["tool_calls"])
+            printer.called(reply["tool_calls"])
             results = await self._run_tools(turn, reply["tool_calls"])
             self._messages.extend(results)
-            said = [Said("tool", f"← {result['content']}") for result in results]
+            said = [Cell("tool", f"← {result['content']}") for result in results]
 
     async def _inject(self, turn: Turn, within: float | None) -> str | None:
         asked = time.perf_counter()
@@ -225,7 +225,7 @@ class Host:
         return block
 
     async def _seen(self, exchange: Exchange, block: str | None, within: float | None) -> list[str]:
-        """What memory did up to here, in the words of the right column."""
+        """What memory did since the last call, as notes for the right column."""
         awaited = "handed_over" if block else "recall_started" if within == 0 else ""
         events = await self._events.take(until=awaited)
         notes = self._notes(events)
@@ -236,8 +236,8 @@ class Host:
         memories = bullets(block) if block else {}
         if block and self._carried:
             self._carried = False
-            notes.insert(0, "carried over from the turn before:")
-        if self._tell_memories:
+            notes.insert(0, "found by the recall of the previous turn:")
+        if self._show_memories:
             notes += [f"  {'again: ' if ref in self._shown else '+ '}{text}" for ref, text in memories.items()]
         self._shown.update(memories)
         return notes
@@ -248,20 +248,20 @@ class Host:
         return [note for event in events for note in describe(event)]
 
     async def _left_out(self, text: str) -> list[str]:
-        """What would have been recalled if the model did not see it already: the same question without exclusions."""
+        """A note about memories that match but are visible already, from the same search without exclusions."""
         matches = [
-            hit for hit in (await self._space.search(text, limit=_LOOKED_AT)).hits if hit.entry.ref in self._shown
+            hit for hit in (await self._space.search(text, limit=_SEARCH_LIMIT)).hits if hit.entry.ref in self._shown
         ]
-        return [f"the {len(matches)} that match are in sight: not repeated"] if matches else []
+        return [f"{len(matches)} match, but are in the history already"] if matches else []
 
     async def _ended(self, turn: Turn, answer: str, exchange: Exchange) -> None:
         recorded = await turn.wait_recorded()
         events = await self._events.take(until="recorded" if recorded else "")
         if exchange.carries and not any(event.name == "recall_carried" for event in events):
             events += await self._events.take(until="recall_carried")
-        self._stage.moment([Said("Basil", answer)], self._notes(events))
+        self._screen.moment([Cell("Basil", answer)], self._notes(events))
         self._cost.turns += 1
         if exchange.proof not in answer:
-            raise StoryBroken(f"Memory failed: Basil should have said “… {exchange.proof} …”. Is recall switched off?")
+            raise DemoFailed(f"Memory failed: Basil should have said “… {exchange.proof} …”. Is recall switched off?")
         if not recorded:
-            raise StoryBroken("Memory failed: the turn was not recorded. Is recording switched off?")
+            raise DemoFailed("Memory failed: the turn was not recorded. Is recording switched off?")

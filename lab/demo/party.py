@@ -1,4 +1,4 @@
-"""Three turns are given eight memories, none of them twice; after a compaction, what went may come again."""
+"""A scene in which three turns get eight memories without repeats, and a compaction makes them recallable again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 
 from afterturn.testing.model import Answer, Messages, call_tools
 from afterturn.types import Draft
-from lab.demo.host import Host, Play
-from lab.demo.stage import Said, StoryBroken
-from lab.demo.story import USER, Exchange, heard
+from lab.demo.host import Host, SceneContext
+from lab.demo.screen import Cell, DemoFailed
+from lab.demo.story import USER, Exchange, text_of
 
-# Small numbers, so that what takes hundreds of messages otherwise is seen in a few.
+# Small limits, so that a few messages show what otherwise takes hundreds.
 SETTINGS = {"recall_entries_max": 3}
 LIMIT_TOKENS = 700
 
@@ -28,13 +28,13 @@ GUESTS = {
 
 
 def _guests(messages: Messages) -> Answer:
-    known = [name for name in GUESTS if f"Party guest {name}" in heard(messages)]
-    told = [name for name in known if re.search(rf"^Noted: .*{name}", heard(messages), re.MULTILINE)]
+    known = [name for name in GUESTS if f"Party guest {name}" in text_of(messages)]
+    told = [name for name in known if re.search(rf"^Noted: .*{name}", text_of(messages), re.MULTILINE)]
     fresh = [name for name in known if name not in told]
     return f"Noted: {', '.join(fresh)}. That makes {len(known)}." if fresh else "I know of no guests."
 
 
-# What a model in a hurry writes: it names one guest of eight.
+# A poor summary: it names one guest of eight.
 SUMMARY = (
     "<state_snapshot><overall_goal>Plan the party.</overall_goal><key_knowledge>- Anna is a vegan.</key_knowledge>"
     "<file_system_state></file_system_state><recent_actions>- Listed the guests.</recent_actions>"
@@ -43,7 +43,7 @@ SUMMARY = (
 
 
 def _invite(at: int, messages: Messages) -> Answer:
-    known = [name for name in GUESTS if f"Party guest {name}" in heard(messages)]
+    known = [name for name in GUESTS if f"Party guest {name}" in text_of(messages)]
     return call_tools(("invite", {"guest": known[at]})) if at < len(known) else "I know of no more guests."
 
 
@@ -70,15 +70,15 @@ ASKED = (
 ASKED_LATER = Exchange("Is Anna a vegan?", (_menu,), proof="without meat")
 
 
-async def play_party(play: Play) -> None:
+async def play_party(play: SceneContext) -> None:
     statements = [f"Party guest {name} {habit}." for name, habit in GUESTS.items()]
     await play.ada.add_many([Draft(text) for text in statements])
     await play.memory.drain(within=5.0)
-    play.stage.moment(
-        [Said("Ada", f"+ 8 notes: {statements[0]} …")],
+    play.screen.moment(
+        [Cell("Ada", f"+ 8 notes: {statements[0]} …")],
         [f"ada.add_many(…): {len(statements)} statements", "for this scene, a block holds 3 memories"],
     )
-    host = Host(play, play.memory.conversation("party", user=USER), tell_memories=True)
+    host = Host(play, play.memory.conversation("party", user=USER), show_memories=True)
     for exchange in ASKED:
         await host.play(exchange)
     await host.play(INVITE)
@@ -86,20 +86,20 @@ async def play_party(play: Play) -> None:
     await host.play(ASKED_LATER)
 
 
-async def _compact(host: Host, play: Play) -> None:
+async def _compact(host: Host, play: SceneContext) -> None:
     done = await host.compact(limit_tokens=LIMIT_TOKENS)
     if not done.changed:
-        raise StoryBroken(f"Memory failed: the history was not compacted ({done.reason}).")
+        raise DemoFailed(f"Memory failed: the history was not compacted ({done.reason}).")
     named, kept = (sum(name in text for name in GUESTS) for text in (SUMMARY, str(done.messages[0])))
-    play.stage.heading("The history is too long: compaction")
-    play.stage.moment(
+    play.screen.heading("The history is too long: compaction")
+    play.screen.moment(
         [
-            Said("calls", f"→ conversation.compact(messages, limit_tokens={LIMIT_TOKENS})"),
-            Said("tool", f"← a <state_snapshot> for the first {done.summarised} messages"),
+            Cell("calls", f"→ conversation.compact(messages, limit_tokens={LIMIT_TOKENS})"),
+            Cell("tool", f"← a <state_snapshot> for the first {done.summarised} messages"),
         ],
         [
-            f"{done.tokens_before} tokens become {done.tokens_after}",
-            f"the model named {named} guest, memory added {kept - named}",
-            "what went out of sight may come again",
+            f"{done.tokens_before} tokens before, {done.tokens_after} after",
+            f"the summary named {named} guest, memory added {kept - named}",
+            "what was removed can be recalled again",
         ],
     )

@@ -1,4 +1,4 @@
-"""Plays scenes in a process of its own, each with a memory opened for it, and writes down what they cost."""
+"""Plays scenes in this process, each with its own open memory, and writes their costs to a file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import afterturn
 from afterturn.errors import AfterturnError
 from afterturn.runtime.clock import SystemClock
 from afterturn.testing.model import ScriptedModel
-from lab.demo import party, passing
-from lab.demo.errand import play_errand
-from lab.demo.host import Cost, Host, Play
-from lab.demo.late import SlowEmbedder, play_late
-from lab.demo.stage import EventQueue, Said, Stage, StoryBroken, count_bytes
+from lab.demo import learning, party
+from lab.demo.host import Cost, Host, SceneContext
+from lab.demo.late_recall import SlowEmbedder, play_late
+from lab.demo.screen import Cell, DemoFailed, EventQueue, Screen, count_bytes
 from lab.demo.story import DAYS, SPACE, USER, Day
+from lab.demo.subagent import play_subagent
 
 
-async def play_day(day: Day, play: Play) -> None:
+async def play_day(day: Day, play: SceneContext) -> None:
     if day.forgets:
         await _forget(play, day.forgets)
     host = Host(play, play.memory.conversation(day.conversation, user=USER))
@@ -33,36 +33,36 @@ async def play_day(day: Day, play: Play) -> None:
         await host.play(exchange, full_block=day.full_block and exchange is day.exchanges[0])
     if day.note:
         await play.ada.add(day.note)
-        play.stage.moment([Said("Ada", f"+ {day.note}")], ["ada.add(…): one statement, can be undone"])
+        play.screen.moment([Cell("Ada", f"+ {day.note}")], ["ada.add(…): one statement, can be undone"])
 
 
-async def _forget(play: Play, text: str) -> None:
+async def _forget(play: SceneContext, text: str) -> None:
     before = count_bytes(play.store, text)
     [entry] = [entry for entry in await play.ada.list() if text in entry.text]
-    forgotten = await play.ada.forget(memory=entry.id)
+    await play.ada.forget(memory=entry.id)
     after = count_bytes(play.store, text)
-    play.stage.moment(
-        [Said("Ada", "Forget Grace's number, please."), Said("calls", f'→ ada.forget(memory="{entry.id}")')],
-        [f"{forgotten.state} for good, with every trace:", f"“{text}” in the files: {before} before, {after} now"],
+    play.screen.moment(
+        [Cell("Ada", "Forget Grace's number, please."), Cell("calls", f'→ ada.forget(memory="{entry.id}")')],
+        ["erased permanently:", f"“{text}” in the files: {before} before, {after} now"],
     )
     if after:
-        raise StoryBroken(f"Memory failed: “{text}” is still in the files after it was forgotten.")
+        raise DemoFailed(f"Memory failed: “{text}” is still in the files after it was forgotten.")
 
 
 DAY = 86400.0
-# Enough for a machine that is busy otherwise; what was really waited is measured and shown.
+# Long enough for a busy machine. The demo measures and prints the real waiting time.
 SETTINGS = {"grace": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`parts` and `settings` are what its memory is opened with, besides what all have."""
+    """`components` and `settings` are passed to `open`, with those that all scenes share."""
 
     title: str
-    play: Callable[[Play], Awaitable[None]]
+    play: Callable[[SceneContext], Awaitable[None]]
     days_ago: int = 0
     settings: Mapping[str, int | str] = field(default_factory=dict)
-    parts: afterturn.Components = field(default_factory=afterturn.Components)
+    components: afterturn.Components = field(default_factory=afterturn.Components)
 
 
 class PastClock(SystemClock):
@@ -76,60 +76,62 @@ class PastClock(SystemClock):
 
 
 def scenes() -> tuple[Scene, ...]:
-    """In the order of the play: the days first."""
+    """All scenes in order, the days first."""
     slow = SlowEmbedder()
     return (
         *(Scene(day.title, partial(play_day, day), day.days_ago) for day in DAYS),
         Scene(
-            "Memory is slow: what comes too late is not lost",
+            "Memory is slow: a late recall is used in the next turn",
             partial(play_late, slow),
-            parts=afterturn.Components(embedder=slow),
+            components=afterturn.Components(embedder=slow),
         ),
         Scene(
-            "Eight memories, three turns: nothing is said twice",
+            "Eight memories, three turns: nothing is repeated",
             party.play_party,
             settings=party.SETTINGS,
-            parts=afterturn.Components(model=ScriptedModel(party.SUMMARY)),
+            components=afterturn.Components(model=ScriptedModel(party.SUMMARY)),
         ),
-        Scene("A sub-agent learns something, and Ada decides", play_errand),
+        Scene("A sub-agent learns something, and Ada decides whether to keep it", play_subagent),
         Scene(
-            "First conversation: Ada says two things in passing, and one too many",
-            passing.play_first,
-            settings=passing.LEARNS,
-            parts=afterturn.Components(review_model=passing.reviewer()),
+            "First conversation: Ada mentions two preferences and a secret",
+            learning.play_first,
+            settings=learning.LEARNS,
+            components=afterturn.Components(review_model=learning.reviewer()),
         ),
-        Scene("Second and third conversation: another process, and Basil knows", passing.play_third),
-        Scene("What was learned is shown, and taken back", passing.play_undoing),
+        Scene("Second and third conversation: another process, and Basil remembers", learning.play_third),
+        Scene("Show what was learned, and undo it", learning.play_undoing),
         Scene(
-            "Learned again, and this time Ada is asked first",
-            passing.play_approving,
-            settings=passing.ASKS_FIRST,
-            parts=afterturn.Components(review_model=passing.reviewer()),
+            "Learn it again, this time with Ada's approval",
+            learning.play_approving,
+            settings=learning.ASKS_FIRST,
+            components=afterturn.Components(review_model=learning.reviewer()),
         ),
     )
 
 
 def processes() -> tuple[tuple[str, range], ...]:
-    """Which scenes one process plays, and what is said before them."""
+    """For each process: the line printed before it, and its scenes."""
     days, count = len(DAYS), len(scenes())
-    passing_from = days + 3
+    learning_from = days + 3
     return (
         *(("", range(day, day + 1)) for day in range(days)),
-        ("So much for days. And within a turn?", range(days, passing_from)),
-        ("And what nobody asked it to remember?", range(passing_from, passing_from + 1)),
-        ("", range(passing_from + 1, count)),
+        ("Next: inside one turn", range(days, learning_from)),
+        ("Next: learning what nobody asked it to remember", range(learning_from, learning_from + 1)),
+        ("", range(learning_from + 1, count)),
     )
 
 
-async def play(scene: Scene, store: Path, stage: Stage) -> Cost:
+async def play(scene: Scene, store: Path, screen: Screen) -> Cost:
     clock = PastClock(scene.days_ago)
     date = datetime.fromtimestamp(clock.now(), UTC).astimezone()
-    stage.heading(scene.title, f"{date.day} {date:%b} · process {os.getpid()}")
+    screen.heading(scene.title, f"{date.day} {date:%b} · process {os.getpid()}")
     events = EventQueue()
-    parts = replace(scene.parts, clock=clock)
-    async with afterturn.open(store, {**SETTINGS, **scene.settings}, on_event=events.put, components=parts) as memory:
+    components = replace(scene.components, clock=clock)
+    async with afterturn.open(
+        store, {**SETTINGS, **scene.settings}, on_event=events.put, components=components
+    ) as memory:
         await memory.ready()
-        playing = Play(memory, memory.space(SPACE), events, stage, store)
+        playing = SceneContext(memory, memory.space(SPACE), events, screen, store)
         await scene.play(playing)
         await memory.drain(within=5.0)
     return playing.cost
@@ -143,11 +145,11 @@ def main() -> int:
     parser.add_argument("scene", type=int, nargs="+", choices=range(len(every)))
     parser.add_argument("--fast", action="store_true")
     given = parser.parse_args()
-    stage = Stage(fast=given.fast)
+    screen = Screen(fast=given.fast)
     try:
-        costs = [asyncio.run(play(every[number], given.store, stage)) for number in given.scene]
-    except (StoryBroken, AfterturnError) as error:
-        stage.failure(str(error))
+        costs = [asyncio.run(play(every[number], given.store, screen)) for number in given.scene]
+    except (DemoFailed, AfterturnError) as error:
+        screen.failure(str(error))
         return 1
     except KeyboardInterrupt:
         return 130

@@ -1,6 +1,6 @@
-"""What is said on which day. Basil's lines look at the messages they are given, and at nothing else.
+"""The script of each day. Basil's answers depend only on the messages that the model gets.
 
-A line that can not find what Ada once told falls back to what an agent without memory would say.
+An answer that does not find an earlier fact there is what an agent without memory would say.
 """
 
 import re
@@ -15,10 +15,10 @@ NUMBER = "555 0142"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn. `proof` is what the last answer can only contain when memory did its part.
+    """One turn. `proof` is a text that the last answer contains only if memory worked.
 
-    With `patient=False` the host does not wait even a moment for recall before it calls the model. `carries`: what is
-    recalled comes too late for this turn. `terse`: the steps after the first are shown as one.
+    With `patient=False` the host calls the model without waiting for recall. `carries`: the recall ends after this
+    turn. `terse`: the steps after the first are printed as one line.
     """
 
     says: str
@@ -31,7 +31,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One process. `forgets` is erased from memory before the first word, `note` is added after the last one."""
+    """One process. `forgets` is erased before the first message, `note` is added after the last one."""
 
     title: str
     days_ago: int
@@ -43,20 +43,20 @@ class Day:
 
 
 def _suggest(messages: Messages) -> Answer:
-    if "allergic to peanuts" not in heard(messages):
+    if "allergic to peanuts" not in text_of(messages):
         return "For Friday's dinner I suggest Satay House at 19:30, a lively place."
     return "For Friday's dinner I suggest Casa Nova at 20:30, after eight and without peanuts."
 
 
 def _dish(messages: Messages) -> Answer:
-    return "The grilled fish, without the peanut pesto." if "allergic" in heard(messages) else "The peanut pesto!"
+    return "The grilled fish, without the peanut pesto." if "allergic" in text_of(messages) else "The peanut pesto!"
 
 
 def _book(messages: Messages) -> Answer:
-    found = re.search(r"suggest (?P<place>[\w ]+) at (?P<time>\d\d:\d\d)", heard(messages))
+    found = re.search(r"suggest (?P<place>[\w ]+) at (?P<time>\d\d:\d\d)", text_of(messages))
     if found is None:
         return "Gladly. Which restaurant, and at what time?"
-    note = "no peanuts" if "allergic to peanuts" in heard(messages) else "nothing special"
+    note = "no peanuts" if "allergic to peanuts" in text_of(messages) else "nothing special"
     return call_tools(("book_table", {**found.groupdict(), "note": note}))
 
 
@@ -66,13 +66,13 @@ def _booked(messages: Messages) -> Answer:
 
 
 def _text(messages: Messages) -> Answer:
-    number = re.search(r"\b\d{3} \d{4}\b", heard(messages))
+    number = re.search(r"\b\d{3} \d{4}\b", text_of(messages))
     if number is None:
         return "I have no phone number for Grace. What is it?"
     return call_tools(("send_text", {"to": number.group(), "text": "20:30"}))
 
 
-def heard(messages: Messages) -> str:
+def text_of(messages: Messages) -> str:
     return "\n".join(str(message.get("content") or "") for message in messages)
 
 
@@ -80,20 +80,20 @@ _TEXT_GRACE = "Text Grace the time, on her phone."
 
 DAYS = (
     Day(
-        "Day 1: Ada mentions two things, and a third in her settings",
+        "Day 1: Ada mentions two things, and saves a note",
         9,
         "getting-started",
         (
             Exchange(
                 "When you book dinner for my mother Grace: she is allergic to peanuts.",
-                ("Thank you, I will mind that.",),
+                ("Thank you, I will keep that in mind.",),
             ),
             Exchange(f"Text Grace when the time changes. Her phone number is {NUMBER}.", ("I will, and only then.",)),
         ),
         note="Dinner on Fridays: never before eight.",
     ),
     Day(
-        "Day 8: a new conversation, another process, and Basil knows",
+        "Day 8: a new conversation in another process, and Basil remembers",
         2,
         "friday",
         (
@@ -107,7 +107,7 @@ DAYS = (
         ),
     ),
     Day(
-        "Day 10: a third process, and Basil acts on what it was told",
+        "Day 10: a third process, and Basil acts on what it remembers",
         0,
         "booking",
         (
@@ -119,7 +119,7 @@ DAYS = (
         full_block=True,
     ),
     Day(
-        "Later that day: Ada takes something back",
+        "Later that day: Ada has a phone number erased",
         0,
         "afterwards",
         (Exchange(_TEXT_GRACE, (_text, "Grace has it on her phone."), proof="no phone number"),),

@@ -1,4 +1,4 @@
-"""`make demo`, run as a newcomer would: it tells the truth, looks right in a pipe, and fails when memory fails."""
+"""`make demo`: its output is true, readable in a pipe, and it fails if memory fails."""
 
 import os
 import pty
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from afterturn.testing import ModelCall, ScriptedModel
-from lab.demo import errand, late, party, passing
+from lab.demo import late_recall, learning, party, subagent
 from lab.demo.host import TOOLS, Comparison, Cost, run_tools
 from lab.demo.scene import scenes
 from lab.demo.story import DAYS, Exchange
@@ -20,14 +20,14 @@ COMMAND = [sys.executable, "-m", "lab.demo", "--fast"]
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the demonstration printed; it has ended well."""
+    """The output of a successful run."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(COMMAND, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def test_what_was_told_in_the_first_process_is_known_in_the_third(shown: str) -> None:
+def test_the_third_process_knows_what_ada_said_in_the_first(shown: str) -> None:
     processes = re.findall(r"process (\d+)", shown)
     third = shown.split("── Day 10")[1]
     assert len(set(processes)) == 7
@@ -35,39 +35,39 @@ def test_what_was_told_in_the_first_process_is_known_in_the_third(shown: str) ->
     assert "The kitchen knows: no peanuts." in third
 
 
-def test_the_timeline_tells_when_memories_were_handed_over_and_recorded(shown: str) -> None:
+def test_the_right_column_shows_deliveries_and_recordings(shown: str) -> None:
     assert re.search(r"recalled in [\d.]+ ms: 1 long-term \+ \d episodic", shown)
-    assert re.search(r"handed over after Ada: \d memories, \d+ tokens", shown)
-    assert shown.count("recorded for good") == 23
+    assert re.search(r"delivered after Ada: \d memories, \d+ tokens", shown)
+    assert shown.count("│ recorded: ") == 23
 
 
-def test_what_is_in_sight_is_not_repeated(shown: str) -> None:
-    """L3: the second turn of a conversation recalls nothing that its first one was given."""
-    assert "that match are in sight: not repeated" in shown
+def test_memories_that_the_model_sees_are_not_repeated(shown: str) -> None:
+    """L3: the second turn of a conversation does not repeat the block of the first."""
+    assert "match, but are in the history already" in shown
 
 
-def test_what_was_forgotten_is_in_no_file_and_not_known_any_more(shown: str) -> None:
+def test_a_forgotten_number_is_in_no_file_and_no_answer(shown: str) -> None:
     """M2: forgetting erases the bytes, and the next turn does not know."""
     assert re.search(r"“555 0142” in the files: [1-9]\d* before, 0 now", shown)
     assert "I have no phone number for Grace." in shown.split("0 now")[1]
 
 
 def test_a_late_recall_is_carried_to_the_next_turn(shown: str) -> None:
-    """R8: it settles when its turn is over, and the next turn is given it without asking again."""
+    """R8: it ends after its turn, and the next turn gets its memories without another recall."""
     scene = _scene(shown, "Memory is slow")
     asked, again = scene.split("Please do.")
     assert "slowed down on purpose" in asked
     assert re.search(r"recalled in [2-9]\d\d\.\d ms", asked)
-    carried = re.search(r"too late for this turn: (\d+) memories carried", asked)
+    carried = re.search(r"too late: (\d+) memories kept for the next turn", asked)
     assert carried
-    assert "handed over" not in asked
-    assert f"handed over after Ada: {carried[1]} memories" in again
-    assert "carried over from the turn before:" in again
+    assert "delivered" not in asked
+    assert f"delivered after Ada: {carried[1]} memories" in again
+    assert "found by the recall of the previous turn:" in again
     assert "recall starts" not in again
     assert "recalled in" not in again
 
 
-def test_three_turns_share_the_memories_out_and_none_comes_twice(shown: str) -> None:
+def test_three_turns_deliver_eight_memories_without_repeating_one(shown: str) -> None:
     """L3: A B C, D E F, then what is left."""
     came = re.findall(r"│   \+ Party guest (\w+) ", _scene(shown, "Eight memories, three turns"))
     assert sorted(came) == sorted(party.GUESTS)
@@ -77,47 +77,47 @@ def test_three_turns_share_the_memories_out_and_none_comes_twice(shown: str) -> 
 def test_steps_of_a_tool_loop_recall_nothing(shown: str) -> None:
     """R1: eight tool steps start no recall."""
     scene = _scene(shown, "Eight memories, three turns")
-    assert "the 8 that match are in sight: not repeated" in scene
+    assert "8 match, but are in the history already" in scene
     assert "8 tool steps: no recall, nothing added" in scene
 
 
-def test_what_a_compaction_took_comes_again(shown: str) -> None:
-    """H7, K1: the summary tells what memory had shown, and what went out of sight is offered again."""
+def test_memories_that_a_compaction_removed_are_recalled_again(shown: str) -> None:
+    """H7, K1: the summary contains what memory had delivered, and removed memories are recalled again."""
     scene = _scene(shown, "The history is too long")
-    before, after = re.findall(r"(\d+) tokens become (\d+)", scene)[0]
+    before, after = re.findall(r"(\d+) tokens before, (\d+) after", scene)[0]
     assert int(after) < int(before)
-    assert re.search(r"the model named 1 guest, memory added [1-7]\b", scene)
+    assert re.search(r"the summary named 1 guest, memory added [1-7]\b", scene)
     assert "again: Party guest Anna is a vegan." in scene
 
 
-def test_what_a_sub_agent_learned_waits_for_approval(shown: str) -> None:
-    """A1, A2, A3: it gets the turn's facts and a tool, and what it found is recalled once Ada agrees."""
+def test_knowledge_of_a_sub_agent_needs_approval(shown: str) -> None:
+    """A1, A2, A3: it gets the turn's facts and a tool; its result is recalled after Ada approves it."""
     scene = _scene(shown, "A sub-agent learns")
     assert "## Key Context (preserve these facts)" in scene
-    assert re.search(r"looked up \d+ memories, nothing injected", scene)
-    assert "recalled while it waited: no; now: yes" in scene
+    assert re.search(r"the tool returned \d+ memories", scene)
+    assert "recalled before approval: no; now: yes" in scene
     assert "+ according to subagent: " in scene
     assert "Ordered at Rosa's bakery." in scene
 
 
-def test_what_was_said_in_passing_is_known_in_the_third_conversation(shown: str) -> None:
-    """V1, V11, S1: by a rule without a model and by a review after three turns; another process knows both."""
+def test_the_third_conversation_knows_what_the_first_mentioned(shown: str) -> None:
+    """V1, V11, S1: one fact by a rule without a model, one by a review after three turns."""
     first, third = _scene(shown, "First conversation"), _scene(shown, "Second and third conversation")
     assert _learned(first) == ["Call the user Addie", "Long lists tire the user"]
     assert _standing(third) == ["Call the user Addie", "Long lists tire the user"]
     assert "Good evening, Addie. At Casa Nova?" in third
 
 
-def test_a_token_that_ada_pasted_is_not_kept(shown: str) -> None:
-    """G1: it is on the screen, since she said it, and in what is stored there is a mark in its place."""
+def test_a_pasted_token_is_not_stored(shown: str) -> None:
+    """G1: the message is shown as she wrote it, and stored with a mark in place of the token."""
     first = _scene(shown, "First conversation")
-    assert passing.TOKEN in first
-    assert "kept: my token is [redacted: github token]." in first
+    assert learning.TOKEN in first
+    assert "stored: my token is [redacted: github token]." in first
 
 
 def test_a_review_is_shown_as_a_difference_and_undone(shown: str) -> None:
-    """V8: the command prints what came and what it rests on; after the undo the next conversation does not know it."""
-    scene = _scene(shown, "What was learned is shown")
+    """V8: the command prints the change and its source; after the undo the next conversation lacks it."""
+    scene = _scene(shown, "Show what was learned")
     told, undone = scene.split("$ afterturn review undo")
     review = re.search(r"Review (\w+): 1 saved", told)
     assert review
@@ -129,9 +129,9 @@ def test_a_review_is_shown_as_a_difference_and_undone(shown: str) -> None:
     assert "At Casa Nova, Satay" in undone
 
 
-def test_a_review_that_needs_approval_teaches_once_ada_has_approved_it(shown: str) -> None:
-    """V8: it waits in the inbox, is approved there, and then stands in the next conversation."""
-    scene = _scene(shown, "Learned again")
+def test_an_approved_proposal_is_in_the_next_conversation(shown: str) -> None:
+    """V8: it is in the inbox first, and in the next system prompt after the approval."""
+    scene = _scene(shown, "Learn it again")
     waiting = re.search(r"(\w{16}) .* background review +Long lists tire the user", scene)
     assert waiting
     assert f"$ afterturn inbox approve {waiting[1]}" in scene
@@ -139,20 +139,20 @@ def test_a_review_that_needs_approval_teaches_once_ada_has_approved_it(shown: st
     assert "Good evening, Addie. At Casa Nova?" in scene
 
 
-def test_it_ends_with_what_it_cost_and_what_was_saved(shown: str) -> None:
+def test_it_ends_with_its_costs_and_savings(shown: str) -> None:
     """R1: recalls are not more than turns, whatever the number of model calls; an acknowledgement has none (R6)."""
     assert "57 messages of 13 conversations, and 12 statements" in shown
     assert "22 in 23 turns; the model was called 35 times" in shown
-    ours, other = _numbers(r"([\d,]+) tokens of memory to the conversations, .*? have added ([\d,]+)", shown)
+    ours, other = _numbers(r"([\d,]+) tokens of memory, none .*? have added ([\d,]+)", shown)
     assert 0 < ours < other
-    ours, other = _numbers(r"([\d,]+) tokens of memory in all prompts.*? by that host ([\d,]+),", shown)
+    ours, other = _numbers(r"([\d,]+) tokens of memory in all prompts.*? would have sent ([\d,]+):", shown)
     assert 0 < ours < other
-    assert f"so {1 - ours / other:.0%} are saved" in shown
-    assert _numbers(r"by (\d+) reviews that no turn waited for: (\d+) calls of a model", shown) == [2, 4]
+    assert f"{1 - ours / other:.0%} are saved" in shown
+    assert _numbers(r"by (\d+) reviews in the background: (\d+) model calls", shown) == [2, 4]
 
 
-def test_the_command_at_its_end_explains_a_turn_of_the_demonstration(shown: str) -> None:
-    scene = _scene(shown, "Why each memory came")
+def test_the_last_command_explains_a_turn(shown: str) -> None:
+    scene = _scene(shown, "Why each memory was recalled")
     assert "$ afterturn trace party --turn 3 --store .demo/memory.db --space user:ada" in scene
     assert "And the last guests at the party?" in scene
     assert "excluded: " in scene
@@ -167,7 +167,7 @@ def _learned(scene: str) -> list[str]:
 
 
 def _standing(scene: str) -> list[str]:
-    """What the last system prompt of the scene ends with."""
+    """The standing memories in the last system prompt of the scene."""
     return re.findall(r"│   (.*)", scene.split("in the system prompt:")[-1].split("Ada  ")[0])
 
 
@@ -186,7 +186,7 @@ def test_it_fits_a_terminal_and_is_plain_in_a_pipe(shown: str) -> None:
 
 
 @pytest.mark.slow
-def test_it_fails_with_one_clear_line_when_nothing_is_recalled(tmp_path: Path) -> None:
+def test_it_fails_with_one_clear_line_if_nothing_is_recalled(tmp_path: Path) -> None:
     done = subprocess.run(
         COMMAND,
         cwd=tmp_path,
@@ -210,8 +210,8 @@ def test_it_fails_with_one_clear_line_when_nothing_is_recalled(tmp_path: Path) -
         ("AFTERTURN_SCANNING", "a token is in its files. Is scanning switched off?"),
     ],
 )
-def test_it_fails_when_nothing_is_learned_or_a_token_is_kept(tmp_path: Path, switched_off: str, said: str) -> None:
-    """G1, V11: the scene of the first conversation looks for itself, and does not only tell."""
+def test_it_fails_if_nothing_is_learned_or_a_token_is_stored(tmp_path: Path, switched_off: str, said: str) -> None:
+    """G1, V11: the first conversation checks the store itself."""
     at = next(number for number, scene in enumerate(scenes()) if scene.title.startswith("First conversation"))
     done = subprocess.run(
         [sys.executable, "-m", "lab.demo.scene", "memory.db", "cost.json", str(at), "--fast"],
@@ -240,7 +240,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(tmp_path: Path, no_color: 
 
 
 @pytest.mark.slow
-def test_what_else_is_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_stay_unchanged(tmp_path: Path) -> None:
     kept = tmp_path / ".demo" / "notes.txt"
     kept.parent.mkdir()
     kept.write_text("mine", encoding="utf-8")
@@ -256,18 +256,18 @@ def test_what_else_is_in_the_folder_is_left_alone(tmp_path: Path) -> None:
 
 _TALKS = {
     **{day.conversation: day.exchanges for day in DAYS if not day.forgets},
-    "soup": (late.ASKED, late.ASKED_AGAIN),
+    "soup": (late_recall.ASKED, late_recall.ASKED_AGAIN),
     "party": (*party.ASKED, party.INVITE),
     "menu": (party.ASKED_LATER,),
-    "order": (errand.ASKED_LATER,),
-    "third": (passing.THIRD,),
-    "fourth": (passing.UNTAUGHT,),
+    "order": (subagent.ASKED_LATER,),
+    "third": (learning.THIRD,),
+    "fourth": (learning.AFTER_UNDO,),
 }
 
 
 @pytest.mark.parametrize("talk", _TALKS.values(), ids=_TALKS)
-async def test_without_memory_no_answer_holds_its_proof(talk: tuple[Exchange, ...]) -> None:
-    """The script can not cheat: what Ada says on the day itself is not enough for Basil's good answers."""
+async def test_without_memory_the_scripted_answers_are_different(talk: tuple[Exchange, ...]) -> None:
+    """The script does not cheat: the messages of that day alone do not give Basil's good answers."""
     messages: list[dict[str, object]] = []
     for exchange in talk:
         model = ScriptedModel(*exchange.replies)
@@ -279,14 +279,14 @@ async def test_without_memory_no_answer_holds_its_proof(talk: tuple[Exchange, ..
         assert not exchange.proof or exchange.proof not in reply["content"]
 
 
-async def test_a_sub_agent_that_is_told_nothing_finds_nothing() -> None:
-    model = ScriptedModel(errand.SUB_AGENT[1])
-    reply = await model.complete([{"role": "user", "content": f"## Task\n{errand.TASK}"}])
+async def test_without_context_the_sub_agent_finds_nothing() -> None:
+    model = ScriptedModel(subagent.SUB_AGENT[1])
+    reply = await model.complete([{"role": "user", "content": f"## Task\n{subagent.TASK}"}])
     assert reply["content"] == "Any bakery will do."
 
 
-async def test_a_model_that_is_not_shown_what_ada_said_has_nothing_to_save() -> None:
-    reply = await passing.reviewer().complete([{"role": "user", "content": "Known memories:\n(none)"}])
+async def test_without_the_message_the_reviewer_saves_nothing() -> None:
+    reply = await learning.reviewer().complete([{"role": "user", "content": "Known memories:\n(none)"}])
     assert reply["content"] == "Nothing to save."
 
 
@@ -294,8 +294,8 @@ def test_costs_add_up() -> None:
     assert Cost(recalls=1, waited=0.5, read=3) + Cost(recalls=2, waited=0.25) == Cost(recalls=3, waited=0.75, read=3)
 
 
-def test_a_recall_at_every_call_gathers_copies_until_a_compaction() -> None:
-    """A block counts once where it is added, and in every prompt that shows it; the other host adds one a call."""
+def test_recalling_at_every_call_adds_copies_until_a_compaction() -> None:
+    """A block counts once when it is added, and in each prompt; the other host adds one per call."""
     cost, block = Cost(), "five words of one token"
     comparison = Comparison(cost)
     comparison.gave(block)

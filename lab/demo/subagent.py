@@ -1,4 +1,4 @@
-"""A sub-agent: it is given a task with what the turn knows, may look things up, and what it learned waits for Ada."""
+"""A scene with a sub-agent: its task contains the turn's memories, it can search, and its result needs approval."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.turn import Turn
 from afterturn.testing.model import Answer, Messages, ScriptedModel, call_tools
-from lab.demo.host import Call, Host, Play
-from lab.demo.stage import Said, StoryBroken, counted, describe, describe_call
-from lab.demo.story import USER, Exchange, heard
+from lab.demo.host import Call, Host, SceneContext
+from lab.demo.screen import Cell, DemoFailed, counted, describe, describe_call
+from lab.demo.story import USER, Exchange, text_of
 
 TASK = "Find a bakery that can make a cake for Grace"
 FOUND = "Rosa's bakery uses no peanuts, no eggs."
 
 
 def _report(messages: Messages) -> Answer:
-    knows = "allergic to peanuts" in heard(messages) and "Anna is a vegan" in heard(messages)
+    knows = "allergic to peanuts" in text_of(messages) and "Anna is a vegan" in text_of(messages)
     return FOUND if knows else "Any bakery will do."
 
 
 def _pass_on(messages: Messages) -> Answer:
-    return "Rosa's bakery can do it." if FOUND in heard(messages) else "Any bakery can do it."
+    return "Rosa's bakery can do it." if FOUND in text_of(messages) else "Any bakery can do it."
 
 
 def _order(messages: Messages) -> Answer:
-    return "Ordered at Rosa's bakery." if FOUND in heard(messages) else "At which bakery?"
+    return "Ordered at Rosa's bakery." if FOUND in text_of(messages) else "At which bakery?"
 
 
 SUB_AGENT = (call_tools(("search_memory", {"query": "party guest who is a vegan"})), _report)
@@ -42,7 +42,7 @@ ASKED_LATER = Exchange("Order the cake at that bakery, please.", (_order,), proo
 class Colleague:
     """The tool that runs the sub-agent: a loop around a model, as any host would write it."""
 
-    def __init__(self, play: Play, conversation: Conversation) -> None:
+    def __init__(self, play: SceneContext, conversation: Conversation) -> None:
         self._play = play
         self._tools = conversation.tools()
 
@@ -52,7 +52,7 @@ class Colleague:
     async def _work(self, turn: Turn, call: Call) -> str:
         task = json.loads(call["function"]["arguments"])["task"]
         text = turn.delegate(task)
-        self._play.stage.block("what the sub-agent was given: turn.delegate(task)", text)
+        self._play.screen.block("the prompt of the sub-agent: turn.delegate(task)", text)
         result = await self._answer([{"role": "user", "content": text}])
         turn.returned(task, result)
         return result
@@ -67,33 +67,33 @@ class Colleague:
             for call in reply["tool_calls"]:
                 found = await self._tools.dispatch(call["function"]["name"], call["function"]["arguments"])
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": found})
-                await self._tell(call)
+                await self._show_call(call)
 
-    async def _tell(self, call: Call) -> None:
+    async def _show_call(self, call: Call) -> None:
         events = await self._play.events.take(until="tool_called")
-        said = Said("calls", f"→ {describe_call(call)}, by the sub-agent")
-        self._play.stage.moment([said], [note for event in events for note in describe(event)])
+        said = Cell("calls", f"→ {describe_call(call)}, by the sub-agent")
+        self._play.screen.moment([said], [note for event in events for note in describe(event)])
 
 
-async def play_errand(play: Play) -> None:
+async def play_subagent(play: SceneContext) -> None:
     conversation = play.memory.conversation("cake", user=USER)
     await Host(play, conversation, tools=Colleague(play, conversation).run).play(ASKED)
     await _decide(play)
-    await Host(play, play.memory.conversation("order", user=USER), tell_memories=True).play(ASKED_LATER)
+    await Host(play, play.memory.conversation("order", user=USER), show_memories=True).play(ASKED_LATER)
 
 
-async def _decide(play: Play) -> None:
+async def _decide(play: SceneContext) -> None:
     waiting = await play.ada.proposals()
     if [entry.text for entry in waiting] != [FOUND]:
-        raise StoryBroken(f"Memory failed: {counted(len(waiting))} in the inbox instead of what the sub-agent found.")
+        raise DemoFailed(f"Memory failed: {counted(len(waiting))} in the inbox instead of what the sub-agent found.")
     before = await _recalled(play)
     await play.ada.approve(waiting[0].id)
-    play.stage.moment(
-        [Said("Ada", "Yes, keep that."), Said("calls", f'→ ada.approve("{waiting[0].id}")')],
-        [f"inbox: {FOUND}", f"recalled while it waited: {before}; now: {await _recalled(play)}"],
+    play.screen.moment(
+        [Cell("Ada", "Yes, keep that."), Cell("calls", f'→ ada.approve("{waiting[0].id}")')],
+        [f"inbox: {FOUND}", f"recalled before approval: {before}; now: {await _recalled(play)}"],
     )
 
 
-async def _recalled(play: Play) -> str:
+async def _recalled(play: SceneContext) -> str:
     hits = (await play.ada.search(FOUND)).hits
     return "yes" if any(hit.entry.text == FOUND for hit in hits) else "no"

@@ -1,4 +1,4 @@
-"""A recall that comes too late for its turn, and is carried to the next one. Memory is slowed down on purpose."""
+"""A scene in which a recall ends after its turn, and its memories are delivered in the next one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.testing.model import Answer, Messages
-from lab.demo.host import Host, Play
-from lab.demo.stage import Said
-from lab.demo.story import USER, Exchange, heard
+from lab.demo.host import Host, SceneContext
+from lab.demo.screen import Cell
+from lab.demo.story import USER, Exchange, text_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Together below what a recall waits for its vector, so that it is the whole recall which comes late.
+# Together less than a recall waits for its vector, so that the whole recall is late.
 SLOWED_BY = 0.2
 HELD_MAX = 0.4
 
 
 class SlowEmbedder(StaticEmbedder):
-    """The embedder that everybody has, but slow to answer one question, and not before `slow_for` was left."""
+    """The default embedder, except that one question takes long: until the `slow_for` context has been left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class SlowEmbedder(StaticEmbedder):
 
 
 def _soup(messages: Messages) -> Answer:
-    if "allergic to peanuts" not in heard(messages):
+    if "allergic to peanuts" not in text_of(messages):
         return "I would have to look that up."
     return "No, not the peanut soup: she is allergic to peanuts."
 
@@ -58,8 +58,10 @@ ASKED = Exchange("Can my mother have the peanut soup?", (_soup,), patient=False,
 ASKED_AGAIN = Exchange("Please do.", (_soup,), proof="allergic to peanuts")
 
 
-async def play_late(embedder: SlowEmbedder, play: Play) -> None:
+async def play_late(embedder: SlowEmbedder, play: SceneContext) -> None:
     host = Host(play, play.memory.conversation("soup", user=USER))
-    play.stage.moment([Said("note", "(memory is slowed down on purpose)")], ["answers only when this turn is over"])
+    play.screen.moment(
+        [Cell("note", "(memory is slowed down on purpose)")], ["it answers only after this turn has ended"]
+    )
     await host.play(ASKED, slowed=embedder.slow_for(ASKED.says))
     await host.play(ASKED_AGAIN)

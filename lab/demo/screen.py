@@ -29,59 +29,59 @@ def count_bytes(store: Path, text: str) -> int:
     return sum(path.read_bytes().count(text.encode()) for path in store.parent.glob(f"{store.name}*") if path.is_file())
 
 
-class StoryBroken(Exception):
-    """Memory did not do its part, and the story can not go on."""
+class DemoFailed(Exception):
+    """Memory did not work, so the demo cannot continue."""
 
 
 def describe_call(call: Mapping[str, Any]) -> str:
-    """As one would write it: `find_tables(day="Friday", guests=2)`."""
+    """The call as code: `find_tables(day="Friday", guests=2)`."""
     function = call["function"]
     arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in json.loads(function["arguments"]).items())
     return f"{function['name']}({arguments})"
 
 
-class Telling:
-    def __init__(self, stage: Stage, *, terse: bool) -> None:
-        self._stage = stage
+class TurnPrinter:
+    def __init__(self, screen: Screen, *, terse: bool) -> None:
+        self._screen = screen
         self._terse = terse
         self._calls: list[str] = []
         self._notes: list[str] = []
 
-    def moment(self, said: Sequence[Said], beside: Sequence[str]) -> None:
+    def moment(self, said: Sequence[Cell], notes: Sequence[str]) -> None:
         if self._terse and self._calls:
-            self._notes.extend(beside)
+            self._notes.extend(notes)
         else:
-            self._stage.moment(said, beside)
+            self._screen.moment(said, notes)
 
     def called(self, calls: Sequence[Mapping[str, Any]]) -> None:
         described = [describe_call(call) for call in calls]
         self._calls.extend(described)
         if not self._terse:
-            self._stage.moment([Said("calls", f"→ {call}") for call in described], [])
+            self._screen.moment([Cell("calls", f"→ {call}") for call in described], [])
 
     def end(self) -> None:
         if self._terse:
             steps = len(self._calls)
-            said = [Said("calls", f"→ {self._calls[0]}"), Said("calls", f"→ … {steps} calls, one after the other")]
-            self._stage.moment(said, self._notes or [f"{steps} tool steps: no recall, nothing added"])
+            said = [Cell("calls", f"→ {self._calls[0]}"), Cell("calls", f"→ … {steps} calls, one after the other")]
+            self._screen.moment(said, self._notes or [f"{steps} tool steps: no recall, nothing added"])
 
 
 def show_command(
-    stage: Stage, store: Path, arguments: Sequence[str], *, pick: Callable[[list[str]], list[str]] = list
+    screen: Screen, store: Path, arguments: Sequence[str], *, pick: Callable[[list[str]], list[str]] = list
 ) -> None:
-    """Prints the command and what `pick` takes of its output. StoryBroken when it fails."""
+    """Runs and prints a command, with the lines of its output that `pick` returns. DemoFailed if it fails."""
     typed = [*arguments, "--store", str(store), "--space", SPACE]
     done = subprocess.run(
         [sys.executable, "-m", "afterturn.hosts.cli", *typed], check=False, capture_output=True, text=True
     )
-    stage.line(f"$ {typeable()} {' '.join(typed)}", "bold")
+    screen.line(f"$ {command_name()} {' '.join(typed)}", "bold")
     if done.returncode:
-        raise StoryBroken(f"Memory failed: {done.stderr.strip()}")
-    stage.excerpt(pick(done.stdout.splitlines()))
+        raise DemoFailed(f"Memory failed: {done.stderr.strip()}")
+    screen.excerpt(pick(done.stdout.splitlines()))
 
 
-def typeable() -> str:
-    """The program as it can be typed here."""
+def command_name() -> str:
+    """The name of the program, as you can type it in this folder."""
     installed = Path(".venv", "bin", "afterturn")
     return str(installed) if installed.exists() else "afterturn"
 
@@ -92,7 +92,7 @@ _BULLET = re.compile(r"^- \[(?P<ref>[0-9a-z.]+)\] [^:]*?, (?:(?:user|assistant):
 
 
 class EventQueue:
-    """Takes events on memory's thread and gives them, in order, to the host's loop."""
+    """Passes events from memory's thread to the host's event loop, in order."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class EventQueue:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
 
     async def take(self, *, until: str = "") -> list[Event]:
-        """What has come; with `until`, waits for an event of that name first, for at most three seconds."""
+        """All queued events. With `until`, waits up to three seconds for an event of that name."""
         taken: list[Event] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EVENT_WITHIN):
@@ -115,28 +115,28 @@ class EventQueue:
 
 
 def describe(event: Event) -> list[str]:
-    """A line, or none for what nobody has to see."""
+    """The text for the right column; empty for events that the demo does not show."""
     data = event.data
     match event.name:
         case "recall_started":
-            return ["recall starts, and the turn goes on"]
+            return ["recall starts; the turn does not wait"]
         case "recall_settled":
             return [f"recalled in {data['milliseconds']:.1f} ms: {_lanes(event)}"]
         case "recall_carried":
-            return [f"too late for this turn: {counted(data['memories'])} carried"]
+            return [f"too late: {counted(data['memories'])} kept for the next turn"]
         case "handed_over":
-            return [f"handed over {_POINTS[str(data['point'])]}: {counted(data['memories'])}, {data['tokens']} tokens"]
+            return [f"delivered {_POINTS[str(data['point'])]}: {counted(data['memories'])}, {data['tokens']} tokens"]
         case "tool_called":
-            return [f"looked up {counted(data['memories'])}, nothing injected"]
+            return [f"the tool returned {counted(data['memories'])}"]
         case "proposed":
-            return ["proposed: waits in Ada's inbox"]
+            return ["proposed: it is in Ada's inbox"]
         case "recorded":
-            return [f"recorded for good: {data['records']} messages"]
+            return [f"recorded: {data['records']} messages"]
     return []
 
 
 def bullets(block: str) -> dict[str, str]:
-    """The memories in a block by what names them: their words, and of reports whose they are."""
+    """The text of each memory in a block, by its reference."""
     return {found["ref"]: found["text"] for found in _BULLET.finditer(block)}
 
 
@@ -162,19 +162,19 @@ _MEMORY = "yellow"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One cell of the left column. Only people have their name in front: calls and results are the agent's own."""
+class Cell:
+    """One cell of the left column. `who` is printed only for people, not for tool calls and results."""
 
     who: str
     text: str
 
 
-class Stage:
-    """Prints at the pace of reading on a terminal, and at once elsewhere or when `fast`."""
+class Screen:
+    """Prints the demo: slowly on a terminal, without pauses elsewhere or if `fast`."""
 
     def __init__(self, *, fast: bool) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # A terminal without Unicode shows question marks then, and the story goes on.
+            # A terminal without Unicode shows question marks.
             sys.stdout.reconfigure(errors="replace")
         shown = Console(highlight=False, markup=False, emoji=False)
         plain = not shown.is_terminal or shown.no_color
@@ -184,24 +184,24 @@ class Stage:
         )
         self._paced = shown.is_terminal and not fast
 
-    def heading(self, title: str, beside: str = "") -> None:
+    def heading(self, title: str, notes: str = "") -> None:
         """A rule with a title in it, and a note at its right end."""
         self._pause(_MOMENT_PAUSE)
         self.line()
         title = shortened(title, self._width - 4)
-        if len(title) + len(beside) + 8 > self._width:
-            beside = ""
-        line = "─" * (self._width - len(title) - len(beside) - (8 if beside else 4))
-        end = f" {beside} ──" if beside else ""
+        if len(title) + len(notes) + 8 > self._width:
+            notes = ""
+        line = "─" * (self._width - len(title) - len(notes) - (8 if notes else 4))
+        end = f" {notes} ──" if notes else ""
         self._print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {line}{end}", "dim")))
 
-    def moment(self, said: Sequence[Said], beside: Sequence[str]) -> None:
-        """What was said, and beside it what memory did meanwhile; below it where there is no room beside."""
+    def moment(self, said: Sequence[Cell], notes: Sequence[str]) -> None:
+        """Prints messages on the left and notes on the right; on a narrow terminal, notes below messages."""
         if self._width < WIDTH:
-            self._stacked(said, beside)
+            self._stacked(said, notes)
             return
         left = [cell for item in said for cell in _cells(item, _LEFT)]
-        for cell, note in zip_longest(left, beside, fillvalue=None):
+        for cell, note in zip_longest(left, notes, fillvalue=None):
             row = cell or Text()
             row.pad_right(_LEFT - row.cell_len)
             row.append("│ ", "dim")
@@ -209,15 +209,15 @@ class Stage:
             self._print(row)
         self._pause(_MOMENT_PAUSE)
 
-    def _stacked(self, said: Sequence[Said], beside: Sequence[str]) -> None:
+    def _stacked(self, said: Sequence[Cell], notes: Sequence[str]) -> None:
         for cell in [cell for item in said for cell in _cells(item, min(self._width, _LEFT_NARROW))]:
             self._print(cell)
-        for note in beside:
+        for note in notes:
             self._print(Text.assemble((" " * _NAME + "│ ", "dim"), (shortened(note, self._width - _NAME - 2), _MEMORY)))
         self._pause(_MOMENT_PAUSE)
 
     def block(self, title: str, text: str) -> None:
-        """What the model was given, whole, in a frame."""
+        """Prints a text that the model got, in a frame."""
         inside = self._width - 4
         lines = [part for line in text.splitlines() for part in _wrapped(line, inside)]
         self._print(Text.assemble(("┌─ ", "dim"), (title, "dim"), (f" {'─' * (inside - len(title) - 1)}┐", "dim")))
@@ -239,7 +239,7 @@ class Stage:
             self._print(Text(line, style))
 
     def excerpt(self, lines: Sequence[str]) -> None:
-        """What a command printed, cut where it would not fit."""
+        """Prints the output of a command. Long lines are cut."""
         for line in lines:
             self._print(Text(f"  {shortened(line, self._width - 2)}", _MEMORY))
 
@@ -257,7 +257,7 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
-def _cells(said: Said, width: int) -> list[Text]:
+def _cells(said: Cell, width: int) -> list[Text]:
     lines = _wrapped(said.text, width - _NAME - 1)
     if said.who not in _PEOPLE:
         return [Text(" " * _NAME + line, "dim") for line in lines]
