@@ -63,7 +63,7 @@ async def test_a_word_on_what_does_not_wait_is_refused(ada: afterturn.Space, ver
     (waiting,) = await propose(ada, "Node 22 is used")
     await ada.reject(waiting.id)
     for id in (memory.id, waiting.id):
-        with pytest.raises(Conflict, match="only what is proposed"):
+        with pytest.raises(Conflict, match="only a proposal"):
             await getattr(ada, verb)(id)
     assert [entry.text for entry in await ada.list()] == ["Ada likes tea"]
 

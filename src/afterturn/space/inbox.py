@@ -1,4 +1,4 @@
-"""One proposal, with what it would change and whether it can still be approved."""
+"""The inbox of a space: proposals, and a person's decisions on them. No tool of a model reaches this."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import Conflict
 from afterturn.ports import Unit
-from afterturn.types import Entry, Scope, Status, Step
-from afterturn.validation import check_id
+from afterturn.space.arguments import LIMIT_MAX
+from afterturn.types import Changed, Entry, Filter, Operation, Origin, Scope, Status, Step, Verb
+from afterturn.validation import check_id, check_limit
 
 if TYPE_CHECKING:
     from afterturn.services import Services
 
 WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
+_PROPOSED = Filter(statuses=WAITING)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """`entry` is what waits. For a change or a withdrawal, `base` is the version that it was made for, and `current`
-    what the memory says now, None when it says nothing any more.
+    """A new memory, a change or a deletion that waits for approval; `entry` is the version that waits.
 
-    `obstacle` says why it cannot be approved now; empty if it can.
+    For a change or deletion, `base` is the version that it was made for, and `current` the active version, None if
+    there is none any more. `obstacle` says why it cannot be approved now; empty if it can.
     """
 
     entry: Entry
@@ -31,19 +33,25 @@ class Proposal:
     obstacle: str = ""
 
 
+async def list_proposals(services: Services, space: str, *, limit: int, before: str | None) -> list[Entry]:
+    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
+    scope = Scope(services.tenant, (space,))
+    return await services.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
+
+
 async def get_proposal(services: Services, space: str, entry_id: str) -> Proposal:
-    """Conflict when nothing of that id waits; NotFound when the space has no such id."""
+    """Raises Conflict if nothing of that id waits, NotFound if the space has no such id."""
     check_id(entry_id)
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _proposal(unit, scope, entry_id))
+    return await services.store.read(lambda unit: _find_proposal(unit, scope, entry_id))
 
 
-def _proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
+def _find_proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
     versions = {entry.version: entry for entry in unit.memories.history(scope, entry_id)}
     waiting = next((entry for entry in versions.values() if entry.status in WAITING), None)
     if waiting is None:
         status = unit.memories.get(scope, entry_id).status
-        raise Conflict(f"{entry_id} is {status}, and nothing of it waits. `afterturn show {entry_id}` shows it.")
+        raise Conflict(f"{entry_id} is {status}, not a proposal. `afterturn show {entry_id}` shows it.")
     number = base_version(unit.operations.steps(scope, entry_id=entry_id), waiting.version)
     base = None if number is None else versions[number]
     current = next((entry for entry in versions.values() if entry.status is Status.ACTIVE), None)
@@ -51,7 +59,7 @@ def _proposal(unit: Unit, scope: Scope, entry_id: str) -> Proposal:
 
 
 def base_version(steps: Iterable[Step], version: int) -> int | None:
-    """Which version of a memory was active when `version` of it came to be, by the steps taken on it, oldest first."""
+    """The version that was active when `version` was written, from the memory's steps, oldest first."""
     active: int | None = None
     for step in steps:
         if step.version == version and step.before is None:
@@ -71,3 +79,29 @@ def _obstacle(base: Entry | None, current: Entry | None) -> str:
     if current.version != base.version:
         return f"The memory has changed since: it was version {base.version} and is now version {current.version}."
     return ""
+
+
+async def approve(services: Services, space: str, entry_id: str) -> Changed:
+    check_id(entry_id)
+    operation = _operation(services, space, Verb.APPROVE)
+    approved = await services.store.write(lambda unit: services.statement_writer.approve(unit, operation, entry_id))
+    services.wake_jobs()
+    return Changed(approved, operation.id)
+
+
+async def reject(services: Services, space: str, entry_id: str) -> Changed:
+    check_id(entry_id)
+    scope, operation = Scope(services.tenant, (space,)), _operation(services, space, Verb.DELETE)
+
+    def work(unit: Unit) -> Entry:
+        versions = unit.memories.history(scope, entry_id)
+        if not any(entry.status in WAITING for entry in versions):
+            status = unit.memories.get(scope, entry_id).status
+            raise Conflict(f"{entry_id} is {status}; only a proposal can be rejected. Delete it instead.")
+        return unit.memories.delete(unit.operations.start(operation), entry_id)
+
+    return Changed(await services.store.write(work), operation.id)
+
+
+def _operation(services: Services, space: str, verb: Verb) -> Operation:
+    return Operation(services.ids.new(), services.tenant, space, verb, Origin.USER, services.clock.now())

@@ -1,4 +1,4 @@
-"""What the verbs of every space share, handed over by `runtime`."""
+"""The verbs of one space: add, update, delete, list, search, undo, forget, review, export and the like."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 
 from afterturn.drafts import successor
-from afterturn.errors import Conflict, InvalidInput
+from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
 from afterturn.ports import Unit
 from afterturn.recall.search import recall, recall_as_of
@@ -26,7 +26,7 @@ from afterturn.space.arguments import (
     search_request,
 )
 from afterturn.space.consolidation import consolidate
-from afterturn.space.inbox import Proposal, get_proposal
+from afterturn.space.inbox import Proposal, approve, get_proposal, list_proposals, reject
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
 from afterturn.space.transfer import Imported, Progress, every_conversation, export_lines, import_drafts
 from afterturn.types import (
@@ -52,7 +52,6 @@ from afterturn.types import (
     Scope,
     SearchResults,
     Selector,
-    Status,
     Undone,
     UsageRow,
     Verb,
@@ -62,47 +61,6 @@ from afterturn.validation import check_id, check_limit, check_name, check_space,
 
 if TYPE_CHECKING:
     from afterturn.services import Services
-
-# The inbox of a space: what was proposed, and somebody's word on it. No tool of a model's reaches this (A3, V8).
-
-_WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
-_PROPOSED = Filter(statuses=_WAITING)
-
-
-async def list_proposals(services: Services, space: str, *, limit: int, before: str | None) -> list[Entry]:
-    count, last = check_limit(limit, LIMIT_MAX), None if before is None else check_id(before)
-    scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: unit.memories.page(scope, _PROPOSED, limit=count, before=last))
-
-
-async def approve(services: Services, space: str, entry_id: str) -> Changed:
-    check_id(entry_id)
-    operation = _operation(services, space, Verb.APPROVE)
-
-    def work(unit: Unit) -> Entry:
-        return services.statement_writer.approve(unit, operation, entry_id)
-
-    approved = await services.store.write(work)
-    services.wake_jobs()
-    return Changed(approved, operation.id)
-
-
-async def reject(services: Services, space: str, entry_id: str) -> Changed:
-    check_id(entry_id)
-    scope, operation = Scope(services.tenant, (space,)), _operation(services, space, Verb.DELETE)
-
-    def work(unit: Unit) -> Entry:
-        versions = unit.memories.history(scope, entry_id)
-        if not any(entry.status in _WAITING for entry in versions):
-            status = unit.memories.get(scope, entry_id).status
-            raise Conflict(f"{entry_id} is {status}; only what is proposed can be rejected. Delete it instead.")
-        return unit.memories.delete(unit.operations.start(operation), entry_id)
-
-    return Changed(await services.store.write(work), operation.id)
-
-
-def _operation(services: Services, space: str, verb: Verb) -> Operation:
-    return Operation(services.ids.new(), services.tenant, space, verb, Origin.USER, services.clock.now())
 
 
 class SpaceCore:
@@ -114,15 +72,19 @@ class SpaceCore:
         self._scope = Scope(services.tenant, (self.name,))
 
     async def get(self, entry_id: str, *, version: int | None = None) -> Entry:
+        """Returns an entry: the active version, the newest one if none is active, or the given `version`.
+
+        Raises NotFound if this space has no such entry or version.
+        """
         check_id(entry_id)
         check_version(version)
         return await self._services.store.read(lambda unit: unit.memories.get(self._scope, entry_id, version=version))
 
     async def list(self, *, limit: int = 50, before: str | None = None, filter: Filter = ANYTHING) -> Sequence[Entry]:
-        """Lists statements and records, newest `occurred_at` first; `before` is the last id of the previous page.
+        """Returns active statements and records, newest `occurred_at` first, at most `limit` (up to 10,000).
 
-        A memory that changes between two pages may be listed on both. Numbers in a filter are compared as numbers: 1
-        finds 1.0, but not True.
+        For the next page pass the last id as `before`. A memory that changes between two pages may be on both. `filter`
+        narrows the list; numbers in its metadata are compared as numbers: 1 finds 1.0, but not True.
         """
         count, narrowed = check_limit(limit, LIMIT_MAX), check_filter(filter)
         last = None if before is None else check_id(before)
@@ -141,9 +103,12 @@ class SpaceCore:
         filter: Filter = ANYTHING,
         exclude: Iterable[str] = (),
     ) -> SearchResults:
-        """Finds what this space holds on `query`, best first. `as_of` searches what was known at that time.
+        """Searches this space by words and, if there is an embedder, by meaning. Best hits first, at most `limit`.
 
-        `filter` and `exclude`, ids of memories, apply before the best `limit` are chosen.
+        `lanes` and `filter` narrow the search, `exclude` leaves out memories by id; all apply before the best are
+        chosen. `conversation` is the one whose records are the short-term lane. `as_of` searches the space as it was at
+        that time, by words only: Unix seconds, or a datetime or ISO 8601 text with a time zone. A lane that failed or
+        was too slow is listed in the answer's `missing`. Raises InvalidInput for arguments of the wrong type.
         """
         at = moment(as_of)
         request = search_request(
@@ -171,9 +136,13 @@ class SpaceCore:
         return await self._services.store.read(lambda unit: recall(unit, request))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
-        """Remembers one statement. What the space already holds is given back with `created=False` (G6).
+        """Adds one statement as a memory. If the space already says so, returns that memory with `created=False`.
 
-        OverBudget lists what could go when the space may hold no more (G4); NotAllowed when an untrusted one pins it.
+        `target` is "user" (default) or "environment"; `origin` says who states it ("user" by default) and decides its
+        trust. Times are Unix seconds, or datetimes or ISO 8601 texts with a time zone.
+
+        Raises InvalidInput if the text is empty, too long or refused by the guard; OverBudget, with the memories that
+        could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference.
         """
         admitted = self._services.gate.admit(draft_of(text, fields))
         operation = self._operation(Verb.ADD, admitted.draft.origin)
@@ -186,9 +155,10 @@ class SpaceCore:
     async def add_many(
         self, drafts: Iterable[Draft], *, group: str | None = None, progress: Progress | None = None
     ) -> Imported:
-        """Stores many statements or records in chunks, operations of one group, so that one `undo` takes all back.
+        """Adds many statements or records in chunks. All operations have one `group`, so one `undo` takes all back.
 
-        A draft that the guard refuses raises InvalidInput; the chunks before it stand.
+        `progress` is called with the number of drafts stored so far. Raises InvalidInput for a draft that the guard
+        refuses; the chunks before it remain stored.
         """
         named = self._services.ids.new() if group is None else check_name(group, "group")
         imported = await import_drafts(self._services, self.name, drafts, group=named, progress=progress)
@@ -198,15 +168,18 @@ class SpaceCore:
     async def update(
         self, entry_id: str, text: str, *, expected_version: int | None = None, origin: str = Origin.USER
     ) -> Changed:
-        """Supersedes a statement. With `expected_version`, only if nobody changed it meanwhile; else Conflict.
+        """Writes a new version of a memory with a new text. `undo` brings the old version back.
 
-        New words for the same fact: everything else stays, also from when to when it is true and when it expires.
-        But `origin` is whose words they are now, and `occurred_at` the time of the update.
+        All other fields stay, except `origin`, which says who states it now, and `occurred_at`, the time of the update.
+
+        Raises Conflict if `expected_version` is given and is not the current version; NotFound if this space has no
+        such memory; InvalidInput for a record, or for a text that the guard refuses; NotAllowed if `origin` is not
+        trusted enough to change this memory.
         """
         check_version(expected_version)
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
-            raise InvalidInput(f"{entry_id} is a recorded message, and what was said stays. Add a statement instead.")
+            raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
         admitted = self._services.gate.admit(replace(successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._services.store.write(
@@ -218,7 +191,10 @@ class SpaceCore:
         return Changed(entry, operation.id)
 
     async def delete(self, entry_id: str) -> Changed:
-        """Hides an entry. `undo` brings it back; `forget` is for what must be gone."""
+        """Hides a memory or record from recall and lists. `undo` brings it back; `forget` erases.
+
+        Raises NotFound if this space has no such entry.
+        """
         check_id(entry_id)
         operation = self._operation(Verb.DELETE, Origin.USER)
 
@@ -228,6 +204,10 @@ class SpaceCore:
         return Changed(await self._services.store.write(work), operation.id)
 
     async def history(self, entry_id: str) -> History:
+        """Returns all versions of an entry and the steps of the operations that changed it, oldest first.
+
+        Raises NotFound if this space has no such entry.
+        """
         check_id(entry_id)
 
         def work(unit: Unit) -> History:
@@ -237,12 +217,16 @@ class SpaceCore:
         return await self._services.store.read(work)
 
     async def operations(self, *, limit: int = 50) -> Sequence[LoggedOperation]:
-        """The operations on this space, newest first, each with a memory that it changed. `undo` takes their ids."""
+        """Returns the operations on this space, newest first, each with one memory that it changed."""
         count = check_limit(limit, LIMIT_MAX)
         return await self._services.store.read(lambda unit: unit.operations.log(self._scope, limit=count))
 
     async def undo(self, target: str) -> Undone:
-        """Takes back an operation, or a group of them, exactly. The answer's `operation` can be undone in turn."""
+        """Takes back one operation, or all operations of a group such as an import or a review, given its id.
+
+        The answer's `operation` can be undone in turn. Raises NotFound if this space has no such operation or group,
+        and Conflict, with nothing changed, if something later depends on it.
+        """
         check_name(target, "operation")
         operation = self._operation(Verb.UNDO, Origin.USER)
 
@@ -264,112 +248,141 @@ class SpaceCore:
         speaker: str | None = None,
         everything: bool = False,
     ) -> Forgotten:
-        """Erases for good, with every version, vector, index entry, job and waiting recording. Name exactly one."""
+        """Erases for good: every version, vector, index entry, job and recording that waits. Pass exactly one argument.
+
+        `memory`, `conversation` and `source` are ids, `speaker` is a name; `everything=True` erases the space. This
+        cannot be undone. The answer's `state` is "pending" while another process still reads the bytes, and its
+        `out_of_reach` lists copies, such as backups, that afterturn cannot erase. Raises NotFound if there is no such
+        `memory`, and InvalidInput unless exactly one argument is given.
+        """
         selector = check_selector(Selector(memory, conversation, source, speaker, everything))
         if memory is not None:
             await self.get(memory)
         return await self._forget(selector)
 
     async def proposals(self, *, limit: int = 50, before: str | None = None) -> Sequence[Entry]:
-        """What waits for approval, newest first; `before` is the last id of the previous page."""
+        """Returns the entries that wait for approval, newest first. `before` is the last id of the previous page."""
         return await list_proposals(self._services, self.name, limit=limit, before=before)
 
     async def proposal(self, entry_id: str) -> Proposal:
-        """One of them, with what it would change. Conflict when nothing of that id waits."""
+        """Returns one proposal with what it would change. Raises Conflict if nothing of that id waits, NotFound if
+        this space has no such entry."""
         return await get_proposal(self._services, self.name, entry_id)
 
     async def approve(self, entry_id: str) -> Changed:
-        """Makes a proposal a memory; `undo` makes it wait again. Conflict when the same is remembered already."""
+        """Applies a proposal; `undo` makes it wait again.
+
+        Raises Conflict if it is not, or is no longer, a proposal, if its memory has changed since, or if the space
+        already says so.
+        """
         return await approve(self._services, self.name, entry_id)
 
     async def reject(self, entry_id: str) -> Changed:
-        """Hides a proposal; `undo` brings it back. Conflict when it is none, or none any more."""
+        """Removes a proposal from the inbox; `undo` brings it back.
+
+        Raises Conflict if the entry is not, or is no longer, a proposal.
+        """
         return await reject(self._services, self.name, entry_id)
 
     async def reviews(
         self, *, conversation: str | None = None, limit: int = 50, before: str | None = None
     ) -> Sequence[ReviewRow]:
-        """What reviewed this space's conversations, newest first, and how each ended."""
+        """Returns the reviews of this space's conversations, newest first, with their states and counts."""
         return await reviews.list_reviews(
             self._services, self.name, conversation=conversation, limit=limit, before=before
         )
 
     async def review(self, review_id: str) -> Review:
-        """One review with all that it changed."""
+        """Returns a review with its changes. Raises NotFound if this space has no such review."""
         return await reviews.get_review(self._services, self.name, review_id)
 
     async def undo_review(self, review_id: str) -> Sequence[Undone]:
-        """Takes back all that a review did, in whatever spaces. Conflict, and nothing changed, as for `undo`."""
+        """Takes back all changes of a review, in every space, and the decisions on its proposals.
+
+        Raises NotFound if it changed nothing, and Conflict, with nothing changed, as `undo` does.
+        """
         return await reviews.undo_review(self._services, self.name, review_id)
 
     async def run_review(
         self, conversation: str, *, writes: str | None = None, rules: bool = False, everything: bool = False
     ) -> Review | None:
-        """Reviews a conversation of this space now, and waits for it; None when nothing new was said in it.
+        """Reviews a conversation of this space now and waits for the result. None if there is nothing new to review.
 
-        By a model, or with `rules` without one. `everything`: also what was reviewed before. `writes` is the space that
-        the conversation is recorded in, if not this one. ConfigError without a model.
+        Uses a model, or rules if `rules` is true. `everything` includes messages that were reviewed before. `writes` is
+        the space that the conversation is recorded in, if it is not this one.
+
+        Raises ConfigError if there is no model, NotFound if the conversation has no records, ModelUnavailable if the
+        model failed and the review will be tried again, DeadlineExceeded if another process runs it and is not done.
         """
         return await reviews.run_review(
             self._services, self.name, conversation, writes=writes, rules=rules, everything=everything
         )
 
     async def usage(self, *, limit: int = 1000) -> Sequence[UsageRow]:
-        """What models have cost for this space by day and purpose, newest day first."""
+        """Returns the model calls and tokens for this space by day and purpose, newest day first."""
         count = check_limit(limit, LIMIT_MAX)
         return await self._services.store.read(
             lambda unit: unit.usage.page(self._services.tenant, space=self.name, limit=count)
         )
 
     async def consolidate(self, *, dry_run: bool = False) -> Review:
-        """Merges what says the same, drops what something newer contradicts and, with `fade_days`, what nobody uses.
+        """Merges duplicates, hides memories that a newer one contradicts and, if `fade_days` is set, unused ones.
 
-        One `undo_review` takes it back. With `dry_run`, what it would do.
+        Returns the review, which `undo_review` takes back. With `dry_run`, only reports what it would do.
         """
         return await consolidate(self._services, self.name, dry_run=dry_run)
 
     async def as_markdown(self, *, target: str | None = None, project: str | None = None) -> str:
-        """The statements of this space as a text for a person to edit: one bullet each, below headings."""
+        """Returns the statements of this space as Markdown for a person to edit: one bullet each, below headings.
+
+        `target` and `project` narrow it. `compare_markdown` reads the edited text.
+        """
         return await as_markdown(self._services, self.name, target=target, project=project)
 
     async def compare_markdown(self, text: str) -> Edits:
-        """What an edited text changes; nothing is done. InvalidInput names the line that can not be read."""
+        """Returns the changes that an edited text asks for, without applying them.
+
+        Raises InvalidInput, with the line, if the text cannot be read.
+        """
         return await compare_markdown(self._services, self.name, text)
 
     async def apply_edits(self, edits: Edits) -> Edited:
-        """Does what `compare_markdown` found, as a person's own words, in one group for `undo`.
+        """Applies the changes that `compare_markdown` found, with origin "user", as one group for `undo`.
 
-        What others changed meanwhile, or the guard refuses, is in `left`; the rest stands.
+        Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `left`.
         """
         return await apply_edits(self._services, self.name, edits)
 
     async def trace(self, *, conversation: str | None = None, limit: int = 200) -> Sequence[Event]:
-        """The timeline, oldest first: the newest `limit` events of the space or of one conversation."""
+        """Returns the newest `limit` events of this space, or of one conversation, oldest first."""
         count, named = check_limit(limit, LIMIT_MAX), check_conversation(conversation)
         return await self._services.store.read(
             lambda unit: unit.timeline.page(self._scope, conversation=named, limit=count)
         )
 
     async def conversations(self, *, limit: int = 50, turn: str | None = None) -> Sequence[str]:
-        """Their ids, newest activity first; with `turn`, of those that have a turn of that id."""
+        """Returns ids of conversations, newest activity first; with `turn`, of those that have a turn with that id."""
         count, named = check_limit(limit, LIMIT_MAX), None if turn is None else check_name(turn, "turn id")
 
         def work(unit: Unit) -> list[str]:
             if named is not None:
-                return list(islice(self._having(unit, named), count))
+                return list(islice(self._conversations_with_turn(unit, named), count))
             return unit.conversations.page(self._services.tenant, self.name, limit=count)
 
         return await self._services.store.read(work)
 
     async def export(self) -> Sequence[dict[str, Any]]:
-        """Everything held on the space as JSON-able lines, under the name of their kind, after a header.
+        """Returns everything that is stored about this space: a header, then one JSON-serialisable dict per row.
 
-        Entries in all versions, operations with their steps, conversations with their turns and blocks, events.
+        Each dict has one key, the kind of the row: entries in all versions, operations with their steps, conversations
+        with their turns and blocks, reviews, usage, events.
         """
         now = self._services.clock.now()
         return await self._services.store.read(lambda unit: export_lines(unit, self._scope, now))
 
     async def stats(self) -> dict[str, Any]:
+        """Returns counts: entries by kind and status, searchable entries, and changes so far."""
+
         def work(unit: Unit) -> dict[str, Any]:
             counts = unit.memories.counts(self._scope)
             extent = unit.index.extents(self._scope).get(self.name)
@@ -382,7 +395,7 @@ class SpaceCore:
 
         return await self._services.store.read(work)
 
-    def _having(self, unit: Unit, turn: str) -> Iterator[str]:
+    def _conversations_with_turn(self, unit: Unit, turn: str) -> Iterator[str]:
         for conversation in every_conversation(unit, self._services.tenant, self.name):
             key = ConversationKey(self._services.tenant, self.name, conversation)
             if unit.conversations.find_turn(key, turn) is not None:
@@ -392,7 +405,7 @@ class SpaceCore:
         services, at = self._services, self._services.clock.now()
         waiting = await services.forget_cached(self.name, selector)
         erased, number = await services.store.write(lambda unit: self._erase(unit, selector, at))
-        # Once more: a turn that the store refused meanwhile may have gone into a file since.
+        # Again: a turn that the store refused meanwhile may have been written to a file since.
         waiting += await services.forget_cached(self.name, selector)
         for space in {self.name, *erased.spaces}:
             services.note_forget(space, number)
@@ -403,9 +416,9 @@ class SpaceCore:
         return Forgotten(state, len(erased.ids) + waiting, tuple(services.unreachable_copies()))
 
     def _erase(self, unit: Unit, selector: Selector, at: float) -> tuple[Erased, int]:
-        """And the number of the forget."""
+        """What was erased, and the number of this forget."""
         erased = unit.operations.forget(self._services.tenant, self.name, selector, at=at)
-        # In the same transaction: whoever is cancelled or killed before the bytes are gone leaves that to others.
+        # In the same transaction, so that another process erases the bytes if this one is killed before.
         scrub = new_job(JobKind.SCRUB, self._services.ids.new(), self._services.tenant, self.name, at)
         unit.jobs.add(scrub, coalesce=True)
         return erased, unit.operations.forgets(self._services.tenant, self.name)

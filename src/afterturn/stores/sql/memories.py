@@ -218,7 +218,7 @@ class Approval:
         waiting = self._current.find_waiting(operation, entry_id)
         if waiting is None:
             status = self._current.newest_status(operation, entry_id)
-            raise Conflict(f"{entry_id} is {status}; only what is proposed can be approved.")
+            raise Conflict(f"{entry_id} is {status}; only a proposal can be approved.")
         if waiting.entry.status is Status.WITHDRAWAL:
             return self._withdraw(operation, waiting)
         replaced = None if waiting.base is None else self._get_base(operation, waiting)
