@@ -169,7 +169,7 @@ class Config:
 
 
 class Settings(TypedDict, total=False):
-    """The settings as a dictionary, for `open`: the fields of Config, and the other names of some."""
+    """The settings as a dictionary, for `open`: the fields of Config, and the second names of some."""
 
     store: str | None
     space: str | None

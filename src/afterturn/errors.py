@@ -1,61 +1,63 @@
-"""Everything afterturn raises, in one tree. A message says what happened, then what to do.
+"""All errors of afterturn, in one tree. A message says what happened, then what to do.
 
 AfterturnError
-├── ConfigError             a setting is unknown or has a value that cannot be used
-├── InvalidInput            what the caller passed can not be taken as it is
-│   ├── EmptyText           nothing to remember or to ask
+├── ConfigError             a setting is unknown, or its value cannot be used
+├── InvalidInput            an argument cannot be accepted as it is
+│   ├── EmptyText           the text to store or to search for is empty
 │   ├── InvalidText         NUL characters or lone surrogates
-│   ├── TooLarge            over a size limit (`size_bytes`, `limit_bytes`)
-│   ├── OverBudget          a space may hold no more about this target (`used_bytes`, `limit_bytes`, `candidates`)
-│   ├── InvalidName         a tenant, space, conversation or id that is no valid name
-│   └── InvalidFile         a file to import or restore that cannot be read as one
-├── NotFound                no such memory, operation, conversation or turn in the named spaces
-├── NotAllowed              whoever asks is not trusted enough to do this to this memory
-├── Conflict                the state moved on: another version, a later operation, a duplicate
-├── DeadlineExceeded        it did not end within the time that was given
-├── MemoryClosed            used after closing
-├── ForkedProcess           used in a forked child; open it anew there
-├── CalledFromHandler       a blocking call from within an event handler, which would wait for itself
-├── ExtraMissing            an optional package is not installed; the message names the extra that brings it
-├── EmbedderUnavailable     the embedder's files or service are missing; lexical recall goes on
-├── ModelError              a model could not be asked, or gave nothing of use (`reason`, one word)
-│   ├── ModelUnavailable    not reached, not in time, overloaded, or its client is not installed (`retry_after`)
-│   ├── ModelRefused        the server does not take the call: the key, the model's name, the request (`status`)
-│   ├── ModelPaused         `tokens_per_day_max` is used up; fast recall goes on
-│   ├── ModelAnswerInvalid  what came back is no chat completion, or too long for one
-│   └── SelectionVoid       the model chose what it was not offered, or its choice can not be read
-└── StoreError              the store could not do it
+│   ├── TooLarge            above a size limit (`size_bytes`, `limit_bytes`)
+│   ├── OverBudget          the space is full for this target (`used_bytes`, `limit_bytes`, `candidates`)
+│   ├── InvalidName         a tenant, space, conversation or id is not a valid name
+│   └── InvalidFile         a file to import or restore cannot be read
+├── NotFound                no such memory, operation, conversation, turn or review in the named spaces
+├── NotAllowed              the caller is not trusted enough to do this to this memory
+├── Conflict                the state has changed: another version, a later operation, a duplicate
+├── DeadlineExceeded        the call did not end within its time limit
+├── MemoryClosed            the memory is not open: it was closed, or never entered
+├── ForkedProcess           used in a forked child process; open it again there
+├── CalledFromHandler       a blocking call inside an event handler, which would wait for itself
+├── ExtraMissing            an optional package is not installed; the message names the extra to install
+├── EmbedderUnavailable     the embedder's files or server cannot be used; recall continues by words alone
+├── ModelError              a model call failed (`reason`, one word)
+│   ├── ModelUnavailable    not reachable, too slow, overloaded, or its client is not installed (`retry_after`)
+│   ├── ModelRefused        the server rejected the call: the key, the model's name, the request (`status`)
+│   ├── ModelPaused         `tokens_per_day_max` is used up; fast recall continues (`resumes_at`)
+│   ├── ModelAnswerInvalid  the answer is not a chat completion, or is too long
+│   └── SelectionVoid       the model selected something that was not offered, or cannot be read
+└── StoreError              the store failed
     ├── StoreUnavailable    no such folder, a directory, no permission, an unknown URL
-    ├── ForeignFile         a file that is not an afterturn store
-    ├── StoreTooNew         written by a newer afterturn
-    ├── StoreReadOnly       the file or its folder may not be written
+    ├── ForeignFile         the file is not an afterturn store
+    ├── StoreTooNew         written by a newer version of afterturn
+    ├── StoreReadOnly       the file or its folder cannot be written
     ├── StoreLocked         another process holds the write lock
-    ├── StoreFull           no space left
+    ├── StoreFull           there is no space left on the disk
     └── StoreCorrupt        the file is damaged
 """
 
 
 class AfterturnError(Exception):
-    """The root: `except AfterturnError` catches whatever memory raises, and nothing else."""
+    """The root of the tree: `except AfterturnError` catches all errors of afterturn and nothing else."""
 
 
 class ConfigError(AfterturnError):
-    pass
+    """A setting is unknown, or its value cannot be used."""
 
 
 class InvalidInput(AfterturnError, ValueError):
-    pass
+    """An argument cannot be accepted as it is."""
 
 
 class EmptyText(InvalidInput):
-    pass
+    """The text to store or to search for is empty."""
 
 
 class InvalidText(InvalidInput):
-    pass
+    """The text contains NUL characters or lone surrogates."""
 
 
 class TooLarge(InvalidInput):
+    """The text is above a size limit."""
+
     def __init__(self, message: str, *, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(message)
         self.size_bytes = size_bytes
@@ -63,7 +65,7 @@ class TooLarge(InvalidInput):
 
 
 class OverBudget(InvalidInput):
-    """`candidates` are (id, beginning of the text) of what could go."""
+    """The space is full for this target. `candidates` are (id, beginning of the text) of what could be deleted."""
 
     def __init__(
         self, message: str, *, used_bytes: int, limit_bytes: int, candidates: tuple[tuple[str, str], ...]
@@ -75,51 +77,51 @@ class OverBudget(InvalidInput):
 
 
 class InvalidName(InvalidInput):
-    pass
+    """A tenant, space, conversation or id is not a valid name."""
 
 
 class InvalidFile(InvalidInput):
-    pass
+    """A file to import or restore cannot be read."""
 
 
 class NotFound(AfterturnError, LookupError):
-    pass
+    """There is no such memory, operation, conversation, turn or review in the named spaces."""
 
 
 class NotAllowed(AfterturnError):
-    pass
+    """The caller is not trusted enough to do this to this memory."""
 
 
 class Conflict(AfterturnError):
-    pass
+    """The state has changed: another version, a later operation, or a duplicate."""
 
 
 class DeadlineExceeded(AfterturnError, TimeoutError):
-    pass
+    """The call did not end within its time limit."""
 
 
 class MemoryClosed(AfterturnError):
-    pass
+    """The memory is not open: it was closed, or never entered."""
 
 
 class ForkedProcess(AfterturnError):
-    pass
+    """The memory is used in a forked child process. Open it again there."""
 
 
 class CalledFromHandler(AfterturnError, RuntimeError):
-    pass
+    """A blocking call inside an event handler would wait for itself."""
 
 
 class ExtraMissing(AfterturnError, ImportError):
-    pass
+    """An optional package is not installed. The message names the extra to install."""
 
 
 class EmbedderUnavailable(AfterturnError):
-    pass
+    """The embedder's files or its server cannot be used. Recall continues by words alone."""
 
 
 class ModelError(AfterturnError):
-    """The message may quote the server. What is kept or told as an event is `reason`, which is one word of ours."""
+    """A model call failed. The message may quote the server; `reason` is one word and never does."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
@@ -127,19 +129,26 @@ class ModelError(AfterturnError):
 
 
 class ModelUnavailable(ModelError):
+    """The server cannot be reached, is too slow or overloaded, or its client library is not installed.
+
+    `retry_after` is in seconds, if the server gave it.
+    """
+
     def __init__(self, message: str, *, reason: str, retry_after: float | None = None) -> None:
         super().__init__(message, reason=reason)
         self.retry_after = retry_after
 
 
 class ModelRefused(ModelError):
+    """The server rejected the call: the key, the model's name or the request. `status` is the HTTP status."""
+
     def __init__(self, message: str, *, reason: str, status: int) -> None:
         super().__init__(message, reason=reason)
         self.status = status
 
 
 class ModelPaused(ModelError):
-    """`resumes_at` is a time in Unix seconds."""
+    """`tokens_per_day_max` is used up until `resumes_at`, in Unix seconds. Fast recall continues."""
 
     def __init__(self, message: str, *, reason: str, resumes_at: float) -> None:
         super().__init__(message, reason=reason)
@@ -147,40 +156,40 @@ class ModelPaused(ModelError):
 
 
 class ModelAnswerInvalid(ModelError):
-    pass
+    """The server's answer is not a chat completion, or is too long."""
 
 
 class SelectionVoid(ModelError):
-    pass
+    """The model selected something that was not offered, or its selection cannot be read."""
 
 
 class StoreError(AfterturnError):
-    pass
+    """The store failed."""
 
 
 class StoreUnavailable(StoreError):
-    pass
+    """The store cannot be opened: no such folder, a directory, no permission, or an unknown URL."""
 
 
 class ForeignFile(StoreError):
-    pass
+    """The file is not an afterturn store."""
 
 
 class StoreTooNew(StoreError):
-    pass
+    """The store was written by a newer version of afterturn."""
 
 
 class StoreReadOnly(StoreError):
-    pass
+    """The file or its folder cannot be written."""
 
 
 class StoreLocked(StoreError):
-    pass
+    """Another process holds the write lock."""
 
 
 class StoreFull(StoreError):
-    pass
+    """There is no space left on the disk."""
 
 
 class StoreCorrupt(StoreError):
-    pass
+    """The file is damaged. `afterturn restore` or `blocking.rescue` replaces it with a backup."""

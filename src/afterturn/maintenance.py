@@ -155,14 +155,16 @@ class Maintenance:
         self._recorder = services.recorder
 
     async def ready(self, *, within: float = 10.0) -> bool:
-        """Waits until vectors are ready too. False when there is no embedder, it takes longer, or the store has
-        another's vectors."""
+        """Waits until vectors are ready too, at most `within` seconds.
+
+        Returns False if that takes longer, if there is no embedder, or if the store has the vectors of another one.
+        """
         return self._embedding is not None and await self._embedding.ready(within=within)
 
     async def drain(self, *, within: float = 30.0) -> bool:
-        """Runs jobs until none is left for this tenant, also those of other processes. False when time ran out.
+        """Runs background jobs until none is left for this tenant, those of other processes included.
 
-        A store with vectors of another embedder is embedded anew.
+        Vectors of another embedder are computed again. Returns False if all that takes longer than `within` seconds.
         """
         if not self._services.has_store:
             return True
@@ -190,24 +192,27 @@ class Maintenance:
     async def backup(
         self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """A consistent copy of the store in a new file, while everything goes on."""
+        """Copies the store to a new file while it is in use. `progress` is called with (done, total) in pages."""
         await self._store.backup(Path(target), progress=progress or no_progress)
 
     async def restore(
         self, source: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Replaces the store's content by a backup's. Every process sees it at its next recall."""
+        """Replaces the content of the store with a backup, whole or not at all.
+
+        Other processes see it at their next recall. `progress` is called with (done, total) in pages.
+        """
         await self._store.restore(Path(source), progress=progress or no_progress)
         if self._embedding is not None:
             await self._embedding.join_again()
             self._services.wake_jobs()
 
     async def spaces(self) -> list[SpaceSummary]:
-        """The tenant's spaces by name: how many statements and records each holds, and the newest time among them."""
+        """Lists the tenant's spaces by name, with the number of statements and records and the newest time."""
         return await self._store.read(lambda unit: unit.memories.spaces(self._tenant))
 
     async def stats(self) -> dict[str, Any]:
-        """Counts what the store holds of this tenant, in all spaces."""
+        """Counts what the store holds for this tenant, in all spaces, and what is waiting to be done."""
 
         def count(unit: Unit) -> tuple[dict[str, int], int, Counter[str]]:
             spaces = [one.name for one in unit.memories.spaces(self._tenant)]
@@ -234,11 +239,11 @@ class Maintenance:
         }
 
     async def usage(self, *, limit: int = 1000) -> list[UsageRow]:
-        """What models have cost by day, space and purpose, newest day first."""
+        """Lists model calls and tokens by day, space and purpose, newest day first."""
         return await self._store.read(lambda unit: unit.usage.page(self._tenant, limit=limit))
 
     async def check(self) -> list[Finding]:
-        """What `afterturn doctor` shows: the store's own findings, then those of everything around it."""
+        """Checks the store, jobs, embedder, models and settings. `afterturn doctor` prints the findings."""
         findings = await self._store.check()
         dead = await self._store.read(lambda unit: unit.jobs.page(self._tenant, state=JobState.DEAD))
         for job in dead:
@@ -260,7 +265,7 @@ class Maintenance:
         return findings
 
     async def retry_dead(self) -> int:
-        """Gives jobs that were given up another chance; how many."""
+        """Queues the jobs again that failed too often. Returns how many."""
         now = self._services.clock.now()
         count = await self._store.write(lambda unit: unit.jobs.retry(self._tenant, now=now))
         self._services.wake_jobs()

@@ -110,11 +110,10 @@ class Separable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """A completed turn: what was said from its user message on, without our own blocks.
+    """A completed turn, from its user message on, without the blocks that memory added.
 
-    `run_id` is the turn's id, which names it inside its conversation. `metadata` tells which that is (`conversation`),
-    the space that it may write (`writes`), when the turn began and ended, and `agent`, `project` and `subagent` where
-    the host has said so.
+    `run_id` is the id of the turn, unique within its conversation. `metadata` has the `conversation`, the space that it
+    `writes`, when the turn began and ended, and `agent`, `project` and `subagent` if they are set.
     """
 
     messages: tuple[Message, ...]
@@ -123,17 +122,17 @@ class Interaction:
 
 
 class RecordingProvider(Protocol):
-    """Keeps finished turns, in whatever way it likes; one that does not say how keeps nothing.
+    """Stores finished turns instead of memory.
 
-    It is called behind the turn, several calls at a time, on memory's own event loop, which it must not block. A turn
-    that it has taken is not offered again, by any process. It may be offered twice when a process dies, or loses its
-    store, between the two: `run_id` and `conversation` tell that it is the same.
+    It is called after the turn, several times concurrently, on memory's own event loop, which it must not block. A turn
+    that it accepted is not offered again, by any process, except when a process dies or loses its store in between;
+    `run_id` and `conversation` identify the turn then.
     """
 
     async def record(self, scope: Scope, interaction: Interaction) -> bool:
-        """True once it is kept for good, False to decline. Whatever it raises: it will be asked again.
+        """Returns True once the turn is stored for good, False to decline it. If it raises, it is called again later.
 
-        `scope` is the space that owns the conversation, whoever speaks in it or drives the turn.
+        `scope` is the space that owns the conversation.
         """
         return False
 
@@ -244,20 +243,23 @@ class Worker(Protocol):
 
 
 class Embedder(Protocol):
+    """Turns texts into vectors. It is called on several threads at the same time."""
+
     @property
-    def identity(self) -> EmbedderIdentity: ...
+    def identity(self) -> EmbedderIdentity:
+        """Name, version and dimensions. Vectors are stored under it."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row a text, of unit length, or zero for a text with nothing in it. May block; EmbedderUnavailable.
+        """Returns one row for each text, of length 1, or zeros for a text without content.
 
-        Questions and backlogs are embedded on different threads, at the same time.
+        May block. Raises EmbedderUnavailable.
         """
 
 
 class ChatModel(Protocol):
-    """A chat model as hosts and reviews call it: messages in, one assistant message out, in OpenAI's chat format.
+    """A chat model: messages in, one assistant message out, in the format of OpenAI's chat completions.
 
-    May be called from any event loop, several calls at a time. Cancelling a call ends it.
+    It may be called from any event loop, several times concurrently. Cancelling a call ends it.
     """
 
     async def complete(
@@ -267,10 +269,11 @@ class ChatModel(Protocol):
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """`schema` is the JSON Schema of the wanted answer; a model that can not be held to one answers without it.
+        """Returns the assistant's message.
 
-        What the call has cost may stand in the answer under "usage", as servers tell it; else it is estimated.
-        ModelError when there is no answer.
+        `schema` is the JSON Schema of the wanted answer; a model that does not support it may ignore it. The cost of
+        the call may be in the answer under "usage", as servers report it; otherwise it is estimated. Raises ModelError
+        if there is no answer.
         """
 
 

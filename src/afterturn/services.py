@@ -63,7 +63,7 @@ from afterturn.types import (
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Parts that tests, simulations and unusual hosts bring themselves; each has a default."""
+    """Parts that replace the default ones, for tests, simulations and unusual programs. Each has a default."""
 
     embedder: Embedder | None = None
     model: ChatModel | None = None

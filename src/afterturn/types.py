@@ -16,13 +16,17 @@ SOURCES_MAX = 1000
 
 
 class Kind(StrEnum):
+    """What an entry is: a statement, which is one fact, or a record, which is one message of a recorded turn."""
+
     STATEMENT = "statement"
     RECORD = "record"
 
 
 class Status(StrEnum):
-    """Only `active` entries are recalled (L7). `proposed`: waits until somebody approves or rejects it; beside an
-    active version of the same id it is a change that was proposed. `withdrawal`: it was proposed to delete that one.
+    """The state of one version of an entry. Only `active` versions are recalled.
+
+    `proposed` waits for approval; next to an active version with the same id it is a proposed change. `withdrawal` is a
+    proposal to delete. `quarantined` looks like injected instructions.
     """
 
     ACTIVE = "active"
@@ -36,12 +40,17 @@ class Status(StrEnum):
 
 
 class Target(StrEnum):
+    """What a statement is about: the user, or the environment, that is projects, tools and systems."""
+
     USER = "user"
     ENVIRONMENT = "environment"
 
 
 class Lane(StrEnum):
-    """Derived, never stored. The order is the order of a block (H4)."""
+    """A part of memory that is searched separately. It is computed for each query and never stored.
+
+    The order is the order in a block.
+    """
 
     SHORT_TERM = "short_term"
     LONG_TERM = "long_term"
@@ -49,7 +58,7 @@ class Lane(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who wrote an entry; stamped by the host's call, never read from text (G2)."""
+    """Who wrote an entry. The caller sets it; it is never read from text."""
 
     USER = "user"
     AGENT = "agent"
@@ -61,7 +70,7 @@ class Origin(StrEnum):
 
     @property
     def trust(self) -> int:
-        """Higher is more trusted; subagent, tool and web rank alike."""
+        """How far the origin is trusted; higher is more. subagent, tool and web have the same value."""
         return _TRUST[self]
 
 
@@ -84,7 +93,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The spaces a query may see, under one tenant. Never empty: nothing reads across spaces it did not name."""
+    """The spaces that a query may see, within one tenant. There is at least one."""
 
     tenant: str
     spaces: tuple[str, ...]
@@ -96,9 +105,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored version of a statement or of a recorded message.
+    """One stored version of a statement or of a recorded message. Times are Unix seconds.
 
-    `owner` is the space whose conversation it was said in, None when that is the entry's own `space`.
+    `owner` is the space that owns the conversation it was said in, None if that is `space`. `sources` are the ids of
+    the entries that a statement was learned from. `reason` says why a quarantined version was quarantined.
     """
 
     id: str
@@ -130,15 +140,15 @@ class Entry:
 
     @property
     def ref(self) -> str:
-        """Names this version: what a model that saw version 1 has not seen is version 2."""
+        """Names this version: the id alone for version 1, `id.2` for version 2."""
         return reference(self.id, self.version)
 
     def holds(self, at: float) -> bool:
-        """Whether it may be recalled at that time (L7)."""
+        """Whether it may be recalled at that time."""
         return self.status is Status.ACTIVE and self.is_valid(at)
 
     def is_valid(self, at: float) -> bool:
-        """In force and not expired at that time, whatever its status is now."""
+        """Whether that time is within its validity and before its expiry, whatever its status is now."""
         return (
             (self.expires_at is None or self.expires_at > at)
             and (self.valid_from is None or self.valid_from <= at)
@@ -152,10 +162,11 @@ def reference(entry_id: str, version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Narrows inside the named spaces. `metadata` values are equal to a scalar or among a tuple of them.
+    """Limits `search` and `list` to some entries. All fields that are set must match.
 
-    `since` (inclusive) and `until` (exclusive) bound `occurred_at`: Unix seconds, a datetime with a time zone, or an
-    ISO-8601 text with an offset.
+    A `metadata` value must be equal to the given one, or to one of a tuple; 1 equals 1.0, but not True. `since`
+    (inclusive) and `until` (exclusive) limit `occurred_at`: Unix seconds, a datetime with a time zone, or an ISO-8601
+    text with an offset.
     """
 
     kind: Kind | Literal["statement", "record"] | None = None
@@ -246,9 +257,10 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One recalled entry and why: `lexical` and `similarity` are 0 to 1, `similarity` None without vectors.
+    """One entry that a search found, with its scores. `lexical` and `similarity` are between 0 and 1.
 
-    `terms` are the query's terms that the entry contains, as indexed.
+    `similarity` is None without vectors. `terms` are the terms of the query that the entry contains, in their indexed
+    form.
     """
 
     entry: Entry
@@ -261,7 +273,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What a recall found, best first. `missing` names what it had to do without: a lane, or "vectors"."""
+    """The result of a search, best hits first.
+
+    `query` is the text that was searched for, without secrets. `missing` names what was not available: a lane,
+    "vectors" or "store". `correlation` is the id of this search in events.
+    """
 
     query: str
     hits: tuple[Hit, ...]
@@ -270,7 +286,7 @@ class SearchResults:
 
 
 class Verb(StrEnum):
-    """What an operation did; `undo` is an operation too, so it can be undone."""
+    """What an operation did. `undo` is an operation too, so it can be undone."""
 
     ADD = "add"
     UPDATE = "update"
@@ -284,10 +300,10 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What somebody asks to have stored, before the guard has seen it.
+    """A statement or record to be stored, as `add_many` takes it.
 
-    `owner` is the space whose conversation it was said in; None is the space that it is stored in. `proposed`: a
-    statement that waits for approval, and is not recalled before.
+    `owner` is the space that owns the conversation it was said in, None if that is the space it is stored in. A
+    `proposed` statement waits for approval and is not recalled until then.
     """
 
     text: str
@@ -332,7 +348,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """`created` is False when the space already held the statement (G6); `operation` is what undo takes."""
+    """The result of `add`. `created` is False if the space already held the statement.
+
+    `operation` is what `undo` takes, None if nothing changed.
+    """
 
     entry: Entry
     created: bool
@@ -341,7 +360,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """Vectors of two identities never meet in one comparison (M3)."""
+    """Identifies an embedder and its version. Vectors of different identities are never compared."""
 
     name: str
     version: str
@@ -351,7 +370,7 @@ class EmbedderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One undoable step in one space, at one time. Steps that belong together share a `group`."""
+    """One undoable change of one space. Operations that belong together share a `group`."""
 
     id: str
     tenant: str
@@ -364,7 +383,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOperation(Operation):
-    """An operation with a memory that it changed: the last one, as it left it. `entries` is how many it changed."""
+    """An operation with one entry that it changed: the last one, with its text afterwards.
+
+    `entries` is how many entries it changed.
+    """
 
     entry_id: str | None = None
     text: str = ""
@@ -373,7 +395,7 @@ class LoggedOperation(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one operation did to one version."""
+    """The change of one version by one operation. `before` is None if the operation created the version."""
 
     operation: Operation
     entry_id: str
@@ -399,7 +421,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class SpaceSummary:
-    """A space at a glance. Counts are of active entries; `newest_at` is their newest `occurred_at`."""
+    """A space with the number of its active statements and records. `newest_at` is their newest `occurred_at`."""
 
     name: str
     statements: int
@@ -418,9 +440,10 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """`pending`: the rows are gone from every query, but a reader still holds old bytes; a job finishes it.
+    """The result of `forget`. `erased` counts entries.
 
-    `out_of_reach` names what may still hold the text: backups, a recording provider of the host's.
+    `state` is "erased", or "pending" while a reader still holds old pages of the file; no query finds the entries then,
+    and a job removes the rest. `out_of_reach` names what may still hold the text, such as backups.
     """
 
     state: str
@@ -466,7 +489,7 @@ def new_job(kind: JobKind, job_id: str, tenant: str, space: str, at: float) -> J
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that memory did. `data` holds ids, counts and reasons, never memory text."""
+    """Something that memory did. `data` holds ids, counts and reasons, never the text of a memory."""
 
     name: str
     at: float
@@ -479,7 +502,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `doctor`: `level` is ok, warning or error; `remedy` says what to do."""
+    """One line of `afterturn doctor`. `level` is ok, warning or error; `remedy` says what to do."""
 
     level: str
     subject: str
@@ -489,7 +512,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An update or a delete: the entry as it is now, and what `undo` takes."""
+    """The result of an update, a deletion or a decision: the entry as it is now. `undo` takes `operation`."""
 
     entry: Entry
     operation: str
@@ -497,7 +520,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What `undo` did: an operation too, and its steps."""
+    """The result of `undo`. It is an operation too; `steps` are its changes."""
 
     operation: str
     steps: tuple[Step, ...]
@@ -505,7 +528,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every version of one entry, oldest first, and every step that was taken on them."""
+    """All versions of one entry, oldest first, and all changes of them."""
 
     versions: tuple[Entry, ...]
     steps: tuple[Step, ...]
@@ -541,6 +564,8 @@ class ReadMetadata(dict[str, Any]):
 
 
 class TurnStatus(StrEnum):
+    """The state of a turn. `abandoned`: it was left open and not continued for `turn_idle_timeout`."""
+
     OPEN = "open"
     COMPLETED = "completed"
     ABORTED = "aborted"
@@ -548,7 +573,7 @@ class TurnStatus(StrEnum):
 
 
 class HandoverPoint(StrEnum):
-    """Where a block may be handed over (H1). `prompt`: as text, to a host that writes its prompt itself (H8)."""
+    """Where a block is added: after a user message, after a tool result, or as text for a prompt."""
 
     USER_MESSAGE = "user_message"
     TOOL_RESULT = "tool_result"
@@ -556,7 +581,7 @@ class HandoverPoint(StrEnum):
 
 
 class RecallCause(StrEnum):
-    """Why a recall was started. The first three are epochs (R1); the last is counted apart."""
+    """Why a recall was started."""
 
     MESSAGE = "message"
     INTERJECTION = "interjection"
@@ -565,18 +590,19 @@ class RecallCause(StrEnum):
 
     @property
     def is_epoch(self) -> bool:
+        """Whether it starts a new epoch of its turn."""
         return self in (RecallCause.MESSAGE, RecallCause.INTERJECTION, RecallCause.CUE)
 
 
 class Phase(StrEnum):
-    """A recall's two results, consumed separately (R7)."""
+    """The two results of a recall: the fast one, and the one that a model refined."""
 
     FAST = "fast"
     REFINED = "refined"
 
 
 class Outcome(StrEnum):
-    """How a phase of a recall ended; each ends in exactly one, with a reason (R5)."""
+    """How a phase of a recall ended. Each phase ends in exactly one outcome, with a reason."""
 
     DELIVERED = "delivered"
     EMPTY = "empty"
@@ -606,7 +632,7 @@ class ConversationState:
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A stored turn. `user_hash` finds its user message again in a list that the host has rebuilt."""
+    """A stored turn. `user_hash` is the content hash of its user message."""
 
     id: str
     status: TurnStatus
@@ -636,9 +662,13 @@ class BlockRow:
 
 
 class Decision(StrEnum):
-    """What became of a memory in a recall. The first six are decided when it is asked, the others are looked up later.
+    """What happened to a memory in a recall.
 
-    `rank`: more was found than is weighed; `unfound`: it matches now, and nothing tells why it did not then.
+    `shown`: it is in the block. `floor`: its score is too low. `budget`: the block was full. `restated`: another hit
+    says the same. `visible`: the model sees it already. `stale`: it changed meanwhile. `not_handed_over`: the block was
+    not delivered. `rank`: too many others matched better. `later`: it was stored afterwards. `scope`: it is in a space
+    that the conversation may not read. `unrelated`: it does not match. `unfound`: it matches now, and the reason is not
+    known.
     """
 
     SHOWN = "shown"
@@ -664,9 +694,10 @@ class Decision(StrEnum):
 
 
 class NoRecallReason(StrEnum):
-    """Why a turn has no recall. The first two are told when it begins, the others found when somebody looks back.
+    """Why a turn has no recall.
 
-    `not_begun`: the turn was over, or is not yet so far; `unknown`: what was told then is gone by now.
+    `not_begun`: the turn was over, or has not reached that point. `gone`: the recall is no longer stored. `unknown`:
+    the reason is no longer stored.
     """
 
     OFF = "off"
@@ -678,7 +709,7 @@ class NoRecallReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One entry that a recall weighed, by reference, and what became of it; None where nothing was decided."""
+    """One entry that a recall considered, by reference. `decision` is None if nothing was decided about it."""
 
     ref: str
     space: str
@@ -691,12 +722,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RecallRow:
-    """One phase of one recall as it went, for `afterturn trace` and `afterturn replay`.
+    """One phase of one recall as it was stored, for `trace` and `replay`.
 
-    `excluded` are the references and `visible` the content hashes that the model saw already. `terms` are those of the
-    question that were found, `candidates` what was to be handed over, in its order, then the others; `settings` those
-    that shaped the block. `block` is what it was weighed for, in the turn `delivered_in`: whether something of it was
-    shown there is what `outcome` tells.
+    `excluded` are references and `visible` content hashes that the model saw already. `candidates` are the chosen
+    entries in their order, then the others. `settings` are those that shaped the block. `block` is the hash of the
+    block and `delivered_in` the turn that it was composed for; `outcome` says whether it was delivered.
     """
 
     correlation: str
@@ -756,7 +786,7 @@ class StandingRow:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as a dialect reads it. `speaker` is a role or a name; `text` may be blank."""
+    """One message, in no particular format. `speaker` is a role or a name; `text` may be empty."""
 
     role: str
     text: str
@@ -768,7 +798,10 @@ class Message:
 
 
 class ReviewKind(StrEnum):
-    """Why a review was scheduled. The first three ask a model, and wait for one another within a conversation (V1)."""
+    """Why a review was started.
+
+    `interval`, `compaction` and `asked` ask a model, and run one after another within a conversation.
+    """
 
     INTERVAL = "interval"
     COMPACTION = "compaction"
@@ -779,11 +812,12 @@ class ReviewKind(StrEnum):
 
     @property
     def takes_turns(self) -> bool:
+        """Whether it waits for other reviews of its conversation."""
         return self in (ReviewKind.INTERVAL, ReviewKind.COMPACTION, ReviewKind.ASKED)
 
 
 class ReviewState(StrEnum):
-    """What became of a review. Only `saved` has written something; a review that timed out is not tried again (V4)."""
+    """How a review ended. Only `saved` has written something. A review that timed out is not tried again."""
 
     WAITING = "waiting"
     SAVED = "saved"
@@ -812,11 +846,10 @@ class ReviewMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReviewRow:
-    """One review, from its schedule to its end. Its id is the group of all operations that it did.
+    """One review. Its id is the group of all operations that it did.
 
-    `space` owns the conversation and lists the review; `writes` is the space that the conversation may write, `reads`
-    are those whose named speakers it may learn about. `forgets` is the newest forget when it was scheduled (M2).
-    `refusals` and `notes` are reasons of ours, without a memory's words.
+    `space` owns the conversation; `writes` is the space that the conversation writes; `reads` are the spaces whose
+    speakers it may learn about. `refusals` and `notes` are reasons, without the text of memories.
     """
 
     id: str
@@ -844,7 +877,7 @@ class ReviewRow:
 
 
 class Purpose(StrEnum):
-    """What a model was asked for; `afterturn usage` counts by it."""
+    """What a model was asked for."""
 
     RECALL = "recall"
     REVIEW = "review"
@@ -854,9 +887,9 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What calls of models came to for one space, day (ISO, UTC) and purpose.
+    """Model calls and tokens of one space, day (ISO, UTC) and purpose.
 
-    `estimated` of the tokens were counted by us, since the server did not say.
+    `estimated` is how many of the tokens were estimated because the server did not report them.
     """
 
     space: str
@@ -869,15 +902,16 @@ class UsageRow:
 
     @property
     def tokens(self) -> int:
+        """All tokens, in and out."""
         return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewedChange:
-    """One operation of a review: the version that it found, and the one that it left; None where there was none.
+    """One change by a review: the version before, and the version after, None where there is none.
 
-    `state` is what became of it: it `stands`, `waits` for approval, was `approved`, `rejected` or `undone`, or was
-    `changed` by somebody else; `planned` where nothing is done yet.
+    `state` says what happened to it since: `stands` (unchanged), `waits` for approval, `approved`, `rejected`,
+    `undone`, `changed` by somebody else, or `planned` in a dry run.
     """
 
     verb: Verb
@@ -890,7 +924,7 @@ class ReviewedChange:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A review as a person reads it."""
+    """A review with the changes that it made."""
 
     row: ReviewRow
     changes: tuple[ReviewedChange, ...] = ()

@@ -397,7 +397,7 @@ def _no_facts(part: Sequence[object]) -> Sequence[str]:
 
 
 class CompactionReason(StrEnum):
-    """How a compaction ended. All but the first leave the history untouched."""
+    """How a compaction ended. All but `compacted` leave the history unchanged."""
 
     COMPACTED = "compacted"
     BELOW_THRESHOLD = "below_threshold"
@@ -426,9 +426,10 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """`messages` are the host's own but for the summary and its acknowledgement; all of them when nothing changed.
+    """The result of `compact`.
 
-    `summarised` counts the elements that the summary stands for.
+    `messages` are your own, except for the summary and its acknowledgement, or all of them if nothing `changed`.
+    `summarised` counts the messages that the summary replaces.
     """
 
     messages: list[object]

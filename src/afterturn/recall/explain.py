@@ -159,10 +159,10 @@ _BY_STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One memory and what became of it in one recall. `reason` is a sentence for people.
+    """One memory and what happened to it in one recall. `reason` is a sentence for people.
 
-    `by` is the reference of what stands for it: a newer version, or another that says the same. `text` is what a block
-    would show of it, or showed. Scores that were not kept are by words alone.
+    `by` is the reference of what replaces it: a newer version, or another memory that says the same. `text` is what a
+    block shows of it. Scores that were not stored are computed by words alone.
     """
 
     ref: str

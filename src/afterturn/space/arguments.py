@@ -197,7 +197,12 @@ _OLDER_NAME = "memory"
 
 
 class DraftFields(TypedDict, total=False):
-    """`target` is "user" or "environment". Times are Unix seconds, or datetimes or ISO-8601 texts with a time zone."""
+    """The keyword arguments of `Space.add`.
+
+    `target` is "user" or "environment". `origin` says who states it, for example "user" or "tool"; it decides how far
+    the statement is trusted. `sources` are ids of the entries that it was learned from. Times are Unix seconds,
+    datetimes with a time zone, or ISO-8601 texts with an offset.
+    """
 
     target: str
     origin: str

@@ -67,7 +67,7 @@ has no bullet is deleted, so do not change these lines."""
 
 @dataclass(frozen=True, slots=True)
 class Bullet:
-    """One memory as a text has it, from line `line` on, counted from 1. A new one has neither id nor version."""
+    """One memory in an edited text, with its first line, counted from 1. A new one has neither id nor version."""
 
     line: int
     text: str
@@ -282,7 +282,7 @@ whatever is missing from it."""
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change. `before` is None for a new memory, `bullet` for one that goes."""
+    """One change in an edited text. `before` is None for a new memory, `bullet` is None for a deleted one."""
 
     verb: Verb
     before: Entry | None
@@ -300,6 +300,8 @@ class SkippedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
+    """The changes that `compare_markdown` found. `left` are those that cannot be made."""
+
     edits: tuple[Edit, ...] = ()
     left: tuple[SkippedEdit, ...] = ()
 
@@ -423,7 +425,11 @@ _ORDER = (Verb.DELETE, Verb.UPDATE, Verb.ADD)
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """`group` is what `undo` takes, None when nothing changed. `known`: so many new ones were remembered already."""
+    """The result of `apply_edits`.
+
+    `group` is what `undo` takes, None if nothing changed. `known` counts new bullets that were stored already. `left`
+    are the changes that were not made.
+    """
 
     group: str | None
     changed: tuple[Changed, ...] = ()

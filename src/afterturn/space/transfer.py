@@ -160,7 +160,7 @@ Progress: TypeAlias = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """`group` is what `undo` takes to take the whole import back."""
+    """The result of `add_many`. `existing` counts the drafts that were stored already. `undo` takes `group`."""
 
     created: int
     existing: int

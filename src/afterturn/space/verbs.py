@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -28,7 +28,7 @@ from afterturn.space.arguments import (
 from afterturn.space.consolidation import consolidate
 from afterturn.space.inbox import Proposal, approve, get_proposal, list_proposals, reject
 from afterturn.space.markdown import Edited, Edits, apply_edits, as_markdown, compare_markdown
-from afterturn.space.transfer import Imported, Progress, every_conversation, export_lines, import_drafts
+from afterturn.space.transfer import Imported, every_conversation, export_lines, import_drafts
 from afterturn.types import (
     ANYTHING,
     Added,
@@ -153,7 +153,7 @@ class SpaceCore:
         return added
 
     async def add_many(
-        self, drafts: Iterable[Draft], *, group: str | None = None, progress: Progress | None = None
+        self, drafts: Iterable[Draft], *, group: str | None = None, progress: Callable[[int], None] | None = None
     ) -> Imported:
         """Adds many statements or records in chunks. All operations have one `group`, so one `undo` takes all back.
 
