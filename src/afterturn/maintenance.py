@@ -37,13 +37,13 @@ HOUSEKEEPING_EVERY = 3600.0
 RETENTION_BATCH = 200
 DAY = 86_400.0
 DRAIN_POLL = 0.02
-# Spaces at a time; and after how long one in which nothing has changed is looked at again, for what fades.
+# Spaces at a time. A space in which nothing has changed is consolidated again after some days, because entries fade.
 CONSOLIDATE_BATCH = 100
 CONSOLIDATE_AGAIN_DAYS = 7
 
 
 class TimelineWriter:
-    """Stores events in batches: an event is worth keeping, but not a commit of its own."""
+    """Stores events in batches, because a commit for each event would cost too much."""
 
     def __init__(self, store: Store, events: Events, entries_max: int) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class TimelineWriter:
 
     async def flush(self) -> None:
         self._wake.clear()
-        # Closing waits here for the batch under way, which would be cut short otherwise.
+        # Closing waits here for a batch that is being written.
         async with self._lock:
             if events := self._events.take():
                 await self._write(events)
@@ -69,13 +69,13 @@ class TimelineWriter:
     async def _write(self, events: list[Event]) -> None:
         try:
             await self._store.write(lambda unit: unit.timeline.add(events, entries_max=self._entries_max))
-        except Exception as error:  # the boundary of one batch: the next one may fare better
+        except Exception as error:  # the boundary of one batch: the next may succeed
             logger.warning("%d events are missing from the timeline", len(events), exc_info=error)
 
 
 class Housekeeping:
-    """At opening and every hour: recover what waits, abandon turns nobody came back to, end records' retention, have
-    spaces consolidated that have changed."""
+    """When memory opens and every hour: stores turns that wait in files, ends turns that were left open, erases records
+    past their retention, and schedules the consolidation of spaces that have changed."""
 
     def __init__(self, services: Services) -> None:
         self._store = services.store
@@ -90,8 +90,10 @@ class Housekeeping:
             for step in (self._recorder.recover, self._abandon_turns, self._end_retention, self._consolidate):
                 try:
                     await step()
-                except Exception as error:  # the boundary of one chore: the others are done all the same
-                    logger.warning("%s waits for the next hour", step.__name__, exc_info=error)
+                except Exception as error:  # the boundary of one step: the others are done anyway
+                    logger.warning(
+                        "housekeeping: %s failed and is tried again in an hour", step.__name__, exc_info=error
+                    )
             await asyncio.sleep(HOUSEKEEPING_EVERY)
 
     async def _abandon_turns(self) -> None:
@@ -133,7 +135,7 @@ class Housekeeping:
 
 
 def _erase(unit: Unit, *, tenant: str, entries: list[tuple[str, str]], at: float) -> int:
-    """How many statements went along, since nothing else is left that they rest on (M2)."""
+    """Erases records. Returns the number of statements that were erased too, because they had no other source."""
     statements = 0
     by_space: defaultdict[str, list[str]] = defaultdict(list)
     for space, entry_id in entries:
@@ -172,7 +174,7 @@ class Maintenance:
             async with asyncio.timeout(within):
                 await self._recorder.recover()
                 await self.ready(within=within)
-                while not await self._is_drained(within):  # noqa: ASYNC110 other processes work too and tell nobody
+                while not await self._is_drained(within):  # noqa: ASYNC110 other processes run jobs too
                     await asyncio.sleep(DRAIN_POLL)
         except TimeoutError:
             return False
@@ -186,7 +188,7 @@ class Maintenance:
         return (
             recorded
             and await self._services.jobs.idle(self._tenant)
-            and await self._services.learning.runner.idle(self._tenant)
+            and await self._services.reviews.runner.idle(self._tenant)
         )
 
     async def backup(
@@ -252,7 +254,7 @@ class Maintenance:
                     "error",
                     f"job {job.kind}",
                     f"gave up on {job.space}: {job.error}",
-                    "Mend the cause, then `afterturn worker --retry`.",
+                    "Fix the cause, then run `afterturn worker --retry`.",
                 )
             )
         findings.extend(self._recorder.spill.findings())
@@ -273,15 +275,15 @@ class Maintenance:
 
     async def _reviews_finding(self) -> Finding:
         waiting = await self._store.read(lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]))
-        if waiting.get(JobState.READY, 0) and not self._services.learning.has_model:
+        if waiting.get(JobState.READY, 0) and not self._services.reviews.has_model:
             count = waiting[JobState.READY]
             message = f"{count} {'review waits' if count == 1 else 'reviews wait'}, and no model is set here"
             return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
-        return Finding("ok", "reviews", "none waits for a model")
+        return Finding("ok", "reviews", "no review waits for a model")
 
     async def _embedder_finding(self) -> Finding:
         if self._embedding is None:
-            return Finding("ok", "embedder", "none: recall goes by words alone")
+            return Finding("ok", "embedder", "none: recall uses words only")
         await self.ready()
         return await self._embedding.finding(self._services.config.embedder, self._tenant)
 

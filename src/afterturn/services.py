@@ -60,10 +60,21 @@ from afterturn.types import (
     new_job,
 )
 
+logger = logging.getLogger("afterturn")
+
+# The pause before a write that the store refused, or bytes that a reader still held, are tried again.
+RETRY_AFTER = 2.0
+# A server answers several questions at a time; a local embedder answers one.
+SERVER_QUESTIONS_MAX = 8
+# Shares of the time for closing. Some is left to write turns into files if the store does not take them.
+RECORDING_SHARE = 0.7
+LEARNING_SHARE = 0.5
+FILE_WRITER_WITHIN = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Parts that replace the default ones, for tests, simulations and unusual programs. Each has a default."""
+    """Replacements for the default components, for tests, simulations and unusual programs."""
 
     embedder: Embedder | None = None
     model: ChatModel | None = None
@@ -76,88 +87,14 @@ class Components:
     store: Callable[[Path, Config, Clock], Store] | None = None
 
 
-def open_store(target: Path, config: Config, components: Components) -> Store:
-    """Blocks; raises the specific StoreError."""
-    if components.store is not None:
-        return components.store(target, config, components.clock)
-    return open_file(target, config, components.clock, worker=components.worker)
+_OFF = "Memory is off: it was opened without a store. Pass a path to `afterturn.open(...)`."
 
 
-def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
-    """Puts a backup in the place of a store that is too damaged to open. Blocks; where the damaged file went."""
-    return rescue_store(target, source, config, SystemClock(), progress=progress or no_progress)
+class NoStore:
+    """The store when memory is off. Every use raises StoreUnavailable."""
 
-
-def default_embedder(config: Config) -> Embedder | None:
-    """The one that the settings name. It loads or connects when it is first asked."""
-    if config.embedder == "static":
-        return StaticEmbedder()
-    if config.embedder == "minilm":
-        return MiniLmEmbedder(models_folder(config))
-    if config.embedder == "http":
-        return _http_embedder(config)
-    return None
-
-
-def _http_embedder(config: Config) -> Embedder:
-    url, model = _embedding_server(config)
-    return HttpEmbedder(
-        url,
-        model,
-        key=config.embedder_key,
-        dimensions=config.embedder_dimensions,
-        timeout=config.embedder_timeout,
-    )
-
-
-def _embedding_server(config: Config) -> tuple[str, str]:
-    if config.embedder_url is None or config.embedder_model is None:
-        raise ConfigError(
-            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
-        )
-    return config.embedder_url, config.embedder_model
-
-
-def default_model(config: Config) -> ChatModel | None:
-    """The one that the settings name, if they do. It connects when it is first asked."""
-    return _model(config, config.model, config.model_timeout)
-
-
-def review_model(config: Config, components: Components) -> ChatModel | None:
-    """Who reviews (V2): a model that was brought for it, the one that the settings name for it, or whoever else."""
-    if components.review_model is not None or (components.model is not None and config.review_model is None):
-        return components.review_model or components.model
-    return _model(config, config.review_model or config.model, config.review_timeout) or components.model
-
-
-def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
-    if config.model_url is None:
-        return None
-    return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
-
-
-def make_record_sinks(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
-    """Who keeps finished turns (C7): a provider that was brought, or the one that the settings name."""
-    own = SinkKind.NOBODY if config.recorder == "none" else SinkKind.MEMORY
-    found: dict[SinkKind, RecordSink] = {
-        SinkKind.MEMORY: StoreSink(store, gate, components.ids, ReviewSchedule.of(config)),
-        SinkKind.NOBODY: NullSink(store),
-    }
-    if components.provider is not None:
-        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, ProviderSink(store, components.clock, components.provider)
-    return RecordSinks(own, found)
-
-
-logger = logging.getLogger("afterturn")
-
-# After which what the store would not take, or a reader still held, is tried again.
-TRY_AGAIN_AFTER = 2.0
-# A server answers many questions at a time, and each takes as long as the way there and back.
-QUESTIONS_ABROAD = 8
-# Of the time for closing, so that turns which the store does not take can still go into files.
-RECORDING_SHARE = 0.7
-LEARNING_SHARE = 0.5
-FILES_WITHIN = 0.5
+    def __getattr__(self, name: str) -> Any:
+        raise StoreUnavailable(_OFF)
 
 
 class Services:
@@ -170,13 +107,13 @@ class Services:
     file_reads: FileReads
     housekeeping: Housekeeping
     jobs: JobRunner
-    learning: ReviewRunner
     maintenance: Maintenance
     meter: Meter
     model: ChatModel | None
     proposals: Proposals
     recall_client: RecallClient
     recorder: Recorder
+    reviews: ReviewRunner
     subagents: Subagents
     timeline: TimelineWriter
 
@@ -202,7 +139,9 @@ class Services:
         # By tenant, the number of the newest forget that this process knows.
         self.forgets: dict[str, int] = {}
         # Separate workers: an embedder that hangs must not keep turns from being written to files.
-        self._embed_worker = components.worker("afterturn-embed", QUESTIONS_ABROAD if config.embedder == "http" else 1)
+        self._embed_worker = components.worker(
+            "afterturn-embed", SERVER_QUESTIONS_MAX if config.embedder == "http" else 1
+        )
         self._backlog_worker = components.worker("afterturn-backlog", 1)
         self._file_writer = components.worker("afterturn-files", 1)
         self._file_reader = components.worker("afterturn-reads", 1)
@@ -220,12 +159,12 @@ class Services:
     def has_open_turn(self) -> bool:
         return bool(self.open_turns)
 
-    # On the loop.
+    # On the loop: start and close.
 
     async def start(self) -> None:
         """Returns when the store is migrated and recall by words is ready. The embedder loads in the background."""
         if self.target is None:
-            logger.warning("memory is off: opened with no store")
+            logger.warning("memory is off: it was opened without a store")
             self.events.emit("memory_off")
             self._build()
             return
@@ -237,7 +176,7 @@ class Services:
         if self.config.background:
             self.supervisor.start(self.housekeeping.run(), "housekeeping")
             self.supervisor.start(self._run_jobs(self.jobs), "jobs")
-            self.supervisor.start(self._run_jobs(self.learning.runner), "reviews")
+            self.supervisor.start(self._run_jobs(self.reviews.runner), "reviews")
         self.events.emit("memory_opened")
 
     def _open_store(self) -> None:
@@ -276,9 +215,9 @@ class Services:
 
     def _build_jobs(self) -> None:
         slow: dict[str, Handler] = {JobKind.CONSOLIDATE: self._consolidate} if self.config.consolidation else {}
-        self.learning = ReviewRunner(self, review_model(self.config, self.components), slow)
+        self.reviews = ReviewRunner(self, review_model(self.config, self.components), slow)
         # Jobs that embed are added when the embedder is ready.
-        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.learning.quick}
+        handlers: dict[str, Handler] = {JobKind.SCRUB: self._scrub, **self.reviews.quick}
         self.jobs = JobRunner(self.store, self.clock, self.events, self.new_owner(), handlers)
 
     async def close(self) -> None:
@@ -296,10 +235,10 @@ class Services:
             undone += await _within(left(), self.timeline.flush(), "the last events are not in the timeline")
         await self.supervisor.close(within=left())
         if self._is_running:
-            for runner in (self.jobs, self.learning.runner):
-                undone += await _within(left(), runner.release(), "unfinished jobs wait until their lease ends")
+            for runner in (self.jobs, self.reviews.runner):
+                undone += await _within(left(), runner.release(), "unfinished jobs are locked until their lease ends")
             undone += await _within(left(), self.timeline.flush(), "the last events are not in the timeline")
-        if not self._file_writer.close(within=max(left(), FILES_WITHIN)):
+        if not self._file_writer.close(within=max(left(), FILE_WRITER_WITHIN)):
             undone.append("a file could not be written")
         if self.has_store:
             await self.store.close(within=left())
@@ -310,9 +249,13 @@ class Services:
             self.embedding.close()
         closed = [worker.close(within=left()) for worker in (self._embed_worker, self._backlog_worker)]
         if not all(closed):
-            undone.append("the embedder does not end, its thread is left")
+            undone.append("the embedder did not stop; its thread is still running")
         if undone:
-            logger.warning("closing %s had too little time: %s", self.target, "; ".join(dict.fromkeys(undone)))
+            logger.warning(
+                "%s could not be closed completely within close_timeout: %s",
+                self.target,
+                "; ".join(dict.fromkeys(undone)),
+            )
 
     # From any thread.
 
@@ -336,11 +279,11 @@ class Services:
     def wake_jobs(self) -> None:
         """There may be new jobs in the store."""
         self.jobs.wake()
-        self.learning.runner.wake()
+        self.reviews.runner.wake()
 
     async def run_due_jobs(self) -> None:
         await self.jobs.run_due()
-        await self.learning.runner.run_due()
+        await self.reviews.runner.run_due()
 
     async def forget_cached(self, space: str, selector: Selector) -> int:
         """Drops what is held outside the store: recalls, vectors of questions, events, and turns that wait to be
@@ -360,7 +303,7 @@ class Services:
         """Files and providers that may still hold forgotten text."""
         files = [str(path) for path in [*self.store.backups(), *self.recorder.spill.unreadable()]]
         provider = self.components.provider
-        return files if provider is None else [*files, f"what {type(provider).__name__} has kept"]
+        return files if provider is None else [*files, f"the records of {type(provider).__name__}"]
 
     def _drop_recalls(self, space: str) -> None:
         for core in self._open_conversations():
@@ -375,7 +318,7 @@ class Services:
     async def _warm_up(self) -> None:
         """Tries until it succeeds: an embedding server may start later, and model files may be installed later."""
         while self.embedding is not None:
-            pause = TRY_AGAIN_AFTER
+            pause = RETRY_AFTER
             try:
                 if await self.embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
                     self.jobs.take_on(JobKind.EMBED, self.embedding.handle)
@@ -383,7 +326,7 @@ class Services:
                     return
                 pause = self.embedding.pause()
             except StoreError as error:
-                logger.warning("vectors have to wait, the store cannot be written: %s", error)
+                logger.warning("vectors are not available yet, because the store cannot be written: %s", error)
             await asyncio.sleep(pause)
 
     async def _run_jobs(self, runner: JobRunner) -> None:
@@ -391,8 +334,8 @@ class Services:
             try:
                 await runner.run()
             except StoreError as error:
-                logger.warning("jobs pause, the store cannot be written: %s", error)
-                await asyncio.sleep(TRY_AGAIN_AFTER)
+                logger.warning("background jobs pause, because the store cannot be written: %s", error)
+                await asyncio.sleep(RETRY_AFTER)
 
     async def _apply_rules(self, *, within: float) -> None:
         """Learns from the last turns by rules. Otherwise a program that ends after each turn learns one turn late."""
@@ -400,7 +343,7 @@ class Services:
             return
         try:
             async with asyncio.timeout(within):
-                await self.jobs.run_due(list(self.learning.quick))
+                await self.jobs.run_due(list(self.reviews.quick))
         except (TimeoutError, AfterturnError) as error:
             logger.info("the next process learns by rules from the last turns: %r", error)
 
@@ -408,12 +351,87 @@ class Services:
         return await consolidate_job(self, job)
 
     async def _scrub(self, job: Job) -> Commit:
-        """Finishes a `forget` while a reader still held the bytes."""
+        """Finishes a `forget` that could not erase all bytes, because a reader still held them."""
         if await self.store.scrub():
             return lambda unit: None
-        at = self.clock.now() + TRY_AGAIN_AFTER
+        at = self.clock.now() + RETRY_AFTER
         later = new_job(JobKind.SCRUB, self.ids.new(), job.tenant, job.space, at)
         return lambda unit: unit.jobs.add(later)
+
+
+# Which components an open memory gets.
+
+
+def open_store(target: Path, config: Config, components: Components) -> Store:
+    """Blocks. Raises the StoreError that says what is wrong."""
+    if components.store is not None:
+        return components.store(target, config, components.clock)
+    return open_file(target, config, components.clock, worker=components.worker)
+
+
+def rescue(target: Path, source: Path, config: Config, progress: Callable[[int, int], None] | None) -> Path:
+    """Replaces a store that is too damaged to open with a backup. Blocks. Returns where the damaged file is now."""
+    return rescue_store(target, source, config, SystemClock(), progress=progress or no_progress)
+
+
+def default_embedder(config: Config) -> Embedder | None:
+    """The embedder that the settings name. It loads or connects when it is first used."""
+    if config.embedder == "static":
+        return StaticEmbedder()
+    if config.embedder == "minilm":
+        return MiniLmEmbedder(models_folder(config))
+    if config.embedder == "http":
+        return _http_embedder(config)
+    return None
+
+
+def _http_embedder(config: Config) -> Embedder:
+    url, model = _embedding_server(config)
+    return HttpEmbedder(
+        url,
+        model,
+        key=config.embedder_key,
+        dimensions=config.embedder_dimensions,
+        timeout=config.embedder_timeout,
+    )
+
+
+def _embedding_server(config: Config) -> tuple[str, str]:
+    if config.embedder_url is None or config.embedder_model is None:
+        raise ConfigError(
+            "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
+        )
+    return config.embedder_url, config.embedder_model
+
+
+def default_model(config: Config) -> ChatModel | None:
+    """The model that the settings name, or None. It connects when it is first used."""
+    return _model(config, config.model, config.model_timeout)
+
+
+def review_model(config: Config, components: Components) -> ChatModel | None:
+    """The model for reviews: `review_model` of the host, then of the settings, then the model for everything else."""
+    if components.review_model is not None or (components.model is not None and config.review_model is None):
+        return components.review_model or components.model
+    return _model(config, config.review_model or config.model, config.review_timeout) or components.model
+
+
+def _model(config: Config, name: str | None, timeout: float) -> ChatModel | None:
+    if config.model_url is None:
+        return None
+    return OpenAICompatible(config.model_url, name or "", key=config.model_key, timeout=timeout)
+
+
+def make_record_sinks(config: Config, components: Components, store: Store, gate: Gate) -> RecordSinks:
+    """Where finished turns are stored: at the host's provider if there is one, else as the settings say."""
+    own = SinkKind.NOBODY if config.recorder == "none" else SinkKind.MEMORY
+    found: dict[SinkKind, RecordSink] = {
+        SinkKind.MEMORY: StoreSink(store, gate, components.ids, ReviewSchedule.of(config)),
+        SinkKind.NOBODY: NullSink(store),
+    }
+    if components.provider is not None:
+        own, found[SinkKind.PROVIDER] = SinkKind.PROVIDER, ProviderSink(store, components.clock, components.provider)
+    return RecordSinks(own, found)
 
 
 def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
@@ -422,34 +440,24 @@ def _is_about(event: Event, *, space: str, selector: Selector) -> bool:
     return selector.conversation is not None and event.conversation == selector.conversation
 
 
-_OFF = "Memory is off: it was opened with no store. Pass a path to `afterturn.open(...)`."
-
-
-class NoStore:
-    """Stands where a store would: everything that needs one says why there is none."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise StoreUnavailable(_OFF)
-
-
 def _spill_folder(target: Path | None) -> Path:
     return Path(f"{target}.waiting") if target else Path(os.devnull)
 
 
 def _countdown(within: float) -> Callable[[], float]:
-    """What is left of so many seconds of this loop's time, each time it is asked."""
+    """Returns a function that returns the seconds left of `within`, by this loop's time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     return lambda: max(0.0, deadline - loop.time())
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None], undone: str) -> list[str]:
-    """Nothing, or what is to be said when the work did not end in time or failed."""
+    """Returns nothing, or `undone` if the work failed or did not end in time."""
     try:
         async with asyncio.timeout(seconds):
             await work
-    except Exception as error:  # the boundary of one step of closing: those after it have to be taken all the same
+    except Exception as error:  # the boundary of one step of closing: the steps after it must be taken too
         if not isinstance(error, TimeoutError | AfterturnError):
-            logger.exception("closing met an error")
+            logger.exception("an error occurred during closing")
         return [undone]
     return []

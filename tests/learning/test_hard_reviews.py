@@ -157,7 +157,7 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
             return await whole(work)
 
         store.read = read  # type: ignore[method-assign]
-        await memory._services.learning.runner.run_due()
+        await memory._services.reviews.runner.run_due()
         (row,) = await memory.space("user:ada").reviews()
         memory._services.clock.advance(60.0)
         assert await memory.drain(within=20)

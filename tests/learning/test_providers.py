@@ -421,7 +421,7 @@ async def test_forgetting_names_a_provider_as_out_of_reach(host: Host) -> None:
         turn = await leave(memory, "I like tea")
         assert await turn.wait_recorded()
         forgotten = await memory.space("user:ada").forget(conversation="c")
-    assert forgotten.out_of_reach == ("what Archive has kept",)
+    assert forgotten.out_of_reach == ("the records of Archive",)
 
 
 async def test_a_sub_agents_turn_is_marked_for_the_provider(host: Host) -> None:

@@ -78,7 +78,7 @@ def test_memory_that_is_off_leaves_nothing_behind(caplog: pytest.LogCaptureFixtu
     """§2: one warning, and closing is as clean as with a store."""
     with blocking.open(None) as memory, memory.conversation("c", user="ada").turn(exchange("Hello there")):
         pass
-    assert [record.getMessage() for record in caplog.records] == ["memory is off: opened with no store"]
+    assert [record.getMessage() for record in caplog.records] == ["memory is off: it was opened without a store"]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("afterturn")]
 
 

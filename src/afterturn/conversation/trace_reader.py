@@ -54,7 +54,7 @@ class TraceReader:
 
     def _store(self) -> Store:
         if self.store is None:
-            raise StoreUnavailable("Memory is off: it was opened with no store, so there is nothing to look back on.")
+            raise StoreUnavailable("Memory is off: it was opened without a store, so there is no trace.")
         return self.store
 
 

@@ -103,7 +103,7 @@ async def run_review(
     services: Services, space: str, conversation: str, *, writes: str | None, rules: bool, everything: bool
 ) -> Review | None:
     """Reviews a conversation now. None when there is nothing that no review has read yet."""
-    if not rules and not services.learning.has_model:
+    if not rules and not services.reviews.has_model:
         raise ConfigError(
             "A review needs a model. Pass `model=` to `open`, or set model_url and model; or let the rules do it."
         )
