@@ -37,8 +37,8 @@ Durations are in seconds. An invalid value raises `ConfigError`, which names the
 | setting | default | unit | description |
 |---|---|---|---|
 {rows}
-These settings have a second name, which other systems use: {aliases}. Both names are accepted everywhere. If one source
-gives both with different values, `ConfigError` is raised.
+The settings that begin with `review_` have a second name, which other systems use: {aliases}.
+Both names are accepted everywhere. If one source gives both with different values, `ConfigError` is raised.
 
 A variable that begins with `{config.ENVIRONMENT_PREFIX}` and is not a setting is reported by `afterturn doctor`, and
 once in the log.

@@ -27,31 +27,35 @@ class Config:
     `~/.config/afterturn/config.toml`, which overrides the default."""
 
     # where
-    store: str | None = _key(None, "path or URL", "The store that `open()` and the CLI use when no other is given.")
-    space: str | None = _key(None, "space", "The space that CLI commands use without `--space`.")
-    tenant: str = _key("default", "name", "Keeps the data of several customers apart in one store.")
+    store: str | None = _key(
+        None,
+        "path or URL",
+        "The store that `open()` and commands use if no other is named. none: a file in your data folder.",
+    )
+    space: str | None = _key(None, "space", "The space that commands use without `--space`.")
+    tenant: str = _key("default", "name", "Separates the data of several customers in one store.")
     synchronous: str = _key(
         "full",
         "",
         "`full` makes every commit survive a power cut; `normal` is faster and may lose the last commits.",
         choices=("full", "normal"),
     )
-    busy_timeout: float = _key(5.0, "seconds", "How long to wait for other processes that write.", least=0)
+    busy_timeout: float = _key(5.0, "seconds", "How long a write waits while another process writes.", least=0)
     # switches
-    recall: bool = _key(True, "", "Recalls memories in turns. False records only.")
-    recording: bool = _key(True, "", "Records finished turns. False recalls only.")
-    rules: bool = _key(True, "", "Learns what users say in plain forms (remember that …, I prefer …), without a model.")
+    recall: bool = _key(True, "", "Recalls memories in turns. If false, turns are only recorded.")
+    recording: bool = _key(True, "", "Records finished turns. If false, memories are only recalled.")
+    rules: bool = _key(True, "", "Learns from plain statements (remember that …, I prefer …), without a model.")
     consolidation: bool = _key(
         False, "", "In idle time, merges duplicates, resolves contradictions and hides unused memories."
     )
     background: bool = _key(
-        True, "", "Runs background jobs in this process. False leaves them to another process (`afterturn worker`)."
+        True, "", "Runs background jobs in this process. If false, another process runs them (`afterturn worker`)."
     )
     # embedder
     embedder: str = _key(
         "static",
         "",
-        "Makes the vectors. `minilm` finds more by meaning; `http` calls your server; `none` recalls by words alone.",
+        "Makes the vectors. `minilm` finds more by meaning; `http` calls your server; `none` searches by words only.",
         choices=("static", "minilm", "http", "none"),
     )
     embedder_url: str | None = _key(None, "URL", "For `http`: an OpenAI-compatible server, as in `model_url`.")
@@ -61,54 +65,73 @@ class Config:
         None, "numbers", "For `http`: shorter vectors than the model's own, if the server supports it.", least=1
     )
     embedder_timeout: float = _key(30.0, "seconds", "For `http`: how long one call may take.", least=0)
-    models_folder: str | None = _key(None, "path", "Where model files are, if not in the user's cache folder.")
+    models_folder: str | None = _key(
+        None, "path", "The folder of the model files. none: a folder in your cache folder."
+    )
     # recall
-    grace: float = _key(0.05, "seconds", "How long a turn's first hand-over may wait for the fast recall.", least=0)
-    recall_timeout: float = _key(5.0, "seconds", "When a recall is abandoned. No turn waits for it.", least=0)
-    recall_entries_max: int = _key(16, "entries", "How many memories a block may hold; 0 recalls nothing.", least=0)
+    grace: float = _key(0.05, "seconds", "How long `inject` waits for the fast recall, once per user input.", least=0)
+    recall_timeout: float = _key(5.0, "seconds", "When a recall is given up. No turn waits for that.", least=0)
+    recall_entries_max: int = _key(16, "entries", "How many entries a block may contain; 0 recalls nothing.", least=0)
     recall_score_min: float = _key(
-        0.5, "score 0 to 1", "The least score of the best match for anything to be recalled.", least=0
+        0.5, "score 0 to 1", "If the best match has a lower score, nothing is recalled.", least=0
     )
     cues_max: int = _key(4, "cues", "How many cues a host may give in one turn.", least=0)
-    refined: bool = _key(False, "", "Lets a model choose among what was found: one model call for each user message.")
+    refined: bool = _key(False, "", "Lets a model select from what was found, with one model call per user message.")
     # model
-    model: str | None = _key(None, "name", "The model on `model_url`, for refined recall, reviews and compaction.")
+    model: str | None = _key(
+        None, "name", "The name of the model at `model_url`, for refined recall, reviews and compaction."
+    )
     model_url: str | None = _key(None, "URL", "An OpenAI-compatible server, such as http://localhost:8080/v1.")
     model_key: str | None = _key(None, SECRET, "The bearer token for that server.")
     model_timeout: float = _key(30.0, "seconds", "How long one model call may take. No turn waits for it.", least=0)
     window_tokens: int | None = _key(
-        None, "tokens", "The model's context window. If set, an event warns when memory takes much of it.", least=1
+        None,
+        "tokens",
+        "The size of the model's context window: the limit for `compact`, and for the event `window_share`.",
+        least=1,
     )
     window_share_max: float = _key(
-        0.1, "share 0 to 1", "The share of the window above which that event warns.", least=0
+        0.1,
+        "share 0 to 1",
+        "The event `window_share` is sent if blocks take more than this share of the window.",
+        least=0,
     )
     tokens_per_day_max: int | None = _key(
         None,
         "tokens",
-        "How many model tokens one space may use a day. Above it, refined recall and reviews pause.",
+        "How many model tokens a space may use per day. Above it, refined recall and reviews pause.",
         least=1,
     )
     # learning
     recorder: str = _key(
         "verbatim",
         "",
-        "What is kept of turns: `verbatim` the messages, `extracting` also statements by a model, `none` nothing.",
+        "What is stored of a turn. `verbatim`: its messages; `extracting`: statements by a model too; `none`: nothing.",
         choices=("verbatim", "extracting", "none"),
     )
-    review_interval: int = _key(0, "turns", "After how many turns a model reviews a conversation; 0 never.", least=0)
-    review_model: str | None = _key(
-        None, "name", "Another model on `model_url` for reviews, for example a cheaper one."
+    review_interval: int = _key(
+        0, "turns", "A model reviews a conversation after every this many turns; 0 means never.", least=0
     )
-    review_timeout: float = _key(30.0, "seconds", "How long a review may take. It is not tried again.", least=0)
+    review_model: str | None = _key(
+        None, "name", "Another model at `model_url` for reviews, for example a cheaper one."
+    )
+    review_timeout: float = _key(
+        30.0,
+        "seconds",
+        "How long a review may take. A review that takes longer changes nothing and is not retried.",
+        least=0,
+    )
     review_entries_max: int = _key(5, "changes", "How many changes one review may make.", least=1)
-    review_verbose: bool = _key(False, "", "Emits an event that says what a review has saved, to show to the user.")
+    review_verbose: bool = _key(
+        False, "", "Sends the event `memories_saved` after a review that saved something, to show to the user."
+    )
     review_compaction: bool = _key(
         False, "", "Reviews the messages that a compaction is about to remove (`conversation.compacting`)."
     )
     approval: str = _key(
         "off",
         "",
-        "`background`: what reviews learn needs approval; `all`: everything that the user did not write needs it.",
+        "Who else needs approval. `background`: reviews; `all`: everybody except the user.",
         choices=("off", "background", "all"),
     )
     fade_days: float | None = _key(
@@ -118,12 +141,17 @@ class Config:
         least=1,
     )
     # standing context
-    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The files that are read as standing context.")
-    context_file_bytes_max: int = _key(16384, "bytes", "A longer context file is cut, and says so.", least=256)
+    context_files: str = _key("AGENTS.md,MEMORY.md", "names", "The names of context files, separated by commas.")
+    context_file_bytes_max: int = _key(
+        16384, "bytes", "A longer context file is cut, and the cut is marked.", least=256
+    )
     standing_bytes_max: int = _key(32768, "bytes", "The largest size of the standing block.", least=512)
     # budgets
     entry_bytes_max: int = _key(
-        512, "bytes", "The largest size of one memory in a block. Of longer ones the best part is shown.", least=64
+        512,
+        "bytes",
+        "The largest size of one entry in a block. Of a longer one, the best-matching part is shown.",
+        least=64,
     )
     block_bytes_max: int = _key(4096, "bytes", "The largest size of one block.", least=512)
     block_tokens_max: int = _key(1024, "tokens", "The largest size of one block in estimated tokens.", least=128)
@@ -134,32 +162,43 @@ class Config:
     statement_bytes_max: int = _key(
         8192, "bytes", "Longer statements are refused: a memory is one statement.", least=64
     )
-    user_bytes_max: int | None = _key(None, "bytes", "How much a space may hold about its user.", least=1)
-    environment_bytes_max: int | None = _key(None, "bytes", "How much a space may hold about the environment.", least=1)
+    user_bytes_max: int | None = _key(
+        None, "bytes", "How many bytes of statements a space may hold about its user. none: no limit.", least=1
+    )
+    environment_bytes_max: int | None = _key(
+        None, "bytes", "How many bytes of statements a space may hold about the environment. none: no limit.", least=1
+    )
     scanning: bool = _key(
-        True, "", "Redacts secrets and quarantines injected instructions. False if your host scans texts itself."
+        True,
+        "",
+        "Redacts secrets, and quarantines untrusted texts that contain one. Set it to false if your host does this.",
     )
     record_bytes_max: int = _key(
-        1048576, "bytes", "Longer messages are cut when they are recorded, and say so.", least=1024
+        1048576, "bytes", "Longer messages are cut when they are recorded, and the cut is marked.", least=1024
     )
     # time
     turn_idle_timeout: float = _key(
-        86400.0, "seconds", "When an open turn that is not continued is abandoned.", least=1
+        86400.0, "seconds", "After this time without a call, an open turn is abandoned.", least=1
     )
-    close_timeout: float = _key(5.0, "seconds", "How long closing may take to finish pending writes.", least=0)
-    records_retention_days: float | None = _key(None, "days", "Recorded messages are erased after this time.", least=0)
+    close_timeout: float = _key(5.0, "seconds", "How long closing memory may wait for pending writes.", least=0)
+    records_retention_days: float | None = _key(
+        None, "days", "Recorded messages are erased after this time. none: they are kept.", least=0
+    )
     # bounds
     index_bytes_max: int = _key(
         268435456,
         "bytes",
-        "The most memory for the indexes of all spaces together.",
+        "How much memory the indexes and caches of all spaces may use together.",
         least=1048576,
     )
     timeline_entries_max: int = _key(
-        10000, "entries", "How many events `afterturn trace` can show, per space.", least=100
+        10000,
+        "entries",
+        "How many events are kept per space for `afterturn trace`, and a tenth as many recalls.",
+        least=100,
     )
     recording_queue_max: int = _key(
-        1000, "turns", "How many turns wait in memory while the store cannot be written.", least=1
+        1000, "turns", "How many turns may wait in memory while the store cannot be written.", least=1
     )
     backups_max: int = _key(3, "files", "How many automatic backups are kept next to the store.", least=1)
 

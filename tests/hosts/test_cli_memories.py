@@ -216,7 +216,9 @@ def test_search_that_finds_nothing_says_how_near_it_was_and_looks_below_the_floo
     asked = ["search", "which market sells quarterly tax forms and stamps"]
     out = cli(*asked, "--floor", "0.99").out.splitlines()
     assert out[0] == "Nothing found."
-    assert re.fullmatch(r"Nothing reaches the least score of 0\.99\. The best has 0\.\d\d: Ada prefers .* town", out[1])
+    assert re.fullmatch(
+        r"Nothing reaches the minimum score of 0\.99\. The best has 0\.\d\d: Ada prefers .* town", out[1]
+    )
     assert cli(*asked, "--floor", "0.99", "--json").json["hits"] == []
     assert len(cli(*asked, "--floor", "0", "--json").json["hits"]) == 1
 

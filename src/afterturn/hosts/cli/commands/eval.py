@@ -30,33 +30,40 @@ _NAMED_MAX = 10
     """,
 )
 @click.argument("datasets", metavar="DATASET...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--embedder", metavar="NAME", help="Which vectors; default: the setting `embedder`.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask N questions of each conversation.")
-@click.option("--alone", is_flag=True, help="Leave out BM25 and dense search: faster.")
-@click.option("--misses", type=click.IntRange(min=0), default=0, metavar="N", help="Show N questions that were missed.")
-@click.option("--markdown", is_flag=True, help="Print tables for a page.")
-@click.option("--answer", is_flag=True, help="Have a model answer, and compare its replies.")
+@click.option("--embedder", metavar="NAME", help="The embedder to use. Default: the setting `embedder`.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask only N questions per conversation.")
+@click.option("--alone", is_flag=True, help="Do not run the two baselines (BM25 and vectors). Faster.")
+@click.option(
+    "--misses",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Show N questions whose evidence was not delivered.",
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown tables.")
+@click.option("--answer", is_flag=True, help="Let a model answer the questions, and compare its replies.")
 @click.option("--model", metavar="URL", help="An OpenAI-compatible server. Default: the setting `model_url`.")
-@click.option("--model-name", metavar="NAME", help="The model behind it. Default: the setting `model`.")
-@click.option("--judge", is_flag=True, help="Have the same model judge the replies too.")
+@click.option("--model-name", metavar="NAME", help="The name of the model there. Default: the setting `model`.")
+@click.option("--judge", is_flag=True, help="Let the same model judge the replies too.")
 @click.option(
     "--history-tokens",
     type=click.IntRange(min=1),
     default=32_000,
     show_default=True,
     metavar="N",
-    help="How much of a whole history is given to the model.",
+    help="How many tokens of the whole history the model gets.",
 )
 def evaluate(
     invocation: Invocation, *, datasets: tuple[Path, ...], markdown: bool, answer: bool, **options: Any
 ) -> None:
-    """Measure what recall finds, beside plain search.
+    """Measure what recall finds, compared with plain search.
 
-    Conversations with questions go into a store of their own in a temporary folder, and every question begins a turn
-    there. A folder is looked through for what can be used; what can not is named. Exit code 2 when nothing can.
+    A dataset is a file of conversations with questions, or a folder of such files. They are stored in a temporary
+    folder, and each question starts a turn there; your memories are not used. Files that cannot be used are listed. The
+    exit code is 2 if no file can be used.
 
-    With --answer, a model is asked each question four times: with no memory, with all that was said, with what BM25
-    finds, and with what afterturn hands over.
+    With --answer, a model answers each question four times: without memory, with the whole history, with the results
+    of BM25 (a plain word search), and with the block of afterturn.
     """
     from afterturn.evaluation import run
     from afterturn.evaluation.report import as_markdown, as_text
@@ -99,6 +106,6 @@ def _warn(found: Evaluation) -> None:
         names = [path.name for path in found.passed_over[:_NAMED_MAX]]
         more = len(found.passed_over) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
-        click.echo(f"Passed over, for nothing in them can be examined: {safe(listed)}.", err=True)
+        click.echo(f"Not used, because they contain nothing that can be measured: {safe(listed)}.", err=True)
     for missing, count in found.faults.items():
-        click.echo(f"{count} recalls had to do without {safe(missing)}: the figures may be too low.", err=True)
+        click.echo(f"{count} recalls were incomplete ({safe(missing)}), so the figures may be too low.", err=True)

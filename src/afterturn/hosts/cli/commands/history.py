@@ -17,7 +17,9 @@ from afterturn.validation import check_id
     """,
 )
 @click.argument("id", required=False)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Operations at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
+)
 def history(invocation: Invocation, id: str | None, limit: int) -> None:
     """Show what changed a memory, or a space.
 

@@ -67,12 +67,14 @@ def inbox(context: click.Context) -> None:
     $ afterturn inbox list --json | jq -r '.id + "  " + .text'
     """,
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=_PAGE, show_default=True, help="How many to show at most."
+)
 @click.option("--before", metavar="ID", help="Continue after this id, the last of the previous page.")
 def list_proposals(invocation: Invocation, limit: int, before: str | None) -> None:
     """List the proposals, newest first.
 
-    With --json, one line each.
+    With --json, one line per proposal.
     """
     _print_inbox(invocation, limit, before)
 

@@ -37,7 +37,7 @@ _ANY = "any"
 def spaces(invocation: Invocation) -> None:
     """List the spaces of the store: how much each holds, and how new it is.
 
-    Only the tenant's own. With --json, one line a space.
+    Only spaces of the tenant are listed. With --json, one line per space.
     """
     with invocation.memory() as memory:
         found = memory.spaces()
@@ -66,7 +66,9 @@ def _space_row(space: SpaceSummary) -> tuple[str, ...]:
     $ afterturn list --json | jq -r .text
     """,
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
+)
 @click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 @click.option(
     "--kind",
@@ -94,7 +96,7 @@ def list_entries(
     """List what a space holds, newest first.
 
     The order, --since and --until go by the time that a memory is about (`occurred_at`), not by when it was stored.
-    With --json, one line a memory.
+    With --json, one line per entry.
     """
     narrowed = as_filter(
         options,

@@ -36,7 +36,7 @@ _NAMES = ("minilm",)
 def models(context: click.Context) -> None:
     """Manage the model files that an embedder needs.
 
-    They are in your cache folder, or in the setting `models_folder`.
+    They are in your cache folder, or in the folder that the setting `models_folder` names.
     """
     help_when_alone(context)
 

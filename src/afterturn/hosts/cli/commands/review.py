@@ -76,7 +76,7 @@ def review(context: click.Context) -> None:
 @click.argument("conversation")
 @click.option("--rules", is_flag=True, help="Use no model: learn only what was said in plain forms.")
 @click.option("--all", "everything", is_flag=True, help="Read messages that were reviewed before, too.")
-@click.option("--writes", metavar="SPACE", help="The space that the conversation is recorded in, if another.")
+@click.option("--writes", metavar="SPACE", help="The space that the conversation writes, if it is another one.")
 def run(invocation: Invocation, conversation: str, *, rules: bool, everything: bool, writes: str | None) -> None:
     """Review a conversation now, and show what was learned.
 
@@ -119,12 +119,14 @@ def _print_nothing(invocation: Invocation) -> None:
     """,
 )
 @click.option("--conversation", metavar="ID", help="Only reviews of this conversation.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many to show at most."
+)
 @click.option("--before", metavar="ID", help="Continue after this id, the last one of the previous page.")
 def log(invocation: Invocation, conversation: str | None, limit: int, before: str | None) -> None:
     """List the reviews of a space and their results, newest first.
 
-    With --json, one line a review.
+    With --json, one line per review.
     """
 
     with invocation.in_space() as space:

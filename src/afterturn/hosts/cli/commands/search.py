@@ -28,7 +28,7 @@ _WAIT = 5.0
     """,
 )
 @click.argument("words", metavar="QUERY...|-", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="The most to show.")
+@click.option("--limit", type=click.IntRange(1, 200), default=10, show_default=True, help="How many to show at most.")
 @click.option(
     "--lane",
     "lanes",
@@ -43,7 +43,7 @@ _WAIT = 5.0
 @click.option(
     "--floor",
     type=click.FloatRange(0, 1),
-    help="The least score of the best hit; 0 shows everything. Default: the setting `recall_score_min`.",
+    help="Show nothing if the best score is lower; 0 shows everything. Default: the setting `recall_score_min`.",
 )
 @time_option("--since", help="Only what is from this time on.")
 @time_option("--until", help="Only what is from before this time.")
@@ -86,7 +86,7 @@ def search(
         note("`afterturn doctor` shows why.")
     if ranked.hits and not found.hits:
         nearest = ranked.hits[0]
-        best = f"Nothing reaches the least score of {floor:.2f}. The best has {nearest.score:.2f}"
+        best = f"Nothing reaches the minimum score of {floor:.2f}. The best has {nearest.score:.2f}"
         click.echo(dim(f"{best}: {one_line(nearest.entry.text)}"), color=True)
 
 

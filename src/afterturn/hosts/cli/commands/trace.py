@@ -57,7 +57,7 @@ _TURNS = 10
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
-    help=f"The most turns (default {_TURNS}) or events (default {_EVENTS}) to show, newest.",
+    help=f"How many of the newest turns (default {_TURNS}) or events (default {_EVENTS}) to show.",
 )
 def trace(
     invocation: Invocation,
@@ -72,7 +72,7 @@ def trace(
     With CONVERSATION: what each turn recalled, how long it took, where it was delivered, and why every other memory was
     left out. Details that were not stored are searched again now, by words. With --json, one document.
 
-    Without: the timeline of the space, oldest first. With --json, one line an event.
+    Without: the timeline of the space, oldest first. With --json, one line per event.
     """
     conversation, look_in = options["conversation"], options["look_in"]
     if name is None:

@@ -31,8 +31,8 @@ _ROWS_MAX = 10_000
 def usage(invocation: Invocation, *, days: int, everywhere: bool) -> None:
     """Show model usage: tokens and calls by day (UTC), space and purpose.
 
-    For the space that --space or the settings name, or else for all spaces. If the setting `tokens_per_day_max` limits
-    each space, today's use is shown too. With --json, one line each.
+    Shows one space if --space or the settings name one, and all spaces otherwise. With the setting
+    `tokens_per_day_max`, it also shows how much of today's limit is used. With --json, one line per row.
     """
     config = invocation.config()
     named = None if everywhere else config.space
