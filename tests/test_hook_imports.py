@@ -14,10 +14,7 @@ HEAVY = "{'asyncio', 'numpy', 'tokenizers'}"
 LIGHT = [
     "afterturn.recall.query",
     "afterturn.recall.scoring",
-    "afterturn.recall.lexical",
-    "afterturn.recall.search",
-    "afterturn.recall.lexical",
-    "afterturn.recall.scoring",
+    "afterturn.recall.store_search",
     "afterturn.recall.search",
     "afterturn.recall.block",
     "afterturn.conversation.ledger",
@@ -33,14 +30,15 @@ HOOK = """
     from afterturn.dialects.detection import find_dialect
     from afterturn.stores.sqlite.engine import open_engine
     from afterturn.conversation.scope import make_place
-    from afterturn.conversation.read_turn import Asking, Shown, compose, prepare, read_turn
+    from afterturn.conversation.read_turn import RecallTiming, ShownMessages, compose, prepare, read_turn
 
     def work(unit):
-        question = read_turn(unit, Shown(find_dialect(messages), messages, {}, clock.now()), place, config).question
+        shown = ShownMessages(find_dialect(messages), messages, {}, clock.now())
+        question = read_turn(unit, shown, place, config).question
         if question is None:
             return None
         now, seen = clock.now(), question.ledger.size_bytes
-        prepared = prepare(unit, question, Asking(now, "hook"), config)
+        prepared = prepare(unit, question, RecallTiming(now, "hook"), config)
         return compose(prepared.hits, config, visible_bytes=seen, now=now)
 
     messages, config, clock = json.loads(sys.argv[2]), Config(), SystemClock()

@@ -24,11 +24,12 @@ import afterturn
 from afterturn.config import Config
 from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.search import RecallRequest, recall
+from afterturn.recall.query import RecallRequest
+from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
-from afterturn.types import Scope
+from afterturn.types import LaneQuery, Scope
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report, number, percentile
 from lab.bench.texts import Corpus, drafts, load_corpus
 
@@ -230,12 +231,11 @@ class _Asker:
         request = RecallRequest(
             text=question,
             query_vector=self._embedder.embed([question])[0],
-            scope=Scope(self._config.tenant, (SPACE,)),
+            admitted=LaneQuery(Scope(self._config.tenant, (SPACE,)), self._clock.now()),
             limit=LIMIT,
             score_min=0.0,
-            now=self._clock.now(),
         )
-        found = self.store.read_now(lambda unit: recall(unit, request, self._index))
+        found = self.store.read_now(lambda unit: search(unit, request, self._index))
         return {hit.entry.ref for hit in found.hits}
 
     async def build(self) -> None:

@@ -15,7 +15,7 @@ from afterturn.conversation.read_turn import RecallTiming, compose, prepare, que
 from afterturn.conversation.scope import make_place
 from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
-from afterturn.recall.search import recall
+from afterturn.recall.search import search
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.space.arguments import search_request
 from afterturn.stores.sqlite.engine import read_once
@@ -54,7 +54,7 @@ def recall_once(
         now=SystemClock().now(),
         correlation=TimeOrderedIds().new(),
     )
-    return _read(store, settings, lambda unit: recall(unit, request))
+    return _read(store, settings, lambda unit: search(unit, request))
 
 
 def recall_block_once(

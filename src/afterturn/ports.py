@@ -27,7 +27,6 @@ from afterturn.types import (
     Kind,
     LaneQuery,
     LoggedOperation,
-    Match,
     Message,
     Metadata,
     Operation,
@@ -432,9 +431,8 @@ class Index(Protocol):
         Newest first. `terms_max` bounds the terms of all of them together: the longest are left out, but never all.
         """
 
-    def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
-        """Those of `keys` that the query admits, in no particular order. Their terms take longer to read, and are
-        empty without `with_terms`."""
+    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
+        """By key: those of `keys` that the query admits, in no particular order."""
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
         """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.

@@ -210,16 +210,9 @@ class LaneQuery(NamedTuple):
     evidence: bool = False
 
 
-class Match(NamedTuple):
-    """An entry as the index has it: `key` is the store's handle on this version, `terms` its terms with repeats."""
-
-    key: int
-    entry: Entry
-    terms: tuple[str, ...]
-
-
 class IndexedEntry(NamedTuple):
-    """What an active entry is ranked by, beside its vector; a tuple, since there are many."""
+    """What an active entry is ranked by, apart from its vector. `key` is the store's handle on this version, `terms`
+    are its terms with repeats. A tuple, since there are many."""
 
     key: int
     space: str

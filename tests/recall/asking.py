@@ -9,9 +9,9 @@ from afterturn.config import Config
 from afterturn.embedders.word_vectors import StaticEmbedder
 from afterturn.ports import Embedder, Unit
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.query import SPEAKERS_MAX, named_in, without_names
-from afterturn.recall.search import RecallRequest, recall
-from afterturn.types import Scope, SearchResults
+from afterturn.recall.query import SPEAKERS_MAX, RecallRequest, named_in, without_names
+from afterturn.recall.search import search
+from afterturn.types import LaneQuery, Scope, SearchResults
 
 R = TypeVar("R")
 
@@ -22,17 +22,20 @@ BYTES_MAX = 1 << 24
 
 
 def request(text: str, **fields: Any) -> RecallRequest:
-    return RecallRequest(text=text, **{"scope": ADA, "now": 1000.0, "limit": 8, "score_min": SCORE_MIN, **fields})
+    """Fields of the request, or of the query for entries in it."""
+    admitted = LaneQuery(ADA, 1000.0)
+    admitted = admitted._replace(**{name: fields.pop(name) for name in admitted._fields if name in fields})
+    return RecallRequest(text=text, admitted=admitted, **{"limit": 8, "score_min": SCORE_MIN, **fields})
 
 
 def by_words(library: Any, text: str, **fields: Any) -> SearchResults:
-    return library.read(lambda unit: recall(unit, request(text, **fields)))
+    return library.read(lambda unit: search(unit, request(text, **fields)))
 
 
 def with_vectors(library: Any, text: str, **fields: Any) -> SearchResults:
     asked = embedded(library, text, **fields)
     shelves = IndexCache(STATIC.identity, BYTES_MAX)
-    return library.read(lambda unit: recall(unit, asked, shelves))
+    return library.read(lambda unit: search(unit, asked, shelves))
 
 
 def embedded(library: Any, text: str, **fields: Any) -> RecallRequest:

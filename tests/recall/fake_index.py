@@ -15,7 +15,7 @@ from afterturn.recall.index.builder import BuildPlan, IndexBuilder, SpaceKey
 from afterturn.recall.index.searcher import IndexSearcher, SearchCursor
 from afterturn.recall.index.space_index import SpaceIndex
 from afterturn.recall.query import Query
-from afterturn.recall.search import ScoredRow
+from afterturn.recall.scoring import ScoredRow
 from afterturn.types import Changes, EmbedderIdentity, IndexedEntry, Lane, SpaceStats
 
 IDENTITY = EmbedderIdentity("plain", "1", 16)

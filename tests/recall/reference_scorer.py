@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from afterturn.recall import scoring
-from afterturn.recall.query import Query, Weights
-from afterturn.recall.scoring import says_something
+from afterturn.recall.query import Query, TermWeights, has_content
 from afterturn.types import IndexedEntry, Kind, Origin
 
 
@@ -27,30 +26,28 @@ class ReferenceScorer:
     def _score(self, entry: IndexedEntry, asked: Query, newer: int) -> tuple[float, float]:
         weights = asked.spaces[self.space]
         before, after = self._neighbour(entry, -1), self._neighbour(entry, 1)
-        if not says_something(entry.terms):
+        if not has_content(entry.terms):
             before = after = None
-        even = scoring.EVEN_STATED if entry.kind is Kind.STATEMENT else weights.even
+        middle = scoring.MIDPOINT_STATED if entry.kind is Kind.STATEMENT else weights.midpoint
         share = self._share(entry, [before, after], weights)
         own = self._cosine(entry)
         likeness = scoring.in_context(
             own, own if before is None else self._cosine(before), own if after is None else self._cosine(after)
         )
-        if not share and entry.key not in self.cosines:
-            likeness = 0.0
-        standing = scoring.standing(
+        standing = scoring.prior(
             float(asked.names_speaker(entry.speaker)),
             float(scoring.is_own(entry.kind, entry.origin)),
             float(min(newer, scoring.RECENT)),
         )
-        return scoring.score(scoring.evidence(share, weights.worth, likeness), standing, even), share
+        return scoring.score(scoring.evidence(share, weights.worth, likeness), standing, middle), share
 
-    def _share(self, entry: IndexedEntry, beside: list[IndexedEntry | None], weights: Weights) -> float:
+    def _share(self, entry: IndexedEntry, beside: list[IndexedEntry | None], weights: TermWeights) -> float:
         beyond = [other and self._neighbour(other, step) for other, step in zip(beside, (-1, 1), strict=True)]
         counts = {term: float(entry.terms.count(term)) for term in weights.by_term}
         length = float(len(entry.terms))
         for factor, around in zip(scoring.CONTEXT, (beside, beyond), strict=True):
             for other in filter(None, around):
-                said = factor * scoring.said_shortly(float(len(other.terms)))
+                said = factor * scoring.context_weight(float(len(other.terms)))
                 length += said * len(other.terms)
                 for term in counts:
                     counts[term] += said * other.terms.count(term)

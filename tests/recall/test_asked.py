@@ -5,25 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.recall.query import (
+    COMMON_TERMS,
     QUERY_TERMS_MAX,
     WEIGHED_TERMS_MAX,
     Query,
-    is_askable,
+    choose_terms,
     named_in,
-    read_question,
-    telling_terms,
-    weigh,
+    needs_recall,
+    read_query,
+    weigh_terms,
     without_names,
 )
-from afterturn.recall.scoring import LIGHT_TERMS
-from afterturn.text import terms, words
+from afterturn.text import read_words, terms, words
 from afterturn.types import Scope, SpaceStats
 
 ADA = Scope("default", ("user:ada",))
 
 
 def asked(library, text: str, scope: Scope = ADA) -> Query:
-    return library.read(lambda unit: read_question(unit.index, scope, text))
+    return library.read(lambda unit: read_query(unit.index, scope, *read_words(text)))
 
 
 def test_terms_are_asked_once_and_in_order(library):
@@ -52,36 +52,36 @@ def test_a_space_without_entries_weighs_nothing(library):
 def test_a_rarer_term_weighs_more(one, other, documents):
     """L6: and every term weighs something, be it in every entry or in none."""
     rare, common = sorted((one, other))
-    weights = weigh(("zebra", "horse"), {"zebra": rare, "horse": common}, documents).by_term
+    weights = weigh_terms(("zebra", "horse"), {"zebra": rare, "horse": common}, documents).by_term
     assert weights["zebra"] >= weights["horse"] > 0
 
 
 def test_a_light_word_weighs_less_than_another_of_its_rarity():
     """L5: everybody says "really", however seldom in this space."""
-    weights = weigh(("realli", "otter"), {"realli": 3, "otter": 3}, 100).by_term
+    weights = weigh_terms(("realli", "otter"), {"realli": 3, "otter": 3}, 100).by_term
     assert 0 < weights["realli"] < weights["otter"]
 
 
 def test_a_long_question_needs_less_than_a_long_remark():
     """L5: light words, and names of those who speak, make no question long."""
     long = tuple(f"word{number}" for number in range(12))
-    light = tuple(sorted(LIGHT_TERMS))[:12]
-    assert weigh(long, {}, 100).even < weigh(long[:7], {}, 100).even
-    assert weigh((*long[:7], *light), {}, 100).even == weigh(long[:7], {}, 100).even
-    assert weigh(long, {}, 100, frozenset(long[7:])).even == weigh(long[:7], {}, 100).even
+    light = tuple(sorted(COMMON_TERMS))[:12]
+    assert weigh_terms(long, {}, 100).midpoint < weigh_terms(long[:7], {}, 100).midpoint
+    assert weigh_terms((*long[:7], *light), {}, 100).midpoint == weigh_terms(long[:7], {}, 100).midpoint
+    assert weigh_terms(long, {}, 100, frozenset(long[7:])).midpoint == weigh_terms(long[:7], {}, 100).midpoint
 
 
 @given(st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), max_size=60))
 def test_the_weights_add_up(chosen):
     """L6: the total is what a share is a share of."""
-    weights = weigh(tuple(dict.fromkeys(chosen)), {"a": 4, "b": 1}, 9)
+    weights = weigh_terms(tuple(dict.fromkeys(chosen)), {"a": 4, "b": 1}, 9)
     assert weights.total == pytest.approx(sum(weights.by_term.values()))
 
 
 def test_a_long_question_asks_for_its_rarest_words():
     """L6: a pasted page asks for what is rare in it, wherever in the page that stands."""
     page = [f"common{number}" for number in range(100)] + ["miso"]
-    chosen = telling_terms(page, [dict.fromkeys(page, 400) | {"miso": 3}])
+    chosen = choose_terms(page, [dict.fromkeys(page, 400) | {"miso": 3}])
     assert len(chosen) == QUERY_TERMS_MAX
     assert "miso" in chosen
 
@@ -90,19 +90,19 @@ def test_what_no_space_knows_gives_way_to_what_one_does():
     """L6: a term that is nowhere finds nothing."""
     known = [f"known{number}" for number in range(QUERY_TERMS_MAX)]
     page = [f"unknown{number}" for number in range(20)] + known
-    assert telling_terms(page, [dict.fromkeys(known[:30], 5), dict.fromkeys(known[30:], 900)]) == tuple(known)
+    assert choose_terms(page, [dict.fromkeys(known[:30], 5), dict.fromkeys(known[30:], 900)]) == tuple(known)
 
 
 def test_a_page_is_weighed_from_its_beginning():
     """L6: what a question costs is bounded, however much is pasted into it."""
     page = [f"word{number}" for number in range(WEIGHED_TERMS_MAX + 50)]
-    assert set(telling_terms(page, [{page[-1]: 1}])) <= set(page[:WEIGHED_TERMS_MAX])
+    assert set(choose_terms(page, [{page[-1]: 1}])) <= set(page[:WEIGHED_TERMS_MAX])
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=30))
 def test_a_short_question_keeps_every_term(page):
     """L6: each once, in the question's order."""
-    assert telling_terms(page, []) == tuple(dict.fromkeys(page))
+    assert choose_terms(page, []) == tuple(dict.fromkeys(page))
 
 
 def said_by(library, *speakers: str) -> None:
@@ -184,7 +184,7 @@ def test_no_name_is_left_unless_there_is_nothing_else(text, speakers):
 )
 def test_light_words_alone_ask_for_nothing(text):
     """L5, R6: they would only find what sounds like them."""
-    assert not is_askable(text)
+    assert not needs_recall(text)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_light_words_alone_ask_for_nothing(text):
 )
 def test_a_word_that_says_something_asks(text):
     """L5, R6: however much else is said around it; and so does a question about oneself, of whatever words."""
-    assert is_askable(text)
+    assert needs_recall(text)
 
 
 def test_light_words_are_terms():
     """L5: they are compared with terms, so they have to be ones."""
-    assert LIGHT_TERMS.issuperset(terms("thanks, that really sounds great"))
-    assert LIGHT_TERMS.isdisjoint(terms("peanuts deploy otter cat"))
+    assert COMMON_TERMS.issuperset(terms("thanks, that really sounds great"))
+    assert COMMON_TERMS.isdisjoint(terms("peanuts deploy otter cat"))
 
 
 class Frequencies:
@@ -221,9 +221,9 @@ class Frequencies:
 def test_a_pasted_page_is_weighed_by_its_telling_terms_alone():
     """L6: what it says beside them costs nothing at every candidate."""
     page = {f"common{number}": 400 for number in range(100)} | {"miso": 3}
-    question = read_question(Frequencies(page), ADA, " ".join(page))  # type: ignore[arg-type]
+    question = read_query(Frequencies(page), ADA, *read_words(" ".join(page)))  # type: ignore[arg-type]
     assert len(question.terms) == QUERY_TERMS_MAX
-    assert set(question.spaces["user:ada"].by_term) == set(question.terms) == question.wanted
+    assert set(question.spaces["user:ada"].by_term) == set(question.terms) == question.term_set
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_a_pasted_page_is_weighed_by_its_telling_terms_alone():
 )
 def test_a_question_of_light_words_is_a_question(text):
     """L5, R6: "sounds good" is a remark; who asks what somebody likes wants to know."""
-    assert is_askable(text)
+    assert needs_recall(text)

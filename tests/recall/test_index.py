@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_scorer import ReferenceScorer
 
-from afterturn.recall.query import Query, Weights
-from afterturn.recall.scoring import RECENT
-from afterturn.recall.search import ScoredRow
+from afterturn.recall.query import Query, TermWeights
+from afterturn.recall.scoring import RECENT, ScoredRow
 from afterturn.types import EmbedderIdentity, IndexedEntry, Kind, Lane, Origin
 
 TERMS = ("apple", "bee", "cider", "dew", "elm")
-WEIGHTS = Weights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, telling=3.75, even=1.5)
+WEIGHTS = TermWeights({"apple": 2.5, "bee": 1.25, "cider": 0.5}, {}, total=4.25, distinctive=3.75, midpoint=1.5)
 ASKED = Query(TERMS[:3], frozenset({"ada"}), {SPACE: WEIGHTS})
 WIDE = EmbedderIdentity("wide", "1", 192)
 
@@ -269,7 +268,7 @@ def test_estimates_find_nearly_all_of_the_best(is_patchy, whole):
     found = []
     for key in random.choice([key for key in index.data if "sure" not in index.entries[key].terms], 20):
         words = dict.fromkeys(random.choice(index.entries[key].terms, 4).tolist(), 5.0)
-        weights = Weights(words, {}, total=5.0 * len(words), telling=15.0, even=1.5)
+        weights = TermWeights(words, {}, total=5.0 * len(words), distinctive=15.0, midpoint=1.5)
         asked = Query(tuple(words), frozenset(), {SPACE: weights})
         query = np.frombuffer(index.data[key], "<f2") + random.normal(0, 0.1, WIDE.dimensions)
         meant = (query / np.linalg.norm(query)).astype(np.float32)

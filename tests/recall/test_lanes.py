@@ -20,8 +20,8 @@ from asking import (
 from afterturn.errors import DeadlineExceeded, StoreError
 from afterturn.recall.index import cache as shelves_module
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.scoring import FOLLOWS
-from afterturn.recall.search import recall, recall_as_of, worth_telling
+from afterturn.recall.scoring import FLOOR_SHARE, above_floor
+from afterturn.recall.search import search, search_as_of
 from afterturn.testing.entries import hit
 from afterturn.types import Lane, LaneQuery, Scope
 
@@ -51,7 +51,7 @@ def test_meaning_finds_what_shares_no_word(library):
     assert by_words(library, question).hits == ()
     library.embed(STATIC)
     index = IndexCache(STATIC.identity, BYTES_MAX)
-    found = library.read(lambda unit: recall(unit, request(question, query_vector=like), index))
+    found = library.read(lambda unit: search(unit, request(question, query_vector=like), index))
     assert texts(found) == ["She is a lawyer"]
 
 
@@ -69,7 +69,7 @@ def test_a_recall_before_most_entries_have_their_vectors_says_so(library):
     library.add_all(["my cat sleeps all day", "my cat is called Miso"])
     asked = request("my cat", query_vector=query_vector(library, "my cat", request("").scope))
     index = IndexCache(STATIC.identity, BYTES_MAX)
-    found = library.read(lambda unit: recall(unit, asked, index))
+    found = library.read(lambda unit: search(unit, asked, index))
     assert (len(found.hits), found.missing) == (2, ("vectors",))
 
 
@@ -81,7 +81,7 @@ def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_shelved)
     asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
     index = shelved(library, asked.scope) if is_shelved else IndexCache(STATIC.identity, BYTES_MAX)
     library.add("my cat sleeps all day")
-    found = library.read(lambda unit: recall(unit, asked, index))
+    found = library.read(lambda unit: search(unit, asked, index))
     assert sorted(texts(found)) == ["My cat is called Miso", "my cat sleeps all day"]
     assert found.missing == ()
 
@@ -143,8 +143,8 @@ def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library, monk
     asked = request("what is the cat called?", scope=both)
     part, all_of_it = shelved(library, Scope("default", ("team:a",))), shelved(library, both)
     monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
-    found = library.read(lambda unit: recall(unit, asked, part))
-    whole = library.read(lambda unit: recall(unit, asked, all_of_it))
+    found = library.read(lambda unit: search(unit, asked, part))
+    whole = library.read(lambda unit: search(unit, asked, all_of_it))
     assert texts(found) == texts(whole)
     assert (part.is_wanted, all_of_it.is_wanted) == (True, False)
     assert [one.score for one in found.hits] == pytest.approx([one.score for one in whole.hits], abs=1e-5)
@@ -180,7 +180,7 @@ def test_a_broken_lane_fails_alone_and_is_reported(library, caplog):
     library.add("miso the cat was bought in May", conversation="then")
     broken = StoreError("the disk failed")
     with caplog.at_level(logging.ERROR):
-        found = library.read(lambda unit: recall(broken_unit(unit, Lane.EPISODIC, broken), request("cat miso")))
+        found = library.read(lambda unit: search(broken_unit(unit, Lane.EPISODIC, broken), request("cat miso")))
     assert texts(found) == ["miso is my cat"]
     assert found.missing == ("vectors", "episodic")
     assert "the disk failed" in caplog.text
@@ -191,7 +191,7 @@ def test_a_question_that_can_not_be_read_leaves_every_part_missing(library, capl
     library.add("miso is my cat")
     broken = StoreError("the disk failed")
     asked = request("cat miso", conversation="now")
-    found = library.read(lambda unit: recall(broken_unit(unit, "extents", broken), asked))
+    found = library.read(lambda unit: search(broken_unit(unit, "extents", broken), asked))
     assert (found.hits, found.missing) == ((), ("vectors", "short_term", "long_term", "episodic"))
     assert "the disk failed" in caplog.text
 
@@ -201,7 +201,7 @@ def test_a_recall_that_was_given_up_blames_no_lane(library):
     library.add("miso is my cat")
     given_up = DeadlineExceeded("stopped")
     with pytest.raises(DeadlineExceeded):
-        library.read(lambda unit: recall(broken_unit(unit, Lane.LONG_TERM, given_up), request("cat")))
+        library.read(lambda unit: search(broken_unit(unit, Lane.LONG_TERM, given_up), request("cat")))
 
 
 class Impatient:
@@ -224,14 +224,14 @@ def test_scoring_stops_when_its_caller_has_given_up(library):
     """L1: between two statements of the store as well."""
     library.add_all([f"tea number {number}" for number in range(130)])
     with pytest.raises(DeadlineExceeded):
-        library.read(lambda unit: recall(Impatient(unit, 2), request("tea")))
+        library.read(lambda unit: search(Impatient(unit, 2), request("tea")))
 
 
 def test_reading_the_past_stops_when_its_caller_has_given_up(library):
     """L7: every entry of that time is read, so every one may be the last."""
     library.add_all([f"tea number {number}" for number in range(5)])
     with pytest.raises(DeadlineExceeded):
-        library.read(lambda unit: recall_as_of(Impatient(unit, 4), request("tea"), 900.0))
+        library.read(lambda unit: search_as_of(Impatient(unit, 4), request("tea"), 900.0))
 
 
 class Broken:
@@ -270,7 +270,7 @@ def test_broken_vectors_leave_the_words(library, caplog, verb):
     """L1: vectors are a part like any other."""
     library.add("miso is my cat")
     asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
-    found = library.read(lambda unit: recall(unit, asked, Broken(verb)))
+    found = library.read(lambda unit: search(unit, asked, Broken(verb)))
     assert (texts(found), found.missing) == (["miso is my cat"], ("vectors",))
     assert "no memory left" in caplog.text
 
@@ -279,7 +279,7 @@ def test_a_shelf_that_breaks_while_it_is_read_leaves_its_lanes_missing(library, 
     """L1: nothing is claimed of what could not be searched."""
     library.add("miso is my cat")
     asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
-    found = library.read(lambda unit: recall(unit, asked, Broken("best")))
+    found = library.read(lambda unit: search(unit, asked, Broken("best")))
     assert (found.hits, found.missing) == ((), ("long_term", "episodic"))
     assert "no memory left" in caplog.text
 
@@ -288,7 +288,7 @@ def test_a_space_that_is_too_large_to_compare_by_the_way_says_so(library):
     """L1: until it is in memory it is found by its words, and the answer tells."""
     library.add("miso is my cat")
     asked = request("cat miso", query_vector=STATIC.embed(["cat miso"])[0])
-    found = library.read(lambda unit: recall(unit, asked, Broken("nothing: it is not there")))
+    found = library.read(lambda unit: search(unit, asked, Broken("nothing: it is not there")))
     assert (texts(found), found.missing) == (["miso is my cat"], ("vectors",))
 
 
@@ -370,9 +370,9 @@ def test_as_of_answers_from_what_was_known_then(library):
     library.delete(old, at=200.0)
     library.add("my cat is called Mochi", at=300.0)
     ask = request("what is my cat called")
-    assert texts(library.read(lambda unit: recall_as_of(unit, ask, 150.0))) == ["my cat is called Miso"]
-    assert texts(library.read(lambda unit: recall_as_of(unit, ask, 250.0))) == []
-    assert texts(library.read(lambda unit: recall_as_of(unit, ask, 350.0))) == ["my cat is called Mochi"]
+    assert texts(library.read(lambda unit: search_as_of(unit, ask, 150.0))) == ["my cat is called Miso"]
+    assert texts(library.read(lambda unit: search_as_of(unit, ask, 250.0))) == []
+    assert texts(library.read(lambda unit: search_as_of(unit, ask, 350.0))) == ["my cat is called Mochi"]
 
 
 def test_as_of_now_weighs_as_a_recall_by_words_does(library):
@@ -381,7 +381,7 @@ def test_as_of_now_weighs_as_a_recall_by_words_does(library):
     for position, said in enumerate(["Did you feed the cat?", "Miso had tuna", "The script is slow"]):
         library.add(said, conversation="then", position=position)
     ask = request("what is my cat called", score_min=0.0)
-    then = library.read(lambda unit: recall_as_of(unit, ask, 900.0))
+    then = library.read(lambda unit: search_as_of(unit, ask, 900.0))
     now = {one.entry.id: one.score for one in by_words(library, ask.text, score_min=0.0).hits}
     weighed = {one.entry.id: one.score for one in then.hits}
     assert weighed == pytest.approx({entry_id: now[entry_id] for entry_id in weighed})
@@ -397,8 +397,8 @@ def test_the_same_question_gets_the_same_answer(library, ask):
 
 def test_the_floor_is_for_the_best_and_the_rest_may_be_a_little_weaker():
     """L5: what stands beside a good answer helps; alone it would not have been worth saying."""
-    best, next_best = hit("a", id="a", score=0.5), hit("b", id="b", score=0.5 * FOLLOWS)
-    weaker = hit("c", id="c", score=0.5 * FOLLOWS - 0.01)
-    assert worth_telling([best, next_best, weaker], 0.5) == [best, next_best]
-    assert worth_telling([next_best, weaker], 0.5) == []
-    assert worth_telling([], 0.5) == []
+    best, next_best = hit("a", id="a", score=0.5), hit("b", id="b", score=0.5 * FLOOR_SHARE)
+    weaker = hit("c", id="c", score=0.5 * FLOOR_SHARE - 0.01)
+    assert above_floor([best, next_best, weaker], 0.5) == [best, next_best]
+    assert above_floor([next_best, weaker], 0.5) == []
+    assert above_floor([], 0.5) == []

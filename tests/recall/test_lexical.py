@@ -2,22 +2,22 @@
 
 from asking import by_words
 
-from afterturn.recall.lexical import (
+from afterturn.recall.query import QUERY_TERMS_MAX, Query, read_query, weigh_terms
+from afterturn.recall.store_search import (
     CANDIDATES_MAX,
     TERMS_READ_MAX,
     LexicalScorer,
     Neighbours,
     find_by_words,
+    indexed_entry,
     rarest_terms,
-    shelved_of,
-    with_terms,
 )
-from afterturn.recall.query import QUERY_TERMS_MAX, Query, read_question, weigh
 from afterturn.testing.entries import entry
-from afterturn.text import terms
-from afterturn.types import Hit, Lane, LaneQuery, Match, Scope, SpaceStats
+from afterturn.text import read_words, terms
+from afterturn.types import Hit, Lane, LaneQuery, Scope, SpaceStats
 
 ADA = Scope("default", ("user:ada",))
+HERE = LaneQuery(ADA, 0.0)
 
 
 def search(library, text: str, lane: Lane = Lane.LONG_TERM, **query) -> tuple[Hit, ...]:
@@ -115,7 +115,7 @@ class Frequencies:
 
 def ask(counts: dict[str, int], *wanted: str) -> tuple[str, ...]:
     index = Frequencies(counts)
-    asked = read_question(index, ADA, " ".join(wanted))  # type: ignore[arg-type]
+    asked = read_query(index, ADA, *read_words(" ".join(wanted)))  # type: ignore[arg-type]
     assert find_by_words(index, LaneQuery(ADA, 0.0), asked) == []  # type: ignore[arg-type]
     return index.asked
 
@@ -139,7 +139,7 @@ def test_words_that_no_space_knows_are_not_searched_by():
 
 def test_how_common_a_word_is_counts_over_all_spaces():
     """L6: candidates of all of them have to be read."""
-    spaces = {name: weigh(("cat", "dog"), {"cat": 300, "dog": 200}, 1000) for name in ("user:ada", "team:a")}
+    spaces = {name: weigh_terms(("cat", "dog"), {"cat": 300, "dog": 200}, 1000) for name in ("user:ada", "team:a")}
     assert rarest_terms(Query(("cat", "dog"), frozenset(), spaces)) == ("dog",)
 
 
@@ -161,30 +161,28 @@ def test_scoring_does_not_look_at_a_term_for_every_word_that_is_asked(monkeypatc
     """L6: the time grows with the candidates' words, however many words the query has."""
     monkeypatch.setattr(Looked, "looks", 0)
     wanted = [f"word{number}" for number in range(200)]
-    asked = read_question(Frequencies(dict.fromkeys(wanted, 2)), ADA, " ".join(wanted))  # type: ignore[arg-type]
+    asked = read_query(Frequencies(dict.fromkeys(wanted, 2)), ADA, *read_words(" ".join(wanted)))  # type: ignore[arg-type]
     held = Looked(wanted * 40)
-    match = Match(1, entry("x"), held)
-    weighed = LexicalScorer(asked, {}).weigh(shelved_of(match), Neighbours())
+    weighed = LexicalScorer(HERE, asked, {}).score(indexed_entry(1, entry("x"), held), Neighbours())
     assert weighed.share > 0
     assert Looked.looks <= 2 * len(held)
-    assert len(with_terms(match, weighed, asked).terms) == QUERY_TERMS_MAX
+    assert len(weighed.terms) == QUERY_TERMS_MAX
 
 
 def test_scoring_looks_up_now_and_then():
     """L1: whoever waits no longer is noticed before all candidates are weighed."""
-    asked = Query(("tea",), frozenset(), {"user:ada": weigh(("tea",), {"tea": 3}, 3)})
+    asked = Query(("tea",), frozenset(), {"user:ada": weigh_terms(("tea",), {"tea": 3}, 3)})
     looked: list[None] = []
-    entries = [shelved_of(Match(key, entry("tea", id=f"e{key}"), ("tea",))) for key in range(200)]
-    weighed = list(LexicalScorer(asked, {}).weigh_all(entries, Neighbours(), lambda: looked.append(None)))
+    entries = [indexed_entry(key, entry("tea", id=f"e{key}"), ("tea",)) for key in range(200)]
+    weighed = list(LexicalScorer(HERE, asked, {}).score_all(entries, Neighbours(), lambda: looked.append(None)))
     assert len(weighed) == 200
     assert len(looked) >= 3
 
 
 def test_an_entry_of_a_space_that_was_not_weighed_has_no_share():
     """L2: what is not known of a space is not guessed from another."""
-    asked = Query(("tea",), frozenset(), {"team:a": weigh(("tea",), {"tea": 3}, 3)})
-    match = Match(1, entry("tea"), ("tea",))
-    weighed = with_terms(match, LexicalScorer(asked, {}).weigh(shelved_of(match), Neighbours()), asked)
+    asked = Query(("tea",), frozenset(), {"team:a": weigh_terms(("tea",), {"tea": 3}, 3)})
+    weighed = LexicalScorer(HERE, asked, {}).score(indexed_entry(1, entry("tea"), ("tea",)), Neighbours())
     assert (weighed.share, weighed.terms) == (0.0, ("tea",))
 
 

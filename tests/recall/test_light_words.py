@@ -2,14 +2,14 @@
 
 import pytest
 
-from afterturn.recall import scoring
+from afterturn.recall import query
 from afterturn.text import terms
 
 
 def test_a_courtesy_in_plain_letters_is_known_without_those_of_other_scripts() -> None:
     """L5: a text in ASCII is judged as it would be beside all the words."""
-    plain = {term for term in scoring._courtesy_terms() | scoring.LIGHT_TERMS if term.isascii()}
-    assert plain == scoring._PLAIN_EMPTY_TERMS
+    plain = {term for term in query._courtesy_terms() | query.COMMON_TERMS if term.isascii()}
+    assert plain == query._ASCII_EMPTY_TERMS
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_a_courtesy_in_plain_letters_is_known_without_those_of_other_scripts() -
 )
 def test_what_is_said_beside_courtesies_counts(text: str, says: bool) -> None:
     """L5: in any script, and in two at once."""
-    assert scoring.says_something(terms(text)) is says
+    assert query.has_content(terms(text)) is says

@@ -7,7 +7,7 @@ from asking import by_words, texts, with_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.dates import MonthRange, months_in, of_the_time
+from afterturn.recall.dates import MonthRange, months_in, raise_named_months
 from afterturn.testing.entries import hit
 from afterturn.types import Hit
 
@@ -61,7 +61,7 @@ def test_what_was_said_in_the_month_comes_before_the_rest():
     """L6: of any year where none is named, of that year where one is."""
     june, next_june, july = (told(datetime(*day, tzinfo=UTC)) for day in ((2023, 6, 30), (2024, 6, 1), (2023, 7, 1)))
     asked = ("in June", "in June 2023", "in winter")
-    raised = [[found.score > 0.5 for found in of_the_time([june, next_june, july], text)] for text in asked]
+    raised = [[found.score > 0.5 for found in raise_named_months([june, next_june, july], text)] for text in asked]
     assert raised == [[True, True, False], [True, False, False], [False, False, False]]
 
 
@@ -69,7 +69,7 @@ def test_what_was_said_in_the_month_comes_before_the_rest():
 def test_a_score_stays_a_score_and_in_its_order(one, other):
     """L5, L6: between 0 and 1, so that a floor has a meaning, and never less than it was."""
     june = datetime(2023, 6, 5, tzinfo=UTC)
-    low, high = of_the_time([told(june, min(one, other)), told(june, max(one, other))], "in June")
+    low, high = raise_named_months([told(june, min(one, other)), told(june, max(one, other))], "in June")
     assert low.score <= high.score <= 1
     assert high.score >= max(one, other)
 
@@ -77,7 +77,7 @@ def test_a_score_stays_a_score_and_in_its_order(one, other):
 @pytest.mark.parametrize("seconds", [1e300, -1e300, float("inf"), float("nan")])
 def test_a_time_that_no_calendar_has_is_in_no_month(seconds):
     """L6: whoever gave the time made a mistake, and nobody else pays for it."""
-    (found,) = of_the_time([hit("x", occurred_at=seconds)], "in June")
+    (found,) = raise_named_months([hit("x", occurred_at=seconds)], "in June")
     assert found.score == 0.5
 
 

@@ -8,24 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterturn.config import Config
-from afterturn.recall.lexical import LexicalScorer, Neighbours, RankedKey
-from afterturn.recall.query import Query, Weights, weigh
+from afterturn.recall.duplicates import replace_sources
+from afterturn.recall.query import Query, TermWeights, weigh_terms
 from afterturn.recall.scoring import (
     RECENT,
-    even,
+    ScoredRow,
+    best_first,
+    context_weight,
     evidence,
     in_context,
-    in_order,
     is_own,
-    said_shortly,
+    midpoint,
+    prior,
     saturated,
     score,
-    standing,
-    without_repeats,
     worth,
 )
+from afterturn.recall.store_search import LexicalScorer, Neighbours
 from afterturn.testing.entries import hit
-from afterturn.types import Hit, IndexedEntry, Kind, Lane, Origin
+from afterturn.types import Hit, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope
 
 SPACE = "user:ada"
 AT_LENGTH, IN_SHORT = "By the way, I really like oolong tea", "Likes oolong tea"
@@ -50,22 +51,24 @@ def said(position: int, *terms: str, length: int) -> IndexedEntry:
     return IndexedEntry(*record, (*terms, *others))
 
 
-def asked_for_honey(entry: IndexedEntry, *around: IndexedEntry) -> RankedKey:
+def asked_for_honey(entry: IndexedEntry, *around: IndexedEntry) -> ScoredRow:
     """In a space where nothing has a vector."""
-    honey = Weights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
-    weigher = LexicalScorer(Query(("honey",), frozenset(), {SPACE: honey}), {})
-    return weigher.weigh(entry, Neighbours([entry, *around]))
+    honey = TermWeights({"honey": 2.0}, {"honey": 1}, 2.0, 2.0, 1.0)
+    scorer = LexicalScorer(
+        LaneQuery(Scope("default", (SPACE,)), 0.0), Query(("honey",), frozenset(), {SPACE: honey}), {}
+    )
+    return scorer.score(entry, Neighbours([entry, *around]))
 
 
 def light_share() -> float:
     """Of a question of a light word and another as rare, the part that the other weighs."""
-    weighed = weigh(("honey", "great"), {}, 100)
-    return weighed.telling / weighed.total
+    weighed = weigh_terms(("honey", "great"), {}, 100)
+    return weighed.distinctive / weighed.total
 
 
 PINNED = [
     ("the only term of eight that was asked for", saturated(1.0, 8.0), 0.833),
-    ("what a message of ten terms says of its neighbours", said_shortly(10.0), 0.75),
+    ("what a message of ten terms says of its neighbours", context_weight(10.0), 0.75),
     ("in the next message, of ten terms", asked_for_honey(said(1, length=2), said(2, "honey", length=10)).share, 0.75),
     (
         "in the one behind it, after thirty terms",
@@ -75,12 +78,12 @@ PINNED = [
     ("like the question, between two that are not", in_context(0.8, 0.2, 0.2), 0.575),
     ("a question that weighs 12, of which 8 tell", worth(12.0, 8.0), 1.25),
     ("beside a light word as rare", light_share(), 0.625),
-    ("named, the user's own, 200 are newer", standing(1.0, 1.0, 200.0), 1.72),
-    ("even in a space of one", even(1), 0.8),
-    ("even in a space of a hundred", even(100), 1.356),
-    ("even in a space of a million", even(1_000_000), 1.55),
-    ("even to a question of ten words", even(100, 10), 1.193),
-    ("even to a pasted page", even(100, 48), 1.085),
+    ("named, the user's own, 200 are newer", prior(1.0, 1.0, 200.0), 1.72),
+    ("even in a space of one", midpoint(1), 0.8),
+    ("even in a space of a hundred", midpoint(100), 1.356),
+    ("even in a space of a million", midpoint(1_000_000), 1.55),
+    ("even to a question of ten words", midpoint(100, 10), 1.193),
+    ("even to a pasted page", midpoint(100, 48), 1.085),
     ("evidence of 0.9, where 1.2 is even", score(0.9, 1.0, 1.2), 0.5),
     ("an old statement that holds nothing of it", asked_for_honey(STATED).score, 0.447),
 ]
@@ -95,7 +98,7 @@ def test_the_formula_is_changed_on_purpose_alone(what, found, pinned):
 @given(shares, likenesses, weights, flags, flags, ages)
 def test_a_score_is_between_zero_and_one(share, likeness, total, named, own, newer):
     """L5: whatever the parts say, so that a floor has a meaning."""
-    assert 0 < scored(share, likeness, total=total, place=standing(named, own, newer)) < 1
+    assert 0 < scored(share, likeness, total=total, place=prior(named, own, newer)) < 1
 
 
 @given(shares, shares, likenesses)
@@ -125,28 +128,28 @@ def test_light_words_are_worth_less_than_others_of_the_same_weight(total, tellin
 @given(st.integers(0, 10_000), st.integers(0, 60), st.integers(0, 60))
 def test_a_question_of_more_words_never_needs_more(documents, one, other):
     """L5: the more it says, the less of it any one message holds; up to seven words there is no difference."""
-    assert 0 < even(documents, max(one, other)) <= even(documents, min(one, other)) <= even(documents)
-    assert even(documents, 7) == even(documents)
+    assert 0 < midpoint(documents, max(one, other)) <= midpoint(documents, min(one, other)) <= midpoint(documents)
+    assert midpoint(documents, 7) == midpoint(documents)
 
 
 def test_likeness_alone_reaches_the_floor_only_when_it_is_great():
     """L5: what merely sounds alike is not recalled, be it the user's own newest word."""
-    floor, newest = Config().recall_score_min, standing(0.0, 1.0, 0.0)
+    floor, newest = Config().recall_score_min, prior(0.0, 1.0, 0.0)
     assert scored(0.0, 0.35, place=newest) < floor < scored(0.0, 1.0, place=newest)
 
 
 def test_a_whole_question_found_in_an_entry_reaches_the_floor():
     """L5: however old, and by words alone."""
-    assert scored(saturated(1.0, 8.0), 0.3, place=standing(0.0, 1.0, float(RECENT))) > Config().recall_score_min
+    assert scored(saturated(1.0, 8.0), 0.3, place=prior(0.0, 1.0, float(RECENT))) > Config().recall_score_min
 
 
 @given(flags, flags, ages)
 def test_being_named_the_users_own_and_recent_all_speak_for_an_entry(named, own, newer):
     """L6: softly, so that none of them outweighs what was asked."""
-    place = standing(named, own, newer)
-    assert standing(0.0, own, newer) <= place <= standing(1.0, own, newer)
-    assert standing(named, 0.0, newer) <= place <= standing(named, 1.0, newer)
-    assert standing(named, own, float(RECENT)) <= place <= standing(named, own, 0.0)
+    place = prior(named, own, newer)
+    assert prior(0.0, own, newer) <= place <= prior(1.0, own, newer)
+    assert prior(named, 0.0, newer) <= place <= prior(named, 1.0, newer)
+    assert prior(named, own, float(RECENT)) <= place <= prior(named, own, 0.0)
     assert 1 < place < 2.5
 
 
@@ -165,7 +168,7 @@ def test_a_word_counts_less_in_a_longer_entry(count, one, other):
 @given(lengths, lengths)
 def test_a_longer_message_says_less_of_its_neighbours(one, other):
     """L6: an answer of pages is about itself."""
-    assert 0 < said_shortly(max(one, other)) <= said_shortly(min(one, other)) <= 1
+    assert 0 < context_weight(max(one, other)) <= context_weight(min(one, other)) <= 1
 
 
 @given(likenesses, likenesses, likenesses)
@@ -184,7 +187,7 @@ def test_statements_and_what_the_user_said_are_the_users_own():
 def test_equal_scores_go_by_recency_and_then_by_id():
     """L6: ties are broken the same way every time."""
     hits = [hit("x", id="b", occurred_at=1.0), hit("y", id="a", occurred_at=1.0), hit("z", id="c", occurred_at=2.0)]
-    assert [item.entry.id for item in in_order(hits)] == ["c", "a", "b"]
+    assert [item.entry.id for item in best_first(hits)] == ["c", "a", "b"]
 
 
 def answering(
@@ -203,7 +206,7 @@ def learned(*told: Any, id: str = "s1", text: str = IN_SHORT, score: float = 0.7
 
 
 def left(*hits: Hit) -> list[tuple[str, float]]:
-    return [(item.entry.id, item.score) for item in without_repeats(hits)]
+    return [(item.entry.id, item.score) for item in replace_sources(hits)]
 
 
 def test_a_statement_takes_the_place_of_its_best_record():
@@ -287,5 +290,5 @@ def test_what_is_left_without_repeats_is_still_best_first(drawn):
         else hit(name, id=f"{kind}{name}", score=value, sources=(f"r{name}",))
         for kind, name, value in drawn
     ]
-    scores = [item.score for item in without_repeats(in_order(hits))]
+    scores = [item.score for item in replace_sources(best_first(hits))]
     assert scores == sorted(scores, reverse=True)

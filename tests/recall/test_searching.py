@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from asking import ADA, STATIC, by_words, embedded, request, texts, with_vectors
 
-from afterturn.recall import search
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.search import MemorySearch, ScoredRow, StoreSearch, lane_of, recall
+from afterturn.recall.query import lane_of
+from afterturn.recall.scoring import ScoredRow
+from afterturn.recall.search import search, search_in_memory
+from afterturn.recall.store_search import StoreSearch
 from afterturn.testing.entries import entry
 from afterturn.types import Filter, IndexedEntry, Lane, LaneQuery, Origin
 
@@ -174,7 +176,7 @@ def test_by_meaning_alone_everything_is_shown_once(library):
     sizes = []
     for _ in range(3):
         asked = request("pomme rouge", query_vector=vector, limit=3, excluded_refs=frozenset(shown), score_min=0.01)
-        found = library.read(lambda unit, asked=asked: recall(unit, asked, shelves))
+        found = library.read(lambda unit, asked=asked: search(unit, asked, shelves))
         shown.extend(one.entry.ref for one in found.hits)
         sizes.append(len(found.hits))
     assert (sizes, len(set(shown))) == ([3, 3, 2], 8)
@@ -189,7 +191,7 @@ def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library):
     for lanes in ((Lane.LONG_TERM,), LANES):
         vector = STATIC.embed(["red apple"])[0]
         asked = request("pomme", query_vector=vector, lanes=lanes, score_min=0.01, limit=1000)
-        found = library.read(lambda unit, asked=asked: recall(unit, asked, shelves))
+        found = library.read(lambda unit, asked=asked: search(unit, asked, shelves))
         assert "red apple tree by the river" in texts(found)
 
 
@@ -220,8 +222,7 @@ class Row:
 def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     """L3: page after page of the best, each row looked up once, until enough are admitted or none is left."""
     shelf = Row(500, refused)
-    search = MemorySearch(LaneQuery(ADA, 0.0), shelf)
-    found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
+    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
     best = sorted(found, key=lambda hit: -hit.score)[:20]
     expected = [key for key in range(500) if key not in refused][:20]
     assert is_done
@@ -235,7 +236,7 @@ def test_a_lane_with_nothing_to_give_does_not_have_the_others_looked_through():
     """H9, L3: all of this conversation is in sight, as at most turns."""
     in_sight = {key for key in range(900) if LANES[key % 3] is Lane.SHORT_TERM}
     shelf = Row(900, in_sight)
-    found, is_done = MemorySearch(LaneQuery(ADA, 0.0), shelf).search(LANES, limit=20, lane_min=2)
+    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=2)
     others = [key for key in shelf.asked if key not in in_sight]
     assert is_done
     assert sorted(int(hit.entry.id[1:]) for hit in found) == others
@@ -269,16 +270,15 @@ def test_lanes_are_told_apart_as_the_store_does(library, conversation, owner):
 def test_a_question_that_no_space_can_answer_finds_nothing(library):
     """L5: neither by words nor by context."""
     say(library, "The zebra crossing needs paint", "Green stripes then")
-    asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, wanted=frozenset({"unheard"}))
-    search = partial(StoreSearch, query=LaneQuery(ADA, 1000.0), asked=asked)  # type: ignore[arg-type]
+    asked = SimpleNamespace(terms=("unheard",), names=frozenset(), spaces={}, term_set=frozenset({"unheard"}))
+    search = partial(StoreSearch, lane_query=LaneQuery(ADA, 1000.0), query=asked)  # type: ignore[arg-type]
     assert library.read(lambda unit: search(unit).search((Lane.EPISODIC,), limit=9, lane_min=0)) == []
 
 
 def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
     """L3, G5: a filter that admits the last of ten thousand must not look up all of them."""
     shelf = Row(10_000, set(range(9_999)))
-    search = MemorySearch(LaneQuery(ADA, 0.0), shelf)
-    found, is_done = search.search(tuple(Lane), limit=20, lane_min=0)
+    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
     assert (found, is_done) == ([], False)
     assert len(shelf.asked) < 2_000
 
@@ -288,7 +288,7 @@ def test_what_the_model_has_seen_is_no_reason_to_give_up(excluded):
     """L3: a long conversation has thousands in sight, and the next best are behind all of them."""
     shelf = Row(10_000, set(range(1_500)))
     query = LaneQuery(ADA, 0.0)._replace(**{excluded: frozenset(map(str, range(1_500)))})
-    found, is_done = MemorySearch(query, shelf).search(tuple(Lane), limit=20, lane_min=0)
+    found, is_done = search_in_memory(shelf, query, LANES, limit=20, lane_min=0)
     best = sorted(found, key=lambda hit: -hit.score)[:20]
     assert is_done
     assert [hit.entry.id for hit in best] == [f"e{key}" for key in range(1_500, 1_520)]
@@ -297,7 +297,7 @@ def test_what_the_model_has_seen_is_no_reason_to_give_up(excluded):
 @WAYS
 def test_what_hardly_anything_passes_finds_the_one_that_does(library, ask, monkeypatch):
     """L3: where memory gives up, the store is asked, so that it is found whichever way."""
-    monkeypatch.setattr(search, "_RESOLVED_MAX", 4)
+    monkeypatch.setattr("afterturn.recall.search._RESOLVED_MAX", 4)
     library.add("red apple in the cellar of the old house by the river", project="orchard")
     library.add_all([f"red apple {number}" for number in range(40)])
     found = ask(library, "red apple", limit=2, filter=Filter(project="orchard"))

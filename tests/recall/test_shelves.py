@@ -16,8 +16,9 @@ from afterturn.recall.index.cache import IndexCache, build_at_once
 from afterturn.recall.index.postings import PostingForm
 from afterturn.recall.index.snapshot import is_nearly_all
 from afterturn.recall.index.space_index import SpaceIndex
-from afterturn.recall.query import read_question
+from afterturn.recall.query import read_query
 from afterturn.testing.hashing import HashingEmbedder
+from afterturn.text import read_words
 from afterturn.types import Lane, Scope, Selector
 
 ADA = "user:ada"
@@ -65,7 +66,9 @@ def ask(library, shelves: IndexCache, text: str, *, space: str = ADA, lane: Lane
     def work(unit):
         shelf = shelves.find(unit, "default", space)
         assert shelf is not None
-        reading = shelf.read(read_question(unit.index, Scope("default", (space,)), text), EMBEDDER.embed([text])[0])
+        reading = shelf.read(
+            read_query(unit.index, Scope("default", (space,)), *read_words(text)), EMBEDDER.embed([text])[0]
+        )
         keys = [ranked.key for ranked in reading.best(lane, None, 100)]
         texts = {entry.key: entry.terms for entry in unit.index.shelved("default", space, keys=keys, limit=len(keys))}
         return [" ".join(texts[key]) for key in keys if key in texts]
@@ -376,7 +379,7 @@ def test_an_older_snapshot_meets_a_newer_shelf(library, shelves):
         shelf = shelves.find(unit, "default", ADA)
         keys = [
             one.key
-            for one in shelf.read(read_question(unit.index, Scope("default", (ADA,)), "apple"), None).best(
+            for one in shelf.read(read_query(unit.index, Scope("default", (ADA,)), *read_words("apple")), None).best(
                 None, None, 9
             )
         ]

@@ -3,7 +3,7 @@
 import pytest
 from asking import by_words, texts, with_vectors
 
-from afterturn.recall.query import is_askable
+from afterturn.recall.query import needs_recall
 
 WAYS = pytest.mark.parametrize("ask", [by_words, with_vectors])
 FACTS = {
@@ -52,7 +52,7 @@ ASKED = [
 
 def in_a_turn(library, ask, said: str) -> list[str]:
     """A turn asks only for what is worth a recall; whoever searches by hand means it."""
-    return texts(ask(library, said)) if is_askable(said) else []
+    return texts(ask(library, said)) if needs_recall(said) else []
 
 
 @WAYS
@@ -74,7 +74,7 @@ def test_a_question_in_the_same_language_finds_its_answer(library, ask, language
 @pytest.mark.parametrize("said", ["ok", "Ok, thanks!", "Vielen Dank!", "谢谢", "ありがとう", "Спасибо", "merci"])
 def test_what_was_said_a_hundred_times_asks_for_nothing(said):
     """L5, R6: it means nothing, and in a turn nobody is asked."""
-    assert not is_askable(said)
+    assert not needs_recall(said)
 
 
 @WAYS

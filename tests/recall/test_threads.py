@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.lexical import GAP_MAX, Neighbours
+from afterturn.recall.store_search import GAP_MAX, Neighbours
 from afterturn.types import IndexedEntry, Kind, Origin
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from afterturn.ports import Unit
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.search import recall
+from afterturn.recall.search import search
 from afterturn.testing.drafts import admit, operation
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Filter, Hit, Kind, Lane, Origin, Scope, SearchResults, Verb
@@ -72,7 +72,7 @@ def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
 
 def ask(library: Any, shelves: IndexCache | None, scope: Scope, text: str, **fields) -> SearchResults:
     asked = request(text, scope=scope, limit=100, score_min=-100.0, conversation="now", **fields)
-    return library.read(lambda unit: recall(unit, asked, shelves))
+    return library.read(lambda unit: search(unit, asked, shelves))
 
 
 def weighed(found: SearchResults, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:
@@ -122,7 +122,7 @@ def test_what_shares_no_word_and_has_no_vector_is_not_found(library):
     cache = IndexCache(EMBEDDER.identity, 1 << 20)
     scope = Scope("default", ("user:ada",))
     asked = request("red apple", scope=scope, score_min=0.0, query_vector=EMBEDDER.embed(["red apple"])[0])
-    in_store = library.read(lambda unit: recall(unit, asked))
-    in_memory = library.read(lambda unit: recall(unit, asked, cache))
+    in_store = library.read(lambda unit: search(unit, asked))
+    in_memory = library.read(lambda unit: search(unit, asked, cache))
     assert [hit.entry.text for hit in in_memory.hits] == ["red apple pie"]
     assert [hit.entry.text for hit in in_store.hits] == ["red apple pie"]

@@ -32,7 +32,7 @@ from afterturn.models.meter import Meter
 from afterturn.ports import ChatModel, Clock, Store, Unit
 from afterturn.recall.block import Block, describe_age, describe_author
 from afterturn.recall.rerank import select
-from afterturn.recall.search import worth_telling
+from afterturn.recall.scoring import above_floor
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -148,7 +148,7 @@ def _worthy(run: PhaseRun, config: Config) -> frozenset[str]:
     """The references of what was found and is not below the floor."""
     prepared = run.prefetch.prepared
     found = prepared.found.hits if prepared is not None else ()
-    return frozenset(hit.entry.ref for hit in worth_telling(found, config.recall_score_min))
+    return frozenset(hit.entry.ref for hit in above_floor(found, config.recall_score_min))
 
 
 def _left_out(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Decision:
@@ -263,10 +263,6 @@ async def ask(
     """By words alone where there is no embedder, or it is not ready yet."""
     if embedding is None:
         return RecallTiming(now, correlation)
-    embed = embedding.find_immediate()
-    if embed is not None:
-        # On the reader's thread: two ways to other threads and back take longer than that.
-        return RecallTiming(now, correlation, vectors=embedding.index, embed=embed)
     vector = await embedding.query_vector(text, Scope(place.tenant, place.reads))
     return RecallTiming(now, correlation, vector, embedding.index)
 

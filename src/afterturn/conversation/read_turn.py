@@ -21,14 +21,25 @@ from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scann
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks, varied
 from afterturn.recall.duplicates import collapse, contradicting
-from afterturn.recall.query import is_askable
-from afterturn.recall.search import Embed, RecallRequest, VectorSearch, is_learned_from_seen, recall, worth_telling
+from afterturn.recall.query import QueryVector, RecallRequest, is_learned_from_seen, needs_recall
+from afterturn.recall.scoring import above_floor
+from afterturn.recall.search import search
 from afterturn.text import terms
-from afterturn.types import BlockRow, Candidate, CarriedRow, Entry, Hit, Lane, NoRecallReason, Scope, SearchResults
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    Entry,
+    Hit,
+    Lane,
+    LaneQuery,
+    NoRecallReason,
+    Scope,
+    SearchResults,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from afterturn.recall.index.cache import IndexCache
 
 # More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
 CANDIDATES = 4
@@ -178,7 +189,7 @@ def question_for(text: str, place: ConversationScope, ledger: Ledger, config: Co
     if _is_off(config):
         return None
     asked = redact_within(text, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-    return RecallQuestion(asked, place, ledger) if is_askable(asked) else None
+    return RecallQuestion(asked, place, ledger) if needs_recall(asked) else None
 
 
 def no_recall(question: RecallQuestion | None, config: Config) -> str:
@@ -228,14 +239,12 @@ def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
 
 @dataclass(frozen=True, slots=True)
 class RecallTiming:
-    """When and how a question is asked: the clock's time, an id to follow it by, and its vector if there is one, or
-    `embed`, which makes it where the question is answered."""
+    """When and how a question is asked: the clock's time, an id to follow it by, its vector and the index cache."""
 
     now: float
     correlation: str
-    query_vector: NDArray[np.float32] | None = None
-    vectors: VectorSearch | None = None
-    embed: Embed | None = None
+    query_vector: QueryVector | None = None
+    cache: IndexCache | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,20 +299,21 @@ def _ask(unit: Unit, question: RecallQuestion, asking: RecallTiming, config: Con
     request = RecallRequest(
         text=question.text,
         query_vector=asking.query_vector,
-        embed=asking.embed,
-        scope=Scope(place.tenant, place.reads),
-        conversation=place.id,
-        owner=place.owner,
+        admitted=LaneQuery(
+            Scope(place.tenant, place.reads),
+            asking.now,
+            conversation=place.id,
+            owner=place.owner,
+            excluded_refs=ledger.refs,
+            visible_hashes=ledger.message_hashes,
+            seen_since=ledger.seen_since,
+        ),
         limit=weighed_max(config),
         score_min=0.0,
         lane_min=Budget.of(config).lane_entries_min,
-        excluded_refs=ledger.refs,
-        visible_hashes=ledger.message_hashes,
-        seen_since=ledger.seen_since,
-        now=asking.now,
         correlation=asking.correlation,
     )
-    return recall(unit, request, asking.vectors)
+    return search(unit, request, asking.cache)
 
 
 def weighed_max(config: Config) -> int:
@@ -312,7 +322,7 @@ def weighed_max(config: Config) -> int:
 
 
 def _judged(found: SearchResults, config: Config) -> RecallAnswer:
-    hits, restated = collapse(worth_telling(found.hits, config.recall_score_min))
+    hits, restated = collapse(above_floor(found.hits, config.recall_score_min))
     offered = tuple(varied(hits, config.entry_bytes_max))
     return RecallAnswer(found, offered, {item.hit.entry.ref: item.by_ref for item in restated})
 

@@ -16,8 +16,7 @@ from afterturn.errors import ConfigError
 from afterturn.ports import Unit
 from afterturn.recall.block import Block, varied
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.scoring import in_order
-from afterturn.recall.search import worth_telling
+from afterturn.recall.scoring import above_floor, best_first
 from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar
 
 _OFFERED = (Decision.SHOWN, Decision.BUDGET)
@@ -149,7 +148,7 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
         return list(hits_of(unit, place, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
-    worth = worth_telling(in_order(hits_of(unit, place, row.terms, found)), other.recall_score_min)
+    worth = above_floor(best_first(hits_of(unit, place, row.terms, found)), other.recall_score_min)
     return varied(collapse(worth)[0], other.entry_bytes_max)
 
 

@@ -50,13 +50,14 @@ from afterturn.prompt.standing_block import (
 )
 from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
 from afterturn.recall.block import block_hash
-from afterturn.recall.search import RecallRequest, recall
+from afterturn.recall.query import RecallRequest
+from afterturn.recall.search import search
 from afterturn.runtime.bridge import Bridged
 from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
 from afterturn.text import size
-from afterturn.types import Entry, Scope, SearchResults, StandingRow
+from afterturn.types import Entry, LaneQuery, Scope, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
 
 if TYPE_CHECKING:
@@ -255,16 +256,12 @@ class PromptContexts:
         request = RecallRequest(
             text=text,
             query_vector=asking.query_vector,
-            embed=asking.embed,
-            scope=Scope(place.tenant, place.reads),
-            conversation=place.id,
-            owner=place.owner,
+            admitted=LaneQuery(Scope(place.tenant, place.reads), asking.now, conversation=place.id, owner=place.owner),
             limit=count,
             score_min=self._services.config.recall_score_min,
-            now=asking.now,
             correlation=asking.correlation,
         )
-        return await store.read(lambda unit: recall(unit, request, asking.vectors))
+        return await store.read(lambda unit: search(unit, request, asking.cache))
 
     async def project(self) -> str:
         """The context files of the trusted roots and the project's conventions, as they are now."""

@@ -22,8 +22,9 @@ from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.ports import Unit
 from afterturn.recall.block import Budget, bullet, choose
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.search import RecallRequest, recall
-from afterturn.types import Added, Filter, Lane, Scalar, Scope, SearchResults, Status, Target
+from afterturn.recall.query import RecallRequest
+from afterturn.recall.search import search
+from afterturn.types import ANYTHING, Added, Filter, Lane, LaneQuery, Scalar, Scope, SearchResults, Status, Target
 from afterturn.validation import check_text
 
 if TYPE_CHECKING:
@@ -180,20 +181,22 @@ class MemoryTools:
         narrow = scope == _PROJECT
         return RecallRequest(
             text=query,
-            scope=Scope(place.tenant, _own_spaces(place) if narrow else place.reads),
-            conversation=place.id,
-            owner=place.owner,
+            admitted=LaneQuery(
+                Scope(place.tenant, _own_spaces(place) if narrow else place.reads),
+                self._services.clock.now(),
+                conversation=place.id,
+                owner=place.owner,
+                filter=Filter(project=place.project) if narrow else ANYTHING,
+            ),
             limit=2 * ENTRIES_MAX,
             score_min=self._services.config.recall_score_min,
-            filter=Filter(project=place.project) if narrow else Filter(),
-            now=self._services.clock.now(),
             correlation=self._services.ids.new(),
         )
 
     def _look_up(self, unit: Unit, request: RecallRequest, screen: OutputFilter) -> tuple[SearchResults, list[str]]:
         """On a reader's thread."""
         config, embedding = self._services.config, self._services.embedding
-        found = recall(unit, request, embedding.index if embedding else None)
+        found = search(unit, request, embedding.index if embedding else None)
         budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
         line = functools.partial(bullet, now=request.now)
         frame = f"{_NOTICE}\n{_PARTLY}"

@@ -17,12 +17,11 @@ from afterturn.embedders.backlog import Backlog, ImportEmbedder, Last, Told, emb
 from afterturn.errors import EmbedderUnavailable, StoreError
 from afterturn.events import Events
 from afterturn.ports import Batching, Clock, Closable, Embedder, Ids, Immediate, Store, Unit, Worker
-from afterturn.recall.query import SPEAKERS_MAX, named_in, without_names
-from afterturn.recall.search import Embed, RecallRequest, recall
+from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
 from afterturn.runtime.jobs import Commit
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import is_set
-from afterturn.types import EmbedderIdentity, Finding, Job, JobKind, Scope, SearchResults, new_job
+from afterturn.types import EmbedderIdentity, Finding, Job, JobKind, Scope, new_job
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,14 +280,17 @@ class EmbeddingService:
         for tenant, space in unit.index.adopt(self._embedder.identity):
             unit.jobs.add(new_job(JobKind.EMBED, self._ids.new(), tenant, space, now), coalesce=True)
 
-    async def query_vector(self, text: str, scope: Scope) -> NDArray[np.float32] | None:
-        """None while the embedder is not ready, fails or takes too long: recall then goes by words, and says so.
+    async def query_vector(self, text: str, scope: Scope) -> QueryVector | None:
+        """The vector of a question without the names of those who spoke in the scope, or the function that makes it.
 
-        Of what is asked, not of whom: names of those who spoke in the scope are left out.
+        An embedder that answers at once is called where the question is searched: a way to another thread and back
+        takes longer. None while the embedder is not ready, fails or is late: recall then goes by words and says so.
         """
         if self.index is None:
             return None
         self._asked.set()
+        if self._immediate is not None:
+            return self._immediate
         try:
             async with asyncio.timeout(QUERY_WITHIN):
                 speakers = await self._store.read(lambda unit: unit.index.speakers(scope, limit=SPEAKERS_MAX))
@@ -300,14 +302,6 @@ class EmbeddingService:
             logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
         return None
 
-    def find_immediate(self) -> Embed | None:
-        """For whoever asks on a thread of its own, where a question's names are known. None: `query_vector` is to be
-        awaited."""
-        if self.index is None or self._immediate is None:
-            return None
-        self._asked.set()
-        return self._immediate
-
     @functools.cached_property
     def _immediate(self) -> Embed | None:
         # Once: telling what an embedder can do takes longer than the rest of a question's way to it.
@@ -318,11 +312,6 @@ class EmbeddingService:
 
     def _embed_now(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return embed_as_promised(self._embedder, texts)
-
-    async def recall(self, request: RecallRequest) -> SearchResults:
-        """From memory, or from the store for a space that is not in memory."""
-        shelves = self.index
-        return await self._store.read(lambda unit: recall(unit, request, shelves))
 
     async def shelve(self) -> None:
         """Brings spaces that are asked for into memory, for as long as memory is open. To be supervised."""

@@ -22,7 +22,7 @@ from afterturn.embedders.service import SLICE
 from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
 from afterturn.ports import Batching, Closable, Embedder
-from afterturn.recall.search import worth_telling
+from afterturn.recall.scoring import above_floor
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
 from afterturn.services import Components, default_embedder
 from afterturn.text import estimate_tokens, terms
@@ -573,7 +573,7 @@ class Examination:
     def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
         """One of ours: where the evidence stood, and what was in the block."""
         floor = self._subject.config.recall_score_min
-        worth = {hit.entry.id for hit in worth_telling(answer.hits, floor)}
+        worth = {hit.entry.id for hit in above_floor(answer.hits, floor)}
         stands: dict[str, Stand] = {}
         for hit in answer.hits:
             (name,) = self._named([self._names[hit.entry.id]], question)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from afterturn.evaluation.datasets import Talk, Utterances
 from afterturn.evaluation.examination import DAY, Subject
-from afterturn.recall.query import is_askable
+from afterturn.recall.query import needs_recall
 
 SMALL_TALK = tuple(
     line.strip()
@@ -209,7 +209,7 @@ def spoken_to(
         spoken.count += 1
         if subject.handed_over(space, text).text:
             spoken.heard.append(text)
-        elif not is_askable(text):
+        elif not needs_recall(text):
             spoken.not_asked += 1
         asked()
     return spoken

@@ -311,7 +311,7 @@ def find_related(
     if spoken:
         query = LaneQuery(scope, now, lane=Lane.LONG_TERM)
         keys = [candidate.key for candidate in unit.index.matches(query, spoken[:_TERMS], limit=_MATCHES)]
-        found.update((match.entry.ref, match.entry) for match in unit.index.resolve(query, keys))
+        found.update((entry.ref, entry) for entry in unit.index.resolve(query, keys).values())
     spoken_terms = frozenset(spoken)
     held = [entry for entry in found.values() if entry.holds(now)]
     held.sort(key=lambda entry: (len(spoken_terms.intersection(terms(entry.text))), entry.recorded_at), reverse=True)

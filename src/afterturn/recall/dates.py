@@ -30,7 +30,7 @@ class MonthRange(NamedTuple):
 _NEVER: frozenset[MonthRange] = frozenset()
 
 
-def of_the_time(hits: Iterable[Hit], question: str) -> list[Hit]:
+def raise_named_months(hits: Iterable[Hit], question: str) -> list[Hit]:
     """`hits`, with a higher score where they are of a month that the question names. In the order given.
 
     The score stays between 0 and 1, and nothing is taken from the others: what happened in May may be told in June.

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
+from afterturn.recall.query import COMMON_TERMS
+from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.text import STOP_WORDS, terms, words
-from afterturn.types import Entry, Hit, Origin
+from afterturn.types import Entry, Hit, Kind, Origin
 
 # Longer texts are no single statement; they are alike only when they are equal.
 STATEMENT_CHARS_MAX = 400
@@ -453,3 +455,64 @@ def _same_speaker(one: NormalForm, other: NormalForm) -> bool:
     if not one.voice or not other.voice or one.voice == other.voice:
         return True
     return _SELVES.isdisjoint(one.steps) and _SELVES.isdisjoint(other.steps)
+
+
+# To stand for a record, a statement reaches so much of its words and meaning; small cosines differ by chance.
+_AS_WELL, _AS_CLOSE = 0.8, 0.1
+# What is so much longer says more, and nobody has to read it for that.
+_LONGER_MAX = 8
+
+
+def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
+    """A statement stands in for records that it rests on, at the place and with the score of the best of them (L10),
+    where nothing is lost by that: what a message says beyond it must not go with it.
+
+    Whatever is found on its own account stays, with its own score. `hits` are best first, and so is what is left.
+    """
+    ordered = list(hits)
+    statements: dict[str, list[Hit]] = {}
+    for hit in ordered:
+        if hit.entry.kind is Kind.STATEMENT:
+            for source in hit.entry.sources:
+                statements.setdefault(source, []).append(hit)
+    chosen: dict[str, Hit] = {}
+    for hit in ordered:
+        shown = hit if hit.entry.kind is Kind.STATEMENT else _stand_in(hit, statements.get(hit.entry.id, ()))
+        chosen.setdefault(shown.entry.ref, shown)
+    return list(chosen.values())
+
+
+def stands_for(statement: Hit, record: Hit) -> bool:
+    """Whether a statement that rests on a record answers the question about as well, and says most of what that says.
+
+    Their scores do not tell: being stated, or recent, is worth the same whatever is asked. And only for what is trusted
+    no more than it is: naming a record as its source must not silence it.
+    """
+    # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
+    if statement.entry.trust < min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust):
+        return False
+    return _answers_as_well(statement, record) and _says_most(statement.entry.text, record.entry.text)
+
+
+def _answers_as_well(statement: Hit, record: Hit) -> bool:
+    """With every word that the record was found by, and nearly as close to the question by words and by meaning."""
+    lacking = frozenset(record.terms).difference(statement.terms, COMMON_TERMS)
+    if lacking or statement.lexical < _AS_WELL * record.lexical:
+        return False
+    if record.similarity is None:
+        return True
+    similarity = SIMILARITY_ASSUMED if statement.similarity is None else statement.similarity
+    return similarity >= min(_AS_WELL * record.similarity, record.similarity - _AS_CLOSE)
+
+
+def _says_most(statement: str, record: str) -> bool:
+    """A question may name what both do, and ask for the rest of the message."""
+    if len(record) > _LONGER_MAX * len(statement):
+        return False
+    said = frozenset(terms(record)).difference(COMMON_TERMS)
+    return len(said.difference(terms(statement))) <= len(said) / 2
+
+
+def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
+    chosen = next((hit for hit in statements if stands_for(hit, record)), record)
+    return chosen if chosen.score >= record.score else replace(chosen, score=record.score)

@@ -9,21 +9,12 @@ from functools import cached_property
 
 from afterturn.errors import NotFound
 from afterturn.ports import Unit
-from afterturn.recall.duplicates import collapse
-from afterturn.recall.lexical import (
-    CANDIDATES_MAX,
-    TERMS_READ_MAX,
-    LexicalScorer,
-    Neighbours,
-    ScoredMatch,
-    shelved_of,
-    with_terms,
-)
-from afterturn.recall.query import Query, read_question, weigh
-from afterturn.recall.scoring import FOLLOWS, RECENT, stands_for
-from afterturn.recall.search import is_learned_from_seen
+from afterturn.recall.duplicates import collapse, stands_for
+from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
+from afterturn.recall.scoring import FLOOR_SHARE, RECENT, ScoredRow
 from afterturn.recall.snippet import best_window
-from afterturn.text import is_acknowledgement, terms
+from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
+from afterturn.text import is_acknowledgement, read_words, terms
 from afterturn.types import (
     Candidate,
     ConversationKey,
@@ -35,7 +26,6 @@ from afterturn.types import (
     Kind,
     Lane,
     LaneQuery,
-    Match,
     Origin,
     Outcome,
     RecallCause,
@@ -186,9 +176,10 @@ class Explainer:
         self._key = key
         self._row = row
         self._scope = Scope(key.tenant, row.reads or (key.space,))
-        self._floor = FOLLOWS * float(row.settings.get("recall_score_min") or 0.0)
+        self._floor = FLOOR_SHARE * float(row.settings.get("recall_score_min") or 0.0)
         self._excluded = frozenset() if row.settings.get("exhausted") else frozenset(row.excluded)
         self._visible = frozenset(row.visible)
+        self._lane_query = LaneQuery(self._scope, now=row.asked_at, conversation=key.id, owner=key.space, evidence=True)
 
     def weighed(self) -> list[Explained]:
         """What the recall has found, each with what was decided."""
@@ -273,10 +264,10 @@ class Explainer:
     def _held_back(self) -> Iterator[Entry]:
         yield from (entry for ref in sorted(self._excluded) if (entry := self._find(ref)) is not None)
         # As now: whether it was to be had when it was asked is judged one by one.
-        query = LaneQuery(self._scope, now=self._row.asked_at, evidence=True)
+        query = self._lane_query
         index = self._unit.index
         found = index.matches(query, self._asked.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX)
-        entries = {match.key: match.entry for match in index.resolve(query, [one.key for one in found])}
+        entries = index.resolve(query, [one.key for one in found])
         yield from (entries[one.key] for one in found)
         pages = self._unit.memories.page
         yield from pages(self._scope, Filter(statuses=_INACTIVE), limit=SCANNED_MAX)
@@ -288,7 +279,8 @@ class Explainer:
             return None
         if self._status_then(entry) is Status.WITHDRAWAL:
             return None
-        if self._weighed(entry).score < self._floor:
+        weighed = self._weighed(entry)
+        if not weighed.share or weighed.score < self._floor:
             return None
         why = self._why(entry)
         return None if why in (Decision.UNRELATED, Decision.FLOOR, Decision.UNFOUND) else self._placed(entry, why)
@@ -397,15 +389,15 @@ class Explainer:
     @cached_property
     def _asked(self) -> Query:
         question = "" if is_acknowledgement(self._row.question) else self._row.question
-        return read_question(self._unit.index, self._scope, question)
+        return read_query(self._unit.index, self._scope, *read_words(question))
 
-    def _weighed(self, entry: Entry) -> ScoredMatch:
-        match, asked = Match(0, entry, terms(entry.text[:_READ_CHARS])), self._asked
+    def _weighed(self, entry: Entry) -> ScoredRow:
+        asked = self._asked
         if entry.space not in asked.spaces:
             # Nothing there is recalled any more, so nothing tells which words are rare in it.
-            asked = Query(asked.terms, asked.names, {entry.space: weigh(asked.terms, {}, 1)})
-        weigher = LexicalScorer(asked, {match.key: self._newer_then(entry)})
-        return with_terms(match, weigher.weigh(shelved_of(match), Neighbours()), asked)
+            asked = Query(asked.terms, asked.names, {entry.space: weigh_terms(asked.terms, {}, 1)})
+        scorer = LexicalScorer(self._lane_query, asked, {0: self._newer_then(entry)})
+        return scorer.score(indexed_entry(0, entry, terms(entry.text[:_READ_CHARS])), Neighbours())
 
     def _newer_then(self, entry: Entry) -> int:
         """How many entries of the space were newer when it was asked."""
@@ -432,10 +424,7 @@ class Explainer:
         return best_window(entry.text, wanted, int(self._row.settings.get("entry_bytes_max") or EXCERPT_BYTES))
 
     def _lane(self, entry: Entry) -> Lane:
-        if entry.kind is Kind.STATEMENT:
-            return Lane.LONG_TERM
-        here = entry.conversation == self._key.id and (entry.owner or entry.space) == self._key.space
-        return Lane.SHORT_TERM if here else Lane.EPISODIC
+        return lane_of(entry, self._lane_query)
 
     def _find(self, ref: str) -> Entry | None:
         entry_id, _, version = ref.partition(".")

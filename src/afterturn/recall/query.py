@@ -1,69 +1,255 @@
-"""A question as recall asks it: its telling terms, who is named in it, and what each term weighs in each space."""
+"""Questions: the request that every recall starts with, the terms that are searched for, and what they weigh.
+
+Also the words that are common in any conversation, and which entries a query admits.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from afterturn.ports import Index
-from afterturn.recall.scoring import LIGHT, LIGHT_TERMS, even, is_remark, worth
+from afterturn.errors import NotFound
+from afterturn.ports import Index, Unit
+from afterturn.recall.scoring import COMMON_WEIGHT, midpoint, worth
 from afterturn.text import is_acknowledgement, terms, words
-from afterturn.types import Scope
+from afterturn.types import ANYTHING, Entry, IndexedEntry, Kind, Lane, LaneQuery, Origin, Scope
 
-# A pasted page asks for its rarest words; further ones would cost time at every candidate and decide nothing.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from afterturn.recall.index.searcher import IndexSearcher
+
+Embed: TypeAlias = "Callable[[str], NDArray[np.float32]]"
+QueryVector: TypeAlias = "NDArray[np.float32] | Embed"
+"""A question's vector, or a function that makes it at once from a text."""
+
+
+class RecallRequest(NamedTuple):
+    """One question above the store. `limit` bounds all lanes together; the best `lane_min` of each are among them.
+
+    `admitted` says which entries may be found. Without a conversation there is no short-term lane: every record is
+    episodic. `query_vector` leaves out the names of speakers; a function gets the text without them.
+    """
+
+    text: str
+    admitted: LaneQuery
+    limit: int
+    score_min: float
+    lane_min: int = 0
+    query_vector: QueryVector | None = None
+    lanes: tuple[Lane, ...] = tuple(Lane)
+    correlation: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        return self.admitted.scope
+
+    @property
+    def now(self) -> float:
+        return self.admitted.now
+
+    @property
+    def searched_lanes(self) -> tuple[Lane, ...]:
+        if self.admitted.conversation is not None:
+            return self.lanes
+        return tuple([lane for lane in self.lanes if lane is not Lane.SHORT_TERM])
+
+
+def is_decidable(query: LaneQuery) -> bool:
+    """Whether `admits` can decide. Only the store applies filters."""
+    return query.filter is ANYTHING or query.filter == ANYTHING
+
+
+def admits(query: LaneQuery, entry: Entry) -> bool | None:
+    """Whether the query may return this active entry of its scope. Agrees with the conditions in SQL.
+
+    None if it depends on other entries, which the store has to read.
+    """
+    if not entry.is_valid(query.now) or entry.content_hash in query.visible_hashes:
+        return False
+    if query.excluded_refs and entry.ref in query.excluded_refs:
+        return False
+    if query.excluded_ids and entry.id in query.excluded_ids:
+        return False
+    if entry.origin is Origin.TOOL and not query.evidence and entry.kind is Kind.RECORD:
+        return False
+    seen_since = query.seen_since if query.conversation is not None else None
+    if query.lane is None and seen_since is None:
+        is_admitted = True
+    else:
+        lane = lane_of(entry, query)
+        is_seen = lane is Lane.SHORT_TERM and seen_since is not None and entry.recorded_at > seen_since
+        is_admitted = query.lane in (None, lane) and not is_seen
+    is_learned = entry.sources and entry.kind is Kind.STATEMENT
+    is_unsure = is_learned and (query.visible_hashes or seen_since is not None)
+    return None if is_admitted and is_unsure else is_admitted
+
+
+def lane_of(entry: Entry | IndexedEntry, query: LaneQuery) -> Lane:
+    """Agrees with the conditions in SQL."""
+    if entry.kind is Kind.STATEMENT:
+        return Lane.LONG_TERM
+    is_here = query.conversation is not None and entry.conversation == query.conversation
+    is_owned = query.owner is None or (entry.owner or entry.space) == query.owner
+    return Lane.SHORT_TERM if is_here and is_owned else Lane.EPISODIC
+
+
+def is_learned_from_seen(unit: Unit, tenant: str, entry: Entry, is_seen: Callable[[Entry], bool]) -> bool:
+    """Whether all sources of a statement are records of its space for which `is_seen` is true."""
+    if entry.kind is not Kind.STATEMENT or not entry.sources:
+        return False
+    scope = Scope(tenant, (entry.space,))
+    try:
+        sources = (unit.memories.get(scope, source) for source in entry.sources)
+        return all(source.kind is Kind.RECORD and is_seen(source) for source in sources)
+    except NotFound:
+        return False
+
+
+# Words that occur in conversations about anything: sharing one means less than its rarity suggests.
+_COMMON_WORDS = """
+able absolutely actually afraid agree ahead almost already alright always amaze amazing another anybody anymore anyone
+anything anytime anyway apologise apologize apology apparently appreciate around ask asked asking asks away awesome
+awful back bad basically become begin believe best bet better big bit bless brilliant bring brought bye call came
+carry certainly chance check cheer cheers clear come comes coming completely confirm congrats congratulations continue
+cool correct correctly course crazy curious currently cute damn day dear definitely delighted different done double
+easy either else enjoy enough especially even ever every everybody everyone everything exactly excellent excited
+exciting excuse fabulous fact fair fantastic far feel feeling feels felt finally find fine first found fun funny gave
+get gets getting give given gives giving glad go goes going gone gonna good goodness gorgeous gosh got gotcha gotta
+grateful great guess guy guys haha happen happened happening happens happy hard hear heard hello help helped helpful
+helping helps hey hi hmm hold honestly hope hoping idea imagine important incredible indeed instead interested
+interesting keep keeping kept kind kinda kindly kinds knew know knowing known knows kudos last late later least leave
+left less letting like liked likely little lol long longer look looked looking looks lot lots lovely luck lucky made
+main make makes making many matter matters may maybe mean means meant might mind minute minutes moment much must near
+need needed needs never nevermind new next nice nope noted nothing obvious obviously oh ok okay old one ones ooh oops
+pardon particular particularly perfect perfectly perhaps pleasure possible possibly pretty probably proceed put
+question questions quick quickly quite rather ready real really recently repeat right said saw say saying says second
+see seeing seem seemed seems seen sense serious seriously set several short shortly show showed shows silly simple
+simply since small someone something sometimes somewhere soon sorry sort sound sounds specific specifically start
+started starting stay still stop stuff suggest super suppose supposed sure surely surprised take taken takes taking
+talk talked talking tell telling tells terrible thank thankful thanks thing things think thinking thinks though
+thought thoughts time times today together told tomorrow tonight took totally toward towards tried true truly try
+trying ugh unbelievable understand understood unfortunately upon use used uses using usual usually verify via wait
+waiting want wanted wanting wants way ways welcome well went whatever whether whoa whole wish wishes without wonder
+wonderful wondering word words worries worry worth wow wrong yay yeah yep yes yesterday yet yikes yup
+"""
+# Greetings, thanks and assent in other languages. Some have another meaning in English, so they count only in a
+# message that holds nothing else.
+_COURTESIES = """
+guten morgen abend hallo servus tschüss danke dankeschön vielen dank bitte gerne genau richtig klar alles ja nein doch
+sehr schön freut mich mir dir dich ihnen ich wir sie es das ist geht gehts wie von noch auch machen nett okay
+bonjour bonsoir salut merci beaucoup oui non ça va très bien parfait plaît je tu vous nous est le la les c j l n qu
+hola buenos buenas días tardes noches gracias muchas por qué tal cómo estás está usted sí claro vale eso es el la
+olá obrigado obrigada bom tudo bem não dia tarde noite você está
+ciao buongiorno buonasera grazie prego stai sta sì perfetto va bene
+hallo goedemorgen bedankt dank je wel graag gedaan ja nee gaat het jou prima
+dzień dobry cześć dziękuję bardzo proszę tak nie jak się masz dobrze
+merhaba teşekkürler teşekkür ederim evet tamam lütfen iyi
+"""
+# The same for letters that are not ASCII after accents are folded.
+_COURTESIES_BEYOND = """
+günaydın nasılsın nasılsınız hayır
+привет здравствуйте доброе утро добрый день вечер спасибо большое пожалуйста как дела да нет конечно хорошо отлично
+понятно ладно это очень
+привіт дякую дуже будь ласка добрий ранок так ні справи
+مرحبا السلام عليكم صباح الخير مساء النور كيف حالك شكرا جزيلا نعم لا من فضلك تمام حسنا جيد
+नमस्ते नमस्कार आप कैसे हैं कैसी बहुत धन्यवाद शुक्रिया हाँ नहीं ठीक है अच्छा
+你好 您好 早上好 晚上好 谢谢 谢谢你 非常感谢 不客气 好的 没问题 是的 对 明白了 知道了 太好了 再见 今天怎么样 你好吗
+おはようございます こんにちは こんばんは ありがとうございます ありがとう どうも はい いいえ わかりました
+了解しました お願いします すみません そうですね 大丈夫です 元気ですか
+안녕하세요 감사합니다 고마워요 고맙습니다 네 아니요 좋아요 알겠습니다 괜찮아요 어떻게 지내세요
+"""
+COMMON_TERMS = frozenset(terms(_COMMON_WORDS))
+_ASCII_EMPTY_TERMS = COMMON_TERMS | frozenset(terms(_COURTESIES))
+_QUESTION_WORDS = frozenset(
+    "am are can could did do does had has have how is was were what when where which who whom whose why".split()
+)
+_FIRST_PERSON = frozenset("i me mine my myself our ours us we".split())
+
+
+def has_content(terms: Collection[str]) -> bool:
+    """False for "Noted." and "Sure, happy to!": their context must not make them answers."""
+    if "".join(terms).isascii():
+        return not _ASCII_EMPTY_TERMS.issuperset(terms)
+    return not _empty_terms().issuperset(terms)
+
+
+def needs_recall(text: str) -> bool:
+    """Whether a user message is worth a recall: not stop words, acknowledgements or remarks without content."""
+    if is_acknowledgement(text):
+        return False
+    asked = terms(text)
+    return bool(asked) and not _is_remark(text, asked)
+
+
+def _is_remark(text: str, asked: Collection[str]) -> bool:
+    """Without content, and not a question except to the agent: "sounds good", "what do you mean?", "¿cómo estás?"."""
+    # "LA" and "EST" are names in capital letters, not courtesies.
+    if has_content(asked) or (text.isascii() and text.strip().isupper()):
+        return False
+    spoken = words(text)
+    is_question = spoken[0] in _QUESTION_WORDS and not ("you" in spoken and _FIRST_PERSON.isdisjoint(spoken))
+    return _courtesy_terms().issuperset(asked) or not is_question
+
+
+@cache
+def _courtesy_terms() -> frozenset[str]:
+    # Only when needed: it takes 8 ms, and a program's first question is seldom a courtesy.
+    return frozenset(terms(_COURTESIES + _COURTESIES_BEYOND))
+
+
+@cache
+def _empty_terms() -> frozenset[str]:
+    return COMMON_TERMS | _courtesy_terms()
+
+
+# A pasted page is searched by its rarest words; more of them would cost time for every candidate and decide nothing.
 QUERY_TERMS_MAX = 48
 WEIGHED_TERMS_MAX = 256
 SPEAKERS_MAX = 64
-# In a space of three memories every word looks common; with as many unseen ones, what is rare elsewhere is here too.
+# In a space of three memories every word looks common, so unseen ones are added to the count.
 _UNSEEN_DOCUMENTS = 100
 _FEW = 3
 _NAME_CHARS_MIN = 2
-NOTHING: Mapping[str, TermStats] = MappingProxyType({})
 NOBODY: frozenset[str] = frozenset()
 _ROLES = frozenset("agent ai assistant bot chatbot human model speaker system tool user".split())
 
 
-class QueryTokens(NamedTuple):
-    """A question's words, and its terms in order: stop words and "ok" have none (L5)."""
+class TermWeights(NamedTuple):
+    """What each of a question's terms weighs in one space, and in how many of its entries it occurs.
 
-    words: Sequence[str]
-    terms: tuple[str, ...]
-
-
-class Weights(NamedTuple):
-    """What each of the question's terms weighs in one space, and in how many of its entries it occurs.
-
-    `total` is of all of them, `telling` without the light words; `even` is what scores 0.5 of a message there.
+    `total` is the sum, `distinctive` the sum without common words; `midpoint` is the evidence that scores 0.5 for a
+    message of the space.
     """
 
     by_term: Mapping[str, float]
     documents: Mapping[str, int]
     total: float
-    telling: float
-    even: float
+    distinctive: float
+    midpoint: float
 
     @property
     def worth(self) -> float:
-        return worth(self.total, self.telling)
+        return worth(self.total, self.distinctive)
 
 
-NO_WEIGHTS = Weights({}, {}, 0.0, 0.0, even(0))
+NO_WEIGHTS = TermWeights({}, {}, 0.0, 0.0, midpoint(0))
 
 
 class Query:
-    """`terms` are distinct and in the question's order; `names` are the words of it that name a speaker."""
+    """An analysed question. `terms` are distinct and in its order; `names` are its words that name a speaker."""
 
-    def __init__(self, terms: tuple[str, ...], names: frozenset[str], spaces: Mapping[str, Weights]) -> None:
+    def __init__(self, terms: tuple[str, ...], names: frozenset[str], spaces: Mapping[str, TermWeights]) -> None:
         self.terms = terms
         self.names = names
         self.spaces = spaces
 
     @cached_property
-    def wanted(self) -> frozenset[str]:
+    def term_set(self) -> frozenset[str]:
         return frozenset(self.terms)
 
     def names_speaker(self, speaker: str | None) -> bool:
@@ -71,108 +257,91 @@ class Query:
 
 
 def named_in(text: str, speakers: Iterable[str]) -> frozenset[str]:
-    """The words of `text` that are in a speaker's name. What says a part in a conversation names nobody."""
+    """The words of `text` that are in a speaker's name. Words for a role, such as "assistant", name nobody."""
     known = name_words(speakers)
     return known.intersection(words(text)) if known else known
 
 
 def name_words(speakers: Iterable[str]) -> frozenset[str]:
-    """The words by which somebody may name one of these."""
+    """The words by which a text may name one of the speakers."""
     found = (word for speaker in speakers for word in words(speaker))
     return frozenset(word for word in found if word not in _ROLES and len(word) >= _NAME_CHARS_MIN)
 
 
 def without_names(text: str, names: Collection[str]) -> str:
-    """For an embedder: in a conversation of two, a name resembles everything that the other one said."""
+    """The text to embed: in a conversation of two, a name resembles everything that the other one said."""
     if not names:
         return text
-    kept = [piece for piece in text.split() if not any(word in names for word in words(piece))]
-    return " ".join(kept) or text
+    left = [piece for piece in text.split() if not any(word in names for word in words(piece))]
+    return " ".join(left) or text
 
 
-class TermStats(Protocol):
-    """What a space in memory knows of itself, so that the store need not be asked."""
-
-    @property
-    def documents(self) -> int: ...
-
-    def name_words(self) -> frozenset[str]: ...
-
-    def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]: ...
-
-
-def read_question(
+def read_query(
     index: Index,
     scope: Scope,
-    text: str,
-    in_memory: Mapping[str, TermStats] = NOTHING,
-    said: QueryTokens | None = None,
+    words: Sequence[str],
+    asked: Sequence[str],
+    in_memory: Mapping[str, IndexSearcher] | None = None,
 ) -> Query:
-    """Reads the speakers and frequencies of all spaces once, for all lanes. `said` is what the text says, if known."""
-    said = said or QueryTokens(words(text), terms(text))
-    asked = tuple(dict.fromkeys(said.terms))[:WEIGHED_TERMS_MAX]
+    """Reads the speakers and the term frequencies of all spaces once, for all lanes: from memory, or from the store.
+
+    `words` and `asked`, the terms in order, are the question's, as `text.read_words` returns them.
+    """
+    distinct = tuple(dict.fromkeys(asked))[:WEIGHED_TERMS_MAX]
     known = NOBODY
     documents: dict[str, int] = {}
     frequencies: dict[str, Mapping[str, int]] = {}
-    for space, figures in in_memory.items():
-        known |= figures.name_words()
-        documents[space] = figures.documents
-        frequencies[space] = figures.frequencies(asked)
-    rest = tuple(space for space in scope.spaces if space not in in_memory)
+    for space, searcher in (in_memory or {}).items():
+        known |= searcher.name_words()
+        documents[space] = searcher.documents
+        frequencies[space] = searcher.frequencies(distinct)
+    rest = tuple(space for space in scope.spaces if space not in documents)
     if rest:
         stored = Scope(scope.tenant, rest)
         known |= name_words(index.speakers(stored, limit=SPEAKERS_MAX))
-        documents |= {space: extent.documents for space, extent in index.extents(stored).items()}
-        frequencies |= index.frequencies(stored, asked) if asked else {}
-    names = known.intersection(said.words) if known else known
+        documents |= {space: stats.documents for space, stats in index.extents(stored).items()}
+        frequencies |= index.frequencies(stored, distinct) if distinct else {}
+    names = known.intersection(words) if known else known
     named = frozenset(terms(" ".join(names))) if names else names
-    chosen = telling_terms(asked, frequencies.values())
-    spaces = {space: weigh(chosen, frequencies.get(space, {}), count, named) for space, count in documents.items()}
+    chosen = choose_terms(distinct, frequencies.values())
+    spaces = {space: weigh_terms(chosen, frequencies.get(space, {}), n, named) for space, n in documents.items()}
     return Query(chosen, names, spaces)
 
 
-def telling_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> tuple[str, ...]:
-    """Of a long query, the rarest terms that the spaces know, then unknown ones; each once, in the query's order."""
+def choose_terms(asked: Sequence[str], spaces: Iterable[Mapping[str, int]]) -> tuple[str, ...]:
+    """Of a long question, the rarest terms that the spaces know, then unknown ones; each once, in its order."""
     distinct = tuple(dict.fromkeys(asked))[:WEIGHED_TERMS_MAX]
     if len(distinct) <= QUERY_TERMS_MAX:
         return distinct
     totals: Counter[str] = Counter()
     for frequencies in spaces:
         totals.update(frequencies)
-    by_worth = sorted(distinct, key=lambda term: (term not in totals, totals[term]))
-    kept = frozenset(by_worth[:QUERY_TERMS_MAX])
-    return tuple(term for term in distinct if term in kept)
+    rarest = sorted(distinct, key=lambda term: (term not in totals, totals[term]))
+    chosen = frozenset(rarest[:QUERY_TERMS_MAX])
+    return tuple(term for term in distinct if term in chosen)
 
 
-def weigh(
+def weigh_terms(
     chosen: Sequence[str],
     frequencies: Mapping[str, int],
     documents: int,
     named: frozenset[str] = frozenset(),
-) -> Weights:
-    """Names of speakers are light too: others say them to them. Where all words are light, none is."""
-    light = LIGHT_TERMS | named if named else LIGHT_TERMS
-    if light.issuperset(chosen):
-        light = frozenset()
+) -> TermWeights:
+    """Names of speakers count as common words: the others address them. If all words are common, none is."""
+    common = COMMON_TERMS | named if named else COMMON_TERMS
+    if common.issuperset(chosen):
+        common = frozenset()
     weights: dict[str, float] = {}
-    telling = 0.0
+    distinctive = 0.0
     for term in chosen:
         rarity = _rarity(frequencies.get(term, 0), documents)
-        weights[term] = rarity * LIGHT if term in light else rarity
-        telling += 0.0 if term in light else rarity
-    words = len(weights) - len(light.intersection(weights))
-    return Weights(weights, frequencies, sum(weights.values()), telling, even(documents, words))
-
-
-def is_askable(text: str) -> bool:
-    """Whether what a user said is worth a recall: not stop words, acknowledgements and remarks of empty words (L5)."""
-    if is_acknowledgement(text):
-        return False
-    asked = terms(text)
-    return bool(asked) and not is_remark(text, asked)
+        weights[term] = rarity * COMMON_WEIGHT if term in common else rarity
+        distinctive += 0.0 if term in common else rarity
+    words = len(weights) - len(common.intersection(weights))
+    return TermWeights(weights, frequencies, sum(weights.values()), distinctive, midpoint(documents, words))
 
 
 def _rarity(frequency: int, documents: int) -> float:
     rarity = math.log1p((documents + _UNSEEN_DOCUMENTS - frequency + 0.5) / (frequency + 0.5))
-    # What nearly every entry holds tells none from another, however few there are.
+    # A word that nearly every entry contains distinguishes none, however few entries there are.
     return rarity * (1 - frequency / (documents + _FEW))

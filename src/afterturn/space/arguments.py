@@ -11,13 +11,14 @@ from typing import TypedDict, TypeVar
 from afterturn.config import Config
 from afterturn.errors import InvalidInput
 from afterturn.guard.secrets import redact_within, scanner, unnamed
-from afterturn.recall.search import RecallRequest
+from afterturn.recall.query import RecallRequest
 from afterturn.types import (
     ANYTHING,
     Draft,
     Filter,
     Kind,
     Lane,
+    LaneQuery,
     Metadata,
     Origin,
     Scalar,
@@ -62,14 +63,16 @@ def search_request(
     asked = check_text(query, "query")
     return RecallRequest(
         text=redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text,
-        scope=scope,
-        conversation=check_conversation(conversation),
+        admitted=LaneQuery(
+            scope,
+            now,
+            conversation=check_conversation(conversation),
+            excluded_ids=check_ids(exclude),
+            filter=check_filter(filter),
+        ),
         lanes=check_lanes(lanes),
         limit=check_limit(limit, LIMIT_MAX),
         score_min=config.recall_score_min,
-        filter=check_filter(filter),
-        excluded_ids=check_ids(exclude),
-        now=now,
         correlation=correlation,
     )
 

@@ -12,7 +12,7 @@ from afterturn.drafts import successor
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
 from afterturn.ports import Unit
-from afterturn.recall.search import recall, recall_as_of
+from afterturn.recall.search import search, search_as_of
 from afterturn.space import reviews
 from afterturn.space.arguments import (
     LIMIT_MAX,
@@ -123,17 +123,13 @@ class SpaceCore:
             correlation=self._services.ids.new(),
             conversation=conversation,
         )
-        embedding = self._services.embedding if at is None else None
-        embed = embedding.find_immediate() if embedding else None
-        if embed is not None:
-            request = request._replace(embed=embed)
-        elif embedding is not None:
-            request = request._replace(query_vector=await embedding.query_vector(request.text, self._scope))
         if at is not None:
-            return await self._services.store.read(lambda unit: recall_as_of(unit, request, at))
-        if embedding is not None:
-            return await embedding.recall(request)
-        return await self._services.store.read(lambda unit: recall(unit, request))
+            return await self._services.store.read(lambda unit: search_as_of(unit, request, at))
+        embedding = self._services.embedding
+        if embedding is None:
+            return await self._services.store.read(lambda unit: search(unit, request))
+        asked = request._replace(query_vector=await embedding.query_vector(request.text, self._scope))
+        return await self._services.store.read(lambda unit: search(unit, asked, embedding.index))
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Adds one statement as a memory. If the space already says so, returns that memory with `created=False`.

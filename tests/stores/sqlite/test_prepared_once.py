@@ -27,7 +27,7 @@ def test_a_query_that_meets_a_partial_index_is_not_prepared_anew(tmp_path):
         )
         for at, key in enumerate(keys):
             query = LaneQuery(ADA, 1000.0 + at, excluded_refs=frozenset({str(at)}))
-            assert [match.key for match in unit.index.resolve(query, [key])] == [key]
+            assert list(unit.index.resolve(query, [key])) == [key]
             assert len(unit.index.matches(query, ["bee"], limit=9)) == 3
         connection.trace_v2(0, None)
 

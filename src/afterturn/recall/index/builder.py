@@ -141,7 +141,7 @@ class IndexBuilder:
             after=rows.copy(),
             spans=facts.lengths.copy(),
             newer=np.zeros(self._count, np.float32),
-            plain=np.zeros(self._count, np.float32),
+            priors=np.zeros(self._count, np.float32),
             postings=Postings([make_part(self._form, self._packed[: self._packed_count])]),
             vectors=self._vectors,
         )

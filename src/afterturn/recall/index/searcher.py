@@ -16,9 +16,8 @@ from afterturn.recall.index.postings import Places
 from afterturn.recall.index.snapshot import WEIGHED_ROWS_MAX, IndexSnapshot, among
 from afterturn.recall.index.space_index import SpaceIndex
 from afterturn.recall.index.vectors import Floats, read_vectors, widened_product
-from afterturn.recall.query import NO_WEIGHTS, Query, Weights
-from afterturn.recall.scoring import SIMILARITY_ASSUMED, evidence, in_context, saturated, score, standing
-from afterturn.recall.search import Conversation, ScoredRow, admits, is_told_by_entries
+from afterturn.recall.query import NO_WEIGHTS, Query, TermWeights, admits, is_decidable
+from afterturn.recall.scoring import SIMILARITY_ASSUMED, ScoredRow, evidence, in_context, prior, saturated, score
 from afterturn.types import Entry, Lane, LaneQuery
 
 
@@ -46,14 +45,14 @@ class EntryResolver:
 
     def entries(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         """Those of `keys` that the query admits."""
-        known = self._stock.kept(keys, seq=self._seq) if is_told_by_entries(query) else {}
+        known = self._stock.kept(keys, seq=self._seq) if is_decidable(query) else {}
         is_admitted = {key: admits(query, entry) for key, entry in known.items()}
         found = {key: entry for key, entry in known.items() if is_admitted[key]}
         unsure = [key for key in keys if is_admitted.get(key) is None]
         return found | self._read(query, unsure) if unsure else found
 
     def _read(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
-        read = {match.key: match.entry for match in self._index.resolve(query, keys, with_terms=False)}
+        read = self._index.resolve(query, keys)
         self._stock.keep(read, seq=self._seq)
         self._grown(self._stock)
         return read
@@ -62,16 +61,10 @@ class EntryResolver:
 # The formula of `ranking` over arrays: all rows of an edition estimated, or some of them weighed exactly.
 
 Rows: TypeAlias = NDArray[np.intp]
+Conversation: TypeAlias = tuple[str | None, str] | None
+"""The conversation that is asked from: its owner, if only that one counts, and its id."""
 ReadCosines: TypeAlias = Callable[[NDArray[np.int64]], Floats]
 """Of entries by key, from the store: where a shelf has sketches alone."""
-
-
-class ScoringQuery(NamedTuple):
-    """`named` are the codes of speakers."""
-
-    weights: Weights
-    vector: Floats | None
-    named: frozenset[int]
 
 
 class RowScores(NamedTuple):
@@ -105,7 +98,7 @@ class TermPlaces(NamedTuple):
 class TermOccurrences:
     """Where those of the question's terms are that any row holds. `weights` are shares of the question's."""
 
-    def __init__(self, weights: Weights, found: Mapping[str, TermPlaces]) -> None:
+    def __init__(self, weights: TermWeights, found: Mapping[str, TermPlaces]) -> None:
         self.names = [term for term in weights.by_term if found[term].places]
         total = weights.total or 1.0
         self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
@@ -136,17 +129,26 @@ class Scoring:
     """One question's. Terms that no row holds are left out from the beginning; they count in the total."""
 
     def __init__(
-        self, edition: IndexSnapshot, question: ScoringQuery, held: TermOccurrences, read_cosines: ReadCosines
+        self,
+        edition: IndexSnapshot,
+        weights: TermWeights,
+        vector: Floats | None,
+        named: frozenset[int],
+        held: TermOccurrences,
+        read_cosines: ReadCosines,
     ) -> None:
+        """`named` are the codes of the speakers that the question names."""
         self._edition = edition
-        self._question = question
+        self._weights = weights
+        self._vector = vector
+        self._named = named
         self._held = held
         self._read_cosines = read_cosines
 
     @property
     def is_compared(self) -> bool:
         """By meaning too."""
-        return self._question.vector is not None
+        return self._vector is not None
 
     def found_terms(self, weighed: RowScores) -> list[tuple[str, ...]]:
         """The question's terms that each of these rows holds."""
@@ -193,17 +195,9 @@ class Scoring:
         likeness = in_context(cosines, *cosines.take(near, mode="wrap"))
         return RowScores(self._scores(shares, likeness, None), shares, cosines, held)
 
-    def _scores(self, shares: Floats, likeness: Floats, rows: Rows | None) -> Floats:
-        # Without a word of the question and without a vector, nothing speaks for a row.
-        likeness[(shares == 0) & ~self._has_vector(rows)] = 0
-        known = evidence(shares, self._question.weights.worth, likeness)
-        return score(known, self._standing(rows), self._even(rows))
-
-    def _has_vector(self, rows: Rows | None) -> NDArray[np.bool_]:
-        edition = self._edition
-        if self._question.vector is None or edition.vectors is None:
-            return np.zeros(1, np.bool_)
-        return edition.has_vector if rows is None else edition.has_vector.take(rows)
+    def _scores(self, shares: Floats, similarity: Floats, rows: Rows | None) -> Floats:
+        known = evidence(shares, self._weights.worth, similarity)
+        return score(known, self._priors(rows), self._midpoints(rows))
 
     def _shares(self, counts: Floats, own: Floats, around: Rows, said: Floats, spans: Floats) -> Floats:
         """`counts` has those that are `around`, `own` those that are asked for."""
@@ -221,21 +215,21 @@ class Scoring:
         counted[terms.take(found), gathered.at(rows.take(found))] = counts.take(found)
         return counted
 
-    def _standing(self, rows: Rows | None) -> Floats:
-        edition, named = self._edition, self._question.named
+    def _priors(self, rows: Rows | None) -> Floats:
+        edition, named = self._edition, self._named
         if not named:
-            return edition.plain if rows is None else edition.plain.take(rows)
+            return edition.priors if rows is None else edition.priors.take(rows)
         chosen = slice(0, edition.count) if rows is None else rows
         is_named = among(edition.facts.speakers[chosen], named).astype(np.float32)
-        return standing(is_named, edition.facts.is_own[chosen], edition.newer[chosen])
+        return prior(is_named, edition.facts.is_own[chosen], edition.newer[chosen])
 
-    def _even(self, rows: Rows | None) -> Floats:
-        even = self._edition.even(self._question.weights.even)
-        return even if rows is None else even.take(rows)
+    def _midpoints(self, rows: Rows | None) -> Floats:
+        midpoints = self._edition.midpoints(self._weights.midpoint)
+        return midpoints if rows is None else midpoints.take(rows)
 
     def _likeness(self) -> Floats:
         """Estimated, where there are sketches."""
-        edition, vector = self._edition, self._question.vector
+        edition, vector = self._edition, self._vector
         if vector is not None and edition.vectors is not None and edition.vectors.is_sketched:
             cosines = edition.vectors.estimated(vector, edition.count)
             cosines[edition.without_vector] = SIMILARITY_ASSUMED
@@ -246,7 +240,7 @@ class Scoring:
 
     def _cosines(self, rows: NDArray[np.intp] | None) -> Floats:
         """Exactly; None is all rows."""
-        edition, vector = self._edition, self._question.vector
+        edition, vector = self._edition, self._vector
         if vector is None or edition.vectors is None or not edition.vectors_count:
             return np.full(edition.count if rows is None else rows.size, SIMILARITY_ASSUMED, np.float32)
         is_whole = not edition.without_vector.size
@@ -336,14 +330,13 @@ class IndexSearcher:
     def read(self, asked: Query, query_vector: Floats | None) -> SearchCursor:
         weights = asked.spaces.get(self._stock.place.space, NO_WEIGHTS)
         named = frozenset(self._stock.codes.find_speakers(asked.names)) if asked.names else _NOBODY
-        question = ScoringQuery(weights, query_vector, named)
 
         def read_cosines(keys: NDArray[np.int64]) -> Floats:
             assert query_vector is not None
             return _read_cosines(self._index, self._stock, keys, query_vector)
 
         held = TermOccurrences(weights, self._find(weights.by_term))
-        scoring = Scoring(self._edition, question, held, read_cosines)
+        scoring = Scoring(self._edition, weights, query_vector, named, held, read_cosines)
         return SearchCursor(self._stock, self._edition, scoring, self._resolver, exact=self._exact)
 
     def _find(self, terms: Collection[str]) -> Mapping[str, TermPlaces]:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from afterturn.recall.index.postings import Postings
 from afterturn.recall.index.vectors import Floats, Vectors
-from afterturn.recall.lexical import GAP_MAX
-from afterturn.recall.query import NOBODY, SPEAKERS_MAX, name_words
-from afterturn.recall.scoring import CONTEXT, EVEN_STATED, RECENT, is_own, said_shortly, says_something, standing
+from afterturn.recall.query import NOBODY, SPEAKERS_MAX, has_content, name_words
+from afterturn.recall.scoring import CONTEXT, MIDPOINT_STATED, RECENT, context_weight, is_own, prior
+from afterturn.recall.store_search import GAP_MAX
 from afterturn.text import words
 from afterturn.types import IndexedEntry, Kind, Origin
 
@@ -185,7 +185,7 @@ def read_facts(entries: Sequence[IndexedEntry], codes: Dictionary) -> Columns:
         speakers=np.array([codes.speaker(entry.speaker) for entry in entries], np.int32),
         is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
         is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
-        hears=np.array([says_something(entry.terms) for entry in entries], np.bool_),
+        hears=np.array([has_content(entry.terms) for entry in entries], np.bool_),
     )
 
 
@@ -208,7 +208,7 @@ class IndexSnapshot:
     """One state of a shelf. A later one shares `facts`, `vectors` and most postings, so making it costs little.
 
     `before` and `after` are the rows next to each in its conversation, the row itself where there is none. `spans` are
-    lengths with the context counted in, `plain` the standing where nobody is named, `newer` how many are newer. What is
+    lengths with the context, `priors` are for questions that name nobody, `newer` how many are newer. What is
     derived from them is so once, so nobody may ask for it before all rows are filled in.
     """
 
@@ -220,13 +220,13 @@ class IndexSnapshot:
     after: NDArray[np.intp]
     spans: NDArray[np.float32]
     newer: NDArray[np.float32]
-    plain: NDArray[np.float32]
+    priors: NDArray[np.float32]
     postings: Postings
     vectors: Vectors | None
 
     @property
     def size_bytes(self) -> int:
-        arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.plain)
+        arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.priors)
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
         context_bytes = _CONTEXT_BYTES if self.count <= WEIGHED_ROWS_MAX else 0
         derived_bytes = self.postings.size_bytes + vectors_bytes + self.count * (_LANE_BYTES + context_bytes)
@@ -239,7 +239,7 @@ class IndexSnapshot:
         if is_most:
             rows = np.arange(self.count)
         said = reached.take(rows, mode="wrap")
-        said *= said_shortly(self.facts.lengths.take(rows, mode="wrap"))
+        said *= context_weight(self.facts.lengths.take(rows, mode="wrap"))
         said *= np.float32(_FIRST_OCCURRENCE)
         for towards in (self.before, self.after):
             (_hear if is_most else _tell)(reached, said, rows, towards)
@@ -274,18 +274,18 @@ class IndexSnapshot:
         """The rows that say nothing by themselves, so that what is said around them does not count."""
         return np.flatnonzero(~self.facts.hears[: self.count])
 
-    def even(self, of_messages: float) -> Floats:
+    def midpoints(self, of_messages: float) -> Floats:
         """What scores 0.5 of each row. Of one space it is mostly asked for the same."""
-        known = self._evens.get(of_messages)
+        known = self._midpoints.get(of_messages)
         if known is None:
             known = np.full(self.count, of_messages, np.float32)
-            known[self.statements] = EVEN_STATED
-            self._evens.clear()
-            self._evens[of_messages] = known
+            known[self.statements] = MIDPOINT_STATED
+            self._midpoints.clear()
+            self._midpoints[of_messages] = known
         return known
 
     @cached_property
-    def _evens(self) -> dict[float, Floats]:
+    def _midpoints(self) -> dict[float, Floats]:
         return {}
 
     @cached_property
@@ -313,7 +313,7 @@ class IndexSnapshot:
 
     def said_around(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
         """What a term in each of them counts."""
-        said: NDArray[np.float32] = said_shortly(self.facts.lengths.take(found))
+        said: NDArray[np.float32] = context_weight(self.facts.lengths.take(found))
         said *= _FACTORS
         said *= there
         return said
@@ -355,7 +355,7 @@ def stand(edition: IndexSnapshot) -> None:
     edition.newer[:] = RECENT
     edition.newer[newest] = np.arange(newest.size - 1, -1, -1)
     own = edition.facts.is_own[: edition.count]
-    edition.plain[:] = standing(np.zeros(1, np.float32), own, edition.newer)
+    edition.priors[:] = prior(np.zeros(1, np.float32), own, edition.newer)
 
 
 def stand_behind(edition: IndexSnapshot, added: int) -> None:
@@ -364,7 +364,7 @@ def stand_behind(edition: IndexSnapshot, added: int) -> None:
     newer = edition.newer[rows] + np.float32(added)
     newer[-added:] = np.arange(added - 1, -1, -1)
     edition.newer[rows] = newer = np.minimum(newer, np.float32(RECENT))
-    edition.plain[rows] = standing(np.zeros(1, np.float32), edition.facts.is_own[rows], newer)
+    edition.priors[rows] = prior(np.zeros(1, np.float32), edition.facts.is_own[rows], newer)
 
 
 def _tell(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:

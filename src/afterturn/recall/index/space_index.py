@@ -306,7 +306,7 @@ def _next_edition(
         after=extended(edition.after, count),
         spans=extended(edition.spans, count),
         newer=grown(edition.newer, count),
-        plain=grown(edition.plain, count),
+        priors=grown(edition.priors, count),
     )
 
 

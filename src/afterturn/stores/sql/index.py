@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import ENTRY_COLUMNS, INDEXED_COLUMNS, Entries, read_entries, read_indexed_entry
 from afterturn.stores.sql.session import Row, Session, Value
-from afterturn.types import Changes, ContextEntry, EmbedderIdentity, IndexedEntry, LaneQuery, Match, Scope, SpaceStats
+from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 
 
 def identity_text(embedder: EmbedderIdentity) -> str:
@@ -138,14 +138,11 @@ class SqlIndex:
             rows = _short_enough(rows, terms_max)
         return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
 
-    def resolve(self, query: LaneQuery, keys: Sequence[int], *, with_terms: bool = True) -> list[Match]:
+    def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         if not keys:
-            return []
+            return {}
         rows = self._resolved(ENTRY_COLUMNS, query, keys)
-        found = [row[0] for row in rows]
-        terms = self._entries.text.find(found) if with_terms else dict.fromkeys(found, ())
-        entries = read_entries(self._session, rows)
-        return [Match(key, entry, terms[key]) for key, entry in zip(found, entries, strict=True)]
+        return dict(zip([row[0] for row in rows], read_entries(self._session, rows), strict=True))
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
         if not keys:

@@ -83,17 +83,9 @@ class TestSearch:
         changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
         keys = changes.keys or ()
         resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
-        assert [(match.entry.text, match.terms) for match in resolved] == [("to be or not to be", ())]
-
-    async def test_entries_resolve_without_their_terms_too(self, store: Store) -> None:
-        """L6: for whoever knows them already."""
-        await add(store, "Ada keeps bees")
-        keys = [await key_of(store, "Ada keeps bees")]
-        query = LaneQuery(ADA, NOW)
-        [whole] = await store.read(lambda unit: unit.index.resolve(query, keys))
-        [bare] = await store.read(lambda unit: unit.index.resolve(query, keys, with_terms=False))
-        assert (bare.key, bare.entry, bare.terms) == (whole.key, whole.entry, ())
-        assert whole.terms
+        assert [entry.text for entry in resolved.values()] == ["to be or not to be"]
+        indexed = await store.read(lambda unit: unit.index.shelved(TENANT, SPACE, limit=9))
+        assert [entry.terms for entry in indexed] == [()]
 
     async def test_frequencies_count_entries_not_occurrences(self, store: Store) -> None:
         """L6: document frequencies are the space's own."""

@@ -218,7 +218,8 @@ class TestLearned:
 async def _given(store: Store, query: LaneQuery) -> set[str]:
     """All that the query admits, by key and by time alike."""
     keys = (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).keys or ()
-    resolved = {match.entry.text for match in await store.read(lambda unit: unit.index.resolve(query, keys))}
+    entries = await store.read(lambda unit: unit.index.resolve(query, keys))
+    resolved = {entry.text for entry in entries.values()}
     assert resolved == {entry.text for entry in await store.read(lambda unit: unit.memories.known_at(query, NOW))}
     return resolved
 
@@ -262,4 +263,4 @@ class TestStates:
         keys = [await key_of(store, "gone bees"), await key_of(store, "staying bees")]
         await delete(store, gone.entry.id)
         resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
-        assert [(match.key, match.entry) for match in resolved] == [(keys[1], stays.entry)]
+        assert resolved == {keys[1]: stays.entry}

@@ -58,7 +58,7 @@ class TestOwners:
         keys = (await store.read(lambda unit: unit.index.changes(TENANT, TEAM, since=0))).keys or ()
         query = LaneQuery(_TEAM, NOW, lane=lane, conversation="talk", owner=SPACE)
         resolved = await store.read(lambda unit: unit.index.resolve(query, keys))
-        assert [match.entry.text for match in resolved] == (["bob's bees"] if lane is Lane.EPISODIC else [])
+        assert [entry.text for entry in resolved.values()] == (["bob's bees"] if lane is Lane.EPISODIC else [])
 
     async def test_a_shared_space_forgets_a_conversation_of_every_owner(self, store: Store) -> None:
         """M2: whoever owns it, nothing of that id stays in the space."""

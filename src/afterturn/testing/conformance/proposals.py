@@ -36,7 +36,7 @@ class TestProposals:
         query = LaneQuery(ADA, NOW)
         assert (added.created, added.entry.status) == (True, Status.PROPOSED)
         assert await texts(store, "bees") == []
-        assert await store.read(lambda unit: unit.index.resolve(query, keys)) == []
+        assert await store.read(lambda unit: unit.index.resolve(query, keys)) == {}
         assert await store.read(lambda unit: unit.memories.known_at(query, NOW)) == []
         assert await frequencies(store, ["bee"]) == {}
 

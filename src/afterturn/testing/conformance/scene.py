@@ -1,7 +1,7 @@
 """The verbs in which the suite tells its stories. Everything happens in `user:ada` unless a test says otherwise."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from afterturn.ports import Store, Unit
 from afterturn.testing.drafts import admit, operation
@@ -18,7 +18,6 @@ from afterturn.types import (
     Kind,
     Lane,
     LaneQuery,
-    Match,
     Operation,
     Scope,
     Selector,
@@ -83,22 +82,31 @@ async def get(store: Store, entry_id: str, *, version: int | None = None, scope:
     return await store.read(lambda unit: unit.memories.get(scope, entry_id, version=version))
 
 
-async def found(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[Match]:
+class Found(NamedTuple):
+    """One entry that a search in the store returns."""
+
+    key: int
+    entry: Entry
+    terms: tuple[str, ...]
+
+
+async def found(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[Found]:
     wanted = list(dict.fromkeys(terms(text)))
     return await store.read(lambda unit: matches(unit, query or LaneQuery(ADA, NOW), wanted, limit=limit))
 
 
-def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) -> list[Match]:
+def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) -> list[Found]:
     """Newest first, as entries."""
-    keys = [entry.key for entry in unit.index.matches(query, wanted, limit=limit)]
-    resolved = {match.key: match for match in unit.index.resolve(query, keys)}
-    return [resolved[key] for key in keys]
+    indexed = unit.index.matches(query, wanted, limit=limit)
+    keys = [entry.key for entry in indexed]
+    resolved = unit.index.resolve(query, keys)
+    return [Found(entry.key, resolved[entry.key], entry.terms) for entry in indexed]
 
 
 def around(unit: Unit, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[str]:
     """The texts of what is said around these, in alphabetical order."""
     near = [nearby.entry.key for nearby in unit.index.around(query, keys, reach=reach)]
-    return sorted(match.entry.text for match in unit.index.resolve(LaneQuery(query.scope, NOW), near))
+    return sorted(entry.text for entry in unit.index.resolve(LaneQuery(query.scope, NOW), near).values())
 
 
 async def texts(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[str]:

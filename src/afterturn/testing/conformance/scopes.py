@@ -63,7 +63,7 @@ class TestScopes:
         changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
         assert changes.keys
         keys = changes.keys
-        assert await store.read(lambda unit: unit.index.resolve(LaneQuery(BOB, NOW), keys)) == []
+        assert await store.read(lambda unit: unit.index.resolve(LaneQuery(BOB, NOW), keys)) == {}
 
     async def test_several_spaces_are_searched_together(self, store: Store) -> None:
         """L2: a conversation may read more than one space."""

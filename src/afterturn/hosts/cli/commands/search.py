@@ -9,7 +9,7 @@ from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import as_filter, filter_options, read_text, time_option
 from afterturn.hosts.cli.output import age, dim, note, one_line, print_document
 from afterturn.recall.block import describe_author
-from afterturn.recall.search import worth_telling
+from afterturn.recall.scoring import above_floor
 from afterturn.types import Hit, Lane, SearchResults
 from afterturn.validation import check_id
 
@@ -77,7 +77,7 @@ def search(
             exclude=[check_id(id) for id in options["exclude"]],
         )
     floor = invocation.config().recall_score_min if options["floor"] is None else options["floor"]
-    found = replace(ranked, hits=tuple(worth_telling(ranked.hits, floor)))
+    found = replace(ranked, hits=tuple(above_floor(ranked.hits, floor)))
     if invocation.json:
         print_document(found)
         return
