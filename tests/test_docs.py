@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+import afterturn
 import reference
 from afterturn import errors
 from afterturn.config import KEYS
@@ -114,6 +115,17 @@ def test_generated_pages_are_up_to_date(name: str):
 
 def test_every_setting_is_documented():
     assert undocumented(KEYS) == []
+
+
+def test_every_public_name_and_verb_is_on_the_python_page():
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"(?m)^##+ `(?:afterturn\.)?([\w.]+)`$", page))
+    names = set(afterturn.__all__) - {"blocking"} - set(names_of_errors()) - set(reference.ALIASES)
+    # Their keys are written out as the arguments of the verbs that take them.
+    names -= {kind.__name__ for kind in reference.KEYWORDS.values()}
+    verbs = {f"{kind.__name__}.{name}" for kind in reference.OBJECTS for name, _ in reference.public_verbs(kind)}
+    assert (names | verbs) - headings == set()
+    assert {"Space.get", "Space.history", "Space.stats", "Standing.task_context"} <= verbs
 
 
 def test_every_event_is_documented():

@@ -1,19 +1,22 @@
 """Writes the reference pages of docs/ from the code: Python API, settings, errors, events and commands."""
 
+import ast
 import dataclasses
+import enum
+import importlib
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ForwardRef, TypeVar
 
 import click
 
-from afterturn import config, errors, events, memory, types
-from afterturn.conversation import conversation, subagents, turn
-from afterturn.conversation.scope import ConversationOptions
+import afterturn
+from afterturn import config, errors, events, testing, types
 from afterturn.hosts.cli.app import app
-from afterturn.memory import OpenOptions
-from afterturn.space.arguments import DraftFields
 
+T = TypeVar("T")
 _CLI_WIDTH = 96
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -131,89 +134,216 @@ def _section(context: click.Context) -> str:
 
 
 def python_page() -> str:
-    """Public objects with their verbs, from their docstrings."""
-    objects = "\n".join(_class(kind) for kind in SHOWN_OBJECTS)
-    values = "\n".join(_value(kind) for kind in SHOWN_VALUES)
+    """Every public name with its signature, from the code and its docstrings."""
+    objects = "\n".join(_object(kind) for kind in OBJECTS)
+    values = "\n".join(
+        f"## {title}\n\n" + "\n".join(_value(getattr(afterturn, name)) for name in names.split())
+        for title, names in VALUES.items()
+    )
+    ports = "\n".join(_object(kind) for kind in PORTS)
+    enums = "\n".join(_enum(kind) for kind in _public(enum.Enum))
+    aliases = "".join(_alias(name) for name in ALIASES)
+    fakes = "".join(f"- `{name}`: {_paragraphs(getattr(testing, name))[0]}\n" for name in FAKES)
     return f"""# Python API
 
-This page is generated from the docstrings by `make docs`. `afterturn.blocking` has the same objects and verbs without
-`await`. Times are Unix seconds; as arguments, datetimes with a time zone are accepted too.
+This page is generated from the code and its docstrings by `make docs`. Everything on it is imported from `afterturn`.
 
-## `afterturn.open{_signature(memory.open)}`
+- `afterturn.blocking` has the same objects and verbs for programs without an event loop: `with` instead of
+  `async with`, and no `await`.
+- Times are Unix seconds, UTC. As arguments, datetimes with a time zone and ISO-8601 texts with an offset are accepted.
+- Durations are seconds.
+- Values are frozen dataclasses. Enums are strings: `Kind.RECORD == "record"`.
+- Errors have a page of their own: [Errors](errors.md). Settings too: [Settings](configuration.md).
 
-{_text(memory.open)}
+## Open a memory
+
+{_function("afterturn.open", afterturn.open)}
+{_function("afterturn.blocking.open", afterturn.blocking.open)}
+{_function("afterturn.recall_once", afterturn.recall_once)}
+{_function("afterturn.recall_block_once", afterturn.recall_block_once)}
+{_function("afterturn.blocking.rescue", afterturn.blocking.rescue)}
+### `afterturn.Config`
+
+{_text(afterturn.Config)}
+
+### `afterturn.Settings`
+
+{_text(afterturn.Settings)}
 
 {objects}
-## Values
+{values}
+## Enums
 
-{values}"""
+{enums}
+## Type aliases
+
+{aliases}
+## Ports
+
+You can implement these yourself and pass them to `open`.
+
+{ports}
+{_value(afterturn.EmbedderIdentity)}
+{_value(afterturn.Interaction)}
+{_value(afterturn.Message)}
+{_value(afterturn.Components)}
+## Testing
+
+`afterturn.testing` has what tests of your own program need:
+
+{fakes}"""
 
 
-SHOWN_OBJECTS = (
-    memory.Memory,
-    conversation.Conversation,
-    turn.Turn,
-    conversation.Standing,
-    subagents.Tools,
-    memory.Space,
+OBJECTS = (
+    afterturn.Memory,
+    afterturn.Space,
+    afterturn.Conversation,
+    afterturn.Turn,
+    afterturn.Standing,
+    afterturn.Tools,
 )
-SHOWN_VALUES = (
-    types.Entry,
-    types.Added,
-    types.Changed,
-    types.Undone,
-    types.History,
-    types.SearchResults,
-    types.Hit,
-    types.Forgotten,
-    types.Filter,
-    types.Draft,
-    types.Event,
-)
+PORTS = (afterturn.ChatModel, afterturn.OpenAICompatible, afterturn.Embedder, afterturn.RecordingProvider)
+VALUES = {
+    "Memories": "Entry Draft Filter Scope SpaceSummary",
+    "Search results": "SearchResults Hit",
+    "Changes": "Added Changed Imported Operation LoggedOperation Step Undone History Forgotten",
+    "Proposals and edited texts": "Proposal Bullet Edit Edits SkippedEdit Edited",
+    "Reviews and usage": "Review ReviewRow ReviewedChange UsageRow",
+    "Traces": "Trace TracedTurn TracedRecall TracedBlock TraceAnswer Explained RecallRow TurnRow Candidate "
+    "Replay Replayed",
+    "Events, findings and compaction": "Event Finding Compacted",
+}
+ALIASES = ("EventHandler", "Metadata", "PhaseName", "Scalar", "StoreTarget")
+FAKES = ("ScriptedModel", "ModelCall", "Held", "call_tools", "EventLog")
+# Keyword arguments that a signature takes as one dictionary; the page spells them out.
+KEYWORDS = {
+    "fields": afterturn.DraftFields,
+    "where": afterturn.ConversationOptions,
+    "options": afterturn.OpenOptions,
+}
+# Called when the interpreter exits, not by users.
+INTERNAL_VERBS = {"start_closing", "wait_closed"}
+_SIGNATURE_WIDTH = 100
 
 
-def _class(kind: type) -> str:
-    verbs = [
-        (name, verb)
-        for name in dir(kind)
-        if not name.startswith("_") and callable(verb := getattr(kind, name)) and inspect.getdoc(verb)
-    ]
-    shown = "".join(
-        f"- {'await ' if inspect.iscoroutinefunction(verb) else ''}`{name}{_signature(verb)}`  \n  {_text(verb)}\n"
-        for name, verb in verbs
-    )
-    return f"## `{kind.__name__}`\n\n{_text(kind)}\n\n{shown}"
+def public_verbs(kind: type) -> Iterator[tuple[str, object]]:
+    """In the order of the code, those of the class before those of its bases."""
+    seen = set(INTERNAL_VERBS)
+    for base in kind.__mro__:
+        if not base.__module__.startswith("afterturn"):
+            continue
+        for name, value in vars(base).items():
+            found = value if isinstance(value, property) else getattr(kind, name)
+            if name not in seen and not name.startswith("_") and (isinstance(found, property) or callable(found)):
+                seen.add(name)
+                yield name, found
+
+
+def _object(kind: type) -> str:
+    parts = [f"## `{kind.__name__}`\n\n{_text(kind)}\n"]
+    if kind is afterturn.OpenAICompatible:
+        parts.append(_code(f"{kind.__name__}{_signature(kind)}"))
+    for name, verb in public_verbs(kind):
+        title = f"{kind.__name__}.{name}"
+        if isinstance(verb, property):
+            parts.append(f"### `{title}`\n\n{_code(name + _returned(verb.fget))}\n{_text(verb)}\n")
+        else:
+            parts.append(_function(title, verb))
+    return "\n".join(parts)
+
+
+def _function(title: str, function: Any) -> str:
+    call = "await " if inspect.iscoroutinefunction(function) else ""
+    code = _code(f"{call}{title.split('.')[-1]}{_signature(function)}")
+    return f"### `{title}`\n\n{code}\n{_text(function)}\n"
 
 
 def _value(kind: type) -> str:
-    names = ", ".join(f"`{item.name}`" for item in dataclasses.fields(kind))
-    return f"- **{kind.__name__}**: {names}.  \n  {_text(kind)}\n"
+    fields = "".join(f"{item.name}: {_written(item.type)}{_field_default(item)}\n" for item in dataclasses.fields(kind))
+    return f"### `{kind.__name__}`\n\n{_code(fields.rstrip())}\n{_text(kind)}\n"
+
+
+def _enum(kind: type[enum.Enum]) -> str:
+    values = ", ".join(f"`{member.value}`" for member in kind)
+    return f"### `{kind.__name__}`\n\n{_text(kind)}\n\nValues: {values}.\n"
+
+
+def _alias(name: str) -> str:
+    source = inspect.getsource(importlib.import_module(afterturn._MODULES[name]))
+    (value,) = [
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name
+    ]
+    assert value is not None
+    # A default that nobody passes is not worth knowing.
+    return f"- `{name}` = `{ast.unparse(value).replace(' | _DefaultStore', '')}`\n"
+
+
+def _public(kind: type[T]) -> list[type[T]]:
+    found = (getattr(afterturn, name) for name in afterturn.__all__)
+    return [value for value in found if isinstance(value, type) and issubclass(value, kind)]
+
+
+def _code(text: str) -> str:
+    # Not "python": the tests run those blocks. The formatter reads them and wants double quotes.
+    quoted = text.replace("'", '"')
+    return f"```py\n{quoted}\n```\n"
 
 
 def _text(thing: object) -> str:
-    return " ".join((inspect.getdoc(thing) or "").split())
+    return "\n\n".join(_paragraphs(thing))
 
 
-def _signature(verb: Callable[..., object]) -> str:
-    """Names and defaults; what `**fields` stands for is spelt out."""
-    parameters = []
-    for name, parameter in inspect.signature(verb).parameters.items():
+def _paragraphs(thing: object) -> list[str]:
+    return [" ".join(paragraph.split()) for paragraph in (inspect.getdoc(thing) or "").split("\n\n")]
+
+
+def _signature(function: Any) -> str:
+    """With types and defaults; on several lines where one is not enough."""
+    parameters, keyword_only = [], False
+    for name, parameter in inspect.signature(function).parameters.items():
         if name == "self":
             continue
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY) and not keyword_only:
+            keyword_only = True
+            parameters.append("*")
         if parameter.kind is parameter.VAR_KEYWORD:
-            parameters += [f"{key}=…" for key in EXPANDED[name].__annotations__]
-        elif parameter.default is parameter.empty:
-            parameters.append(name)
+            options = inspect.get_annotations(KEYWORDS[name])
+            parameters += [f"{key}: {_written(annotation)} = ..." for key, annotation in options.items()]
         else:
-            parameters.append(f"{name}={_default(parameter.default)}")
-    return f"({', '.join(parameters)})"
+            default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+            parameters.append(f"{name}: {_written(parameter.annotation)}{default}")
+    line = f"({', '.join(parameters)})"
+    if len(line) > _SIGNATURE_WIDTH:
+        line = "(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
+    return line + ("" if isinstance(function, type) else _returned(function))
 
 
-EXPANDED = {"fields": DraftFields, "where": ConversationOptions, "options": OpenOptions}
+def _returned(function: Any) -> str:
+    return f" -> {_written(inspect.signature(function).return_annotation)}"
+
+
+def _written(annotation: object) -> str:
+    """As in the source, but without the names of modules."""
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", text)
 
 
 def _default(value: object) -> str:
-    return repr(value) if value is None or isinstance(value, str | int | float | bool) else "…"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if value == types.ANYTHING:
+        return "Filter()"
+    return repr(value) if value in (None, ()) or isinstance(value, str | int | float | bool) else "..."
+
+
+def _field_default(item: dataclasses.Field[Any]) -> str:
+    if item.default is not dataclasses.MISSING:
+        return f" = {_default(item.default)}"
+    return " = {}" if item.default_factory is dict else "" if item.default_factory is dataclasses.MISSING else " = ..."
 
 
 PAGES = {

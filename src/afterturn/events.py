@@ -17,7 +17,7 @@ EVENTS = {
     "memory_forked": "Memory was used in a forked child process, where its calls do nothing. Sent once.",
     "memory_closed": "A turn was used after its memory was closed, where its calls do nothing. Sent once.",
     "vectors_ready": "The embedder is loaded. From now on recall uses vectors too.",
-    "embedder_unavailable": "The embedder can not be loaded or asked (`reason`); recall goes on with words alone.",
+    "embedder_unavailable": "The embedder cannot be loaded or called (`reason`). Recall continues by words alone.",
     "embedding_progress": "A job makes many vectors: entries that are `done`, and those `left` in the space.",
     "turn_started": "A turn started. If it starts no recall, `no_recall` says why.",
     "turn_aborted": "A turn ended without an answer (`reason`).",

@@ -50,10 +50,11 @@ _SCHEMA_REFUSED = (400, 422)
 
 
 class OpenAICompatible:
-    """The ChatModel port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds a whole call.
+    """A ChatModel that calls an OpenAI-compatible server over HTTP.
 
-    `base.asking` says when a server is asked again, up to `retries` times. ConfigError for a `url` or `key` that can
-    not be used. The key is in no error, log or representation. `service` is how errors name what to change.
+    `url` is a base address such as http://localhost:8080/v1. `timeout` limits a whole call, with up to `retries`
+    further attempts. `service` decides which settings an error names. Raises ConfigError for a `url` or `key` that
+    cannot be used. The key is never in an error, a log or the repr.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class OpenAICompatible:
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """A server that refuses `schema` is asked once more without it, and no more with one from then on."""
+        """Returns the assistant's message. If the server refuses `schema`, asks again without it, and leaves it out
+        from then on.
+        """
         self._check_open()
         async with self._asker.bounded() as deadline:
             if schema is not None and self._takes_schema:
@@ -89,7 +92,7 @@ class OpenAICompatible:
             return await self._asked(self._body(messages, tools), deadline)
 
     async def aclose(self) -> None:
-        """No call can begin afterwards. One that is under way closes its connection when it ends or is cancelled."""
+        """Refuses new calls. A running call closes its connection when it ends or is cancelled."""
         self._closed = True
 
     async def __aenter__(self) -> Self:

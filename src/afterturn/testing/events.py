@@ -6,7 +6,7 @@ from afterturn.types import Event
 
 
 class EventLog:
-    """Collects events on memory's thread; `wait` blocks the test's thread, and its loop with it, until one has come."""
+    """Collects events on memory's thread. `wait` blocks the test's thread, and its loop, until one has arrived."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

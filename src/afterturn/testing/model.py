@@ -19,7 +19,7 @@ Line: TypeAlias = "Answer | BaseException | Held | Callable[[Messages], Answer]"
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """What one call was shown: copies, so that what the host does to its list later does not change them."""
+    """The arguments of one call. They are copies, so later changes of your list do not affect them."""
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
@@ -32,9 +32,9 @@ class ModelCall:
 
 
 class Held:
-    """A line that is kept back until `release`, from whatever thread; one that nobody releases is a model that hangs.
+    """An answer to one call that is held back until `release` is called, from any thread. Until then the model hangs.
 
-    `asked` is set when a call has come to it, `cancelled` when that call was given up. For one call only.
+    `asked` is set when the call arrives, `cancelled` when it is cancelled.
     """
 
     def __init__(self, line: Answer | BaseException = "") -> None:
@@ -61,12 +61,11 @@ class Held:
 
 
 class ScriptedModel:
-    """The ChatModel port over a script in OpenAI's chat format: one line a call, in order.
+    """A ChatModel that answers from a script, in OpenAI's chat format: one line per call, in order.
 
-    A text is a final answer; a mapping is an assistant's message as it stands (`call_tools` makes one that calls
-    tools); an exception is raised; a function is handed the messages and gives a text or a mapping, so that an answer
-    can depend on what the model was shown; `Held` is any of the first three, kept back until the test releases it.
-    A call after the last line raises AssertionError.
+    A text is a final answer. A mapping is an assistant's message; `call_tools` makes one that calls tools. An exception
+    is raised. A function receives the messages and returns a text or a mapping. `Held` is a text, mapping or exception
+    that is held back until the test releases it. A call after the last line raises AssertionError.
     """
 
     def __init__(self, *script: Line) -> None:
@@ -114,7 +113,7 @@ class ScriptedModel:
 
 
 def call_tools(*calls: tuple[str, Mapping[str, Any]], text: str | None = None) -> dict[str, Any]:
-    """An assistant's message that calls tools by name and arguments, `text` beside them. The model gives them ids."""
+    """Returns an assistant's message that calls tools by name and arguments. The model adds the ids of the calls."""
     return {
         "role": "assistant",
         "content": text,
