@@ -67,22 +67,22 @@ BUFFER_MAX = 1000
 
 
 class Events:
-    """Hands events to the host at once and buffers them for the timeline. Lives on memory's thread."""
+    """Passes events to the host at once and buffers them for the timeline. Used on memory's thread."""
 
     def __init__(self, clock: Clock, tenant: str, on_event: Callable[[Event], None] | None) -> None:
         self._clock = clock
         self._tenant = tenant
         self._on_event = on_event
         self._buffer: deque[Event] = deque(maxlen=BUFFER_MAX)
-        self._told: set[str] = set()
+        self._emitted_once: set[str] = set()
         self._wake: Callable[[], None] | None = None
 
     def when_buffered(self, wake: Callable[[], None]) -> None:
-        """`wake` is called when there is something to store."""
+        """`wake` is called when there are events to store."""
         self._wake = wake
 
     def of(self, tenant: str) -> Events:
-        """For what is done here on behalf of another tenant: its timeline gets the event, this host does not."""
+        """Events of another tenant, whose job runs here. They go to its timeline, not to this host."""
         if tenant == self._tenant:
             return self
         other = Events(self._clock, tenant, None)
@@ -90,7 +90,7 @@ class Events:
         return other
 
     def drop(self, is_forgotten: Callable[[Event], bool]) -> None:
-        """Takes back what is buffered about something that is being forgotten."""
+        """Removes buffered events about something that is being forgotten."""
         kept = [event for event in self._buffer if not is_forgotten(event)]
         self._buffer.clear()
         self._buffer.extend(kept)
@@ -98,38 +98,38 @@ class Events:
     def emit(self, name: str, *, space: str = "", conversation: str = "", turn: str = "", **data: Scalar) -> None:
         assert name in EVENTS, f"{name} is not in EVENTS"
         event = Event(name, self._clock.now(), self._tenant, space, conversation, turn, data)
-        self._tell(event)
+        self._pass_on(event)
         if space:
             self._buffer.append(event)
             if self._wake:
                 self._wake()
 
-    def tell_once(self, name: str, *, conversation: str = "", **data: Scalar) -> bool:
-        """Hands an event to the host from whatever thread this is, the first time; for when memory's own is gone."""
+    def emit_once(self, name: str, *, conversation: str = "", **data: Scalar) -> bool:
+        """Passes an event to the host on the calling thread, the first time only. Works after memory has closed."""
         if not self.is_first(name):
             return False
-        self._tell(Event(name, self._clock.now(), self._tenant, conversation=conversation, data=data))
+        self._pass_on(Event(name, self._clock.now(), self._tenant, conversation=conversation, data=data))
         return True
 
     def is_first(self, what: str) -> bool:
         """True at the first call with `what`: for a warning that one memory logs once."""
-        if what in self._told:
+        if what in self._emitted_once:
             return False
-        self._told.add(what)
+        self._emitted_once.add(what)
         return True
 
     def take(self) -> list[Event]:
-        """What is to be stored; the buffer is empty afterwards."""
+        """Empties the buffer and returns the events to store."""
         taken = list(self._buffer)
         self._buffer.clear()
         return taken
 
-    def _tell(self, event: Event) -> None:
+    def _pass_on(self, event: Event) -> None:
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except BaseException:
-            # The boundary: a host's handler must not break memory, nor end its thread. It awaits nothing, so whatever
-            # comes out of it is its own, a cancellation too.
+            # The boundary: a host's handler must not break memory or end its thread. Nothing is awaited in it, so a
+            # CancelledError is its own too.
             logger.exception("the event handler failed on %s", event.name)

@@ -728,7 +728,7 @@ class ConversationCore:
 
     def misused(self, event: str, how: str) -> None:
         """Tells the host, without memory's loop and once per memory, that turns get nothing."""
-        if self._parts.events.tell_once(event, conversation=self.key.id):
+        if self._parts.events.emit_once(event, conversation=self.key.id):
             logger.warning("conversation %r: a turn was used %s; it goes on without memory", self.key.id, how)
 
     @property

@@ -368,7 +368,7 @@ class StandingCore:
                 self._services.loop.post(self._start_reading)
         except AfterturnError as error:
             event = "memory_forked" if isinstance(error, ForkedProcess) else "memory_closed"
-            if self._services.events.tell_once(event, conversation=self.place.id):
+            if self._services.events.emit_once(event, conversation=self.place.id):
                 logger.warning("conversation %r: a path was touched in vain: %s", self.place.id, error)
         except Exception:  # the boundary to the host's own objects, which may raise whatever they like
             logger.warning("conversation %r: what was touched is no path", self.place.id, exc_info=True)
