@@ -215,7 +215,11 @@ def test_a_server_that_stays_in_trouble_is_given_up(serve: Serve):
 
 @pytest.mark.parametrize(
     "status,remedy",
-    [(401, "Set embedder_key"), (404, "Check embedder_model"), (308, "Set embedder_url to where it leads")],
+    [
+        (401, "Set embedder_key"),
+        (404, "Check embedder_model"),
+        (308, "Set embedder_url to the address it redirects to"),
+    ],
 )
 def test_a_refusal_is_final_and_says_what_to_do(serve: Serve, status: int, remedy: str):
     """Redirects are not followed either: texts go where the settings say."""
@@ -237,7 +241,7 @@ def test_a_server_that_hangs_is_left_when_the_time_is_up(serve: Serve):
 def test_nobody_listening_is_said(serve: Serve):
     with EmbeddingServer() as server:
         url = server.url
-    with pytest.raises(EmbedderUnavailable, match=r"can not be reached.*check embedder_url"):
+    with pytest.raises(EmbedderUnavailable, match=r"cannot be reached.*check embedder_url"):
         made(url, "small", retries=0).embed(["tea"])
 
 
@@ -312,7 +316,7 @@ def test_a_connection_by_https_is_used_again(tmp_path: Path, monkeypatch: pytest
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path):
     with (
         EmbeddingServer(certificate=make_certificate(tmp_path / "server.pem")) as server,
-        pytest.raises(EmbedderUnavailable, match=r"can not be reached.*certificate"),
+        pytest.raises(EmbedderUnavailable, match=r"cannot be reached.*certificate"),
     ):
         made(server.url, "small", retries=0).embed(["tea"])
     assert server.received == []

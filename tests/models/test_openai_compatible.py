@@ -89,7 +89,7 @@ async def test_text_in_all_scripts_and_half_a_pair_go_out(serve: Serve) -> None:
 
 async def test_messages_that_are_no_json_are_the_callers_fault(serve: Serve) -> None:
     server = serve(answer())
-    with pytest.raises(InvalidInput, match="can not be written as JSON"):
+    with pytest.raises(InvalidInput, match="cannot be written as JSON"):
         await OpenAICompatible(server.url, "small").complete([{"role": "user", "content": object()}])
     assert server.received == []
 
@@ -151,8 +151,8 @@ async def test_nobody_waits_for_a_pause_that_outlasts_the_call(serve: Serve) -> 
     [
         (401, "key_refused", "Set model_key to a valid key"),
         (403, "key_refused", "may use this model"),
-        (404, "refused", "mostly in /v1"),
-        (307, "redirected", "Set model_url to where it leads"),
+        (404, "refused", "which for most servers is /v1"),
+        (307, "redirected", "Set model_url to the address it redirects to"),
         (418, "refused", "Check model_url and model"),
     ],
 )
@@ -170,8 +170,8 @@ async def test_a_server_that_hangs_is_left_when_the_time_is_up(serve: Serve, beg
     server = serve(Scripted(body=b'{"choices"', held=True, begins=begins))
     model = OpenAICompatible(server.url, "small", timeout=0.3)
     # So that the time is spent on the call alone, and not on loading the client.
-    model._asker._transport = await load_transport(CHAT, model._asker.endpoint, {})
-    with pytest.raises(ModelUnavailable, match=r"no answer within 0.3 seconds") as caught:
+    model._client._transport = await load_transport(CHAT, model._client.endpoint, {})
+    with pytest.raises(ModelUnavailable, match=r"did not answer within 0.3 seconds") as caught:
         await model.complete(HELLO)
     assert caught.value.reason == "timeout"
     assert await asyncio.to_thread(server.left.wait, 10)
@@ -216,7 +216,7 @@ async def test_a_cancelled_call_closes_its_connection(serve: Serve) -> None:
 async def test_what_is_no_completion_is_said_to_be_none(serve: Serve, body: bytes) -> None:
     """V12: malformed answers are expected, and never taken for one."""
     server = serve(Scripted(body=body))
-    with pytest.raises(ModelAnswerInvalid, match="sent no chat completion") as caught:
+    with pytest.raises(ModelAnswerInvalid, match="did not send a chat completion") as caught:
         await OpenAICompatible(server.url, "small").complete(HELLO)
     assert caught.value.reason == "no_completion"
     assert len(str(caught.value)) < 500
@@ -250,13 +250,13 @@ async def test_nobody_listening_is_unreachable() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        with pytest.raises(ModelUnavailable, match=f"{url} can not be reached: .+ Start it, or check") as caught:
+        with pytest.raises(ModelUnavailable, match=f"{url} cannot be reached: .+ Start it, or check") as caught:
             await OpenAICompatible(url, "small", retries=1).complete(HELLO)
     assert caught.value.reason == "unreachable"
 
 
 async def test_a_host_without_an_address_is_unreachable() -> None:
-    with pytest.raises(ModelUnavailable, match=r"nowhere\.invalid/v1 can not be reached"):
+    with pytest.raises(ModelUnavailable, match=r"nowhere\.invalid/v1 cannot be reached"):
         await OpenAICompatible("http://nowhere.invalid/v1", "small", retries=0).complete(HELLO)
 
 
@@ -265,7 +265,7 @@ async def test_a_host_without_an_address_is_unreachable() -> None:
     ["", "localhost:8080/v1", "ftp://host/v1", "http://", "http://host:port/v1", "http://[::1/v1", "http://a b/v1"],
 )
 def test_a_url_that_is_none_says_how_to_write_one(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"Write it like http://localhost:8080/v1"):
+    with pytest.raises(ConfigError, match=r"Use the form http://localhost:8080/v1"):
         OpenAICompatible(url, "small")
 
 

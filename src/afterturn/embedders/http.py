@@ -127,7 +127,7 @@ class HttpEmbedder:
         timeout: float = 30.0,
         retries: int = 2,
     ) -> None:
-        self._asker = HttpClient(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries, keeps=True)
+        self._client = HttpClient(EMBEDDINGS, url, key=key, timeout=timeout, retries=retries, keeps=True)
         self._model = model
         self._wanted = dimensions
         self._dimensions: int | None = None
@@ -137,14 +137,14 @@ class HttpEmbedder:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"HttpEmbedder({self._asker.endpoint.shown!r}, {self._model!r})"
+        return f"HttpEmbedder({self._client.endpoint.shown!r}, {self._model!r})"
 
     @property
     def identity(self) -> EmbedderIdentity:
         """EmbedderUnavailable before the first answer."""
         if self._dimensions is None:
             raise EmbedderUnavailable(f"{self!r} has not answered yet, so the length of its vectors is not known.")
-        place = urlsplit(self._asker.endpoint.shown)
+        place = urlsplit(self._client.endpoint.shown)
         return EmbedderIdentity(f"{self._model}@{place.netloc.lower()}{place.path}", "http-1", self._dimensions)
 
     def embed(self, texts: Sequence[str]) -> Rows:
@@ -181,7 +181,7 @@ class HttpEmbedder:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        await self._asker.aclose()
+        await self._client.aclose()
 
     async def _embedded(self, texts: Sequence[str]) -> Rows:
         import numpy as np
@@ -243,9 +243,9 @@ class HttpEmbedder:
             raise
 
     async def _request(self, texts: list[str]) -> Rows:
-        read = functools.partial(read_vectors, self._asker.reader, count=len(texts))
-        async with self._asker.bounded() as deadline:
-            vectors = await self._asker.ask(self._body(texts), read, deadline)
+        read = functools.partial(read_vectors, self._client.reader, count=len(texts))
+        async with self._client.bounded() as deadline:
+            vectors = await self._client.ask(self._body(texts), read, deadline)
         self._check_size(vectors.shape[1])
         return vectors
 

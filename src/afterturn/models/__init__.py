@@ -1,1 +1,1 @@
-"""Models: chat messages in, one assistant message out. `runtime` chooses one; fast recall needs none."""
+"""Chat models behind HTTP, the HTTP client that they share with embedders, and the token meter."""

@@ -1,4 +1,4 @@
-"""What a chat model's server is to us. Apart from how it is asked, so that its settings are checked in no time."""
+"""OpenAICompatible: a chat model behind any server that offers OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ CHAT = ServerKind(
 )
 
 
-# What a chat completion's reply means: an assistant's message, or an error that says what to do. Pure.
-
-
 def read_reply(reader: ReplyReader, reply: Reply) -> dict[str, Any]:
-    """The assistant's message, or ModelError. What the server says that it cost stands under "usage"."""
+    """The assistant's message, with the server's token counts under "usage". Raises ModelError if there is none."""
     document = reader.document(reply)
     message = _message(document)
     if message is None:
-        raise reader.invalid(f"sent no chat completion: {reader.quoted(reply)}", "no_completion")
+        raise reader.invalid(f"did not send a chat completion: {reader.quoted(reply)}", "no_completion")
     usage = {"usage": document["usage"]} if isinstance(document.get("usage"), dict) else {}
     return {"content": None, **message, **usage, "role": "assistant"}
 
@@ -43,9 +40,7 @@ def _message(document: Any) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-# A chat model behind any server that speaks OpenAI's chat completions: theirs, a gateway, or one on this machine.
-
-# How servers answer that do not know `response_format`, or not all of a schema.
+# The status with which servers refuse `response_format`, or a part of a schema.
 _SCHEMA_REFUSED = (400, 422)
 
 
@@ -67,13 +62,13 @@ class OpenAICompatible:
         retries: int = 2,
         service: ServerKind = CHAT,
     ) -> None:
-        self._asker = HttpClient(service, url, key=key, timeout=timeout, retries=retries)
+        self._client = HttpClient(service, url, key=key, timeout=timeout, retries=retries)
         self._model = model
         self._takes_schema = True
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible({self._asker.endpoint.shown!r}, {self._model!r})"
+        return f"OpenAICompatible({self._client.endpoint.shown!r}, {self._model!r})"
 
     async def complete(
         self,
@@ -86,7 +81,7 @@ class OpenAICompatible:
         from then on.
         """
         self._check_open()
-        async with self._asker.bounded() as deadline:
+        async with self._client.bounded() as deadline:
             if schema is not None and self._takes_schema:
                 return await self._held_to(schema, messages, tools, deadline)
             return await self._asked(self._body(messages, tools), deadline)
@@ -119,7 +114,7 @@ class OpenAICompatible:
         return answer
 
     async def _asked(self, body: bytes, deadline: asyncio.Timeout) -> dict[str, Any]:
-        return await self._asker.ask(body, functools.partial(read_reply, self._asker.reader), deadline)
+        return await self._client.ask(body, functools.partial(read_reply, self._client.reader), deadline)
 
     def _body(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], **form: Mapping[str, Any]
@@ -130,10 +125,10 @@ class OpenAICompatible:
         try:
             text = json.dumps(request, ensure_ascii=False)
         except (TypeError, ValueError) as error:
-            raise InvalidInput(f"The messages can not be written as JSON: {error}. Pass plain values.") from error
-        # Half of a character pair, which JSON can hold, is no UTF-8.
+            raise InvalidInput(f"The messages cannot be written as JSON: {error}. Pass plain values.") from error
+        # JSON can contain half of a surrogate pair, which UTF-8 cannot encode.
         return text.encode("utf-8", "replace")
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ModelUnavailable(f"{self!r} is closed. Make another one.", reason="closed")
+            raise ModelUnavailable(f"{self!r} is closed. Create another one.", reason="closed")

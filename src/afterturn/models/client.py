@@ -1,4 +1,5 @@
-"""What a chat model has answered, as text."""
+"""HTTP client for chat and embedding servers: checks addresses and keys, retries, and turns bad replies into errors
+that say what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def answer_text(message: Mapping[str, Any]) -> str:
-    """Of an assistant's message, whose content is a text or a list of parts; "" where there is none."""
+    """The text of an assistant's message, whose content is a string or a list of parts. "" if there is none."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -31,12 +32,12 @@ def answer_text(message: Mapping[str, Any]) -> str:
     return "".join(part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str))
 
 
-# Where a server is asked: the URL that calls go to, and the header that its key goes into. Checked before any call.
+# Addresses and keys, which are checked before any call.
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """What a server is to us: its name in messages, the end of its URL, and the settings that say where and as whom."""
+    """A kind of server: its name in messages, the end of its URL, and the names of its settings."""
 
     name: str
     path: str
@@ -49,14 +50,14 @@ class ServerKind:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`url` is what is called; `shown` is what people are told of it, without a query, where a secret may stand."""
+    """`url` is called. `shown` is for messages: it has no query, which may contain a secret."""
 
     url: str
     shown: str
 
 
 def make_endpoint(service: ServerKind, url: str) -> Endpoint:
-    """Of a base URL such as http://localhost:8080/v1, or of the whole one. ConfigError says what is wrong with it."""
+    """Accepts a base URL such as http://localhost:8080/v1, or the full one. Raises ConfigError for any other text."""
     parts = _split(service, url.strip())
     path = parts.path.rstrip("/")
     base = path.removesuffix(service.path)
@@ -67,23 +68,23 @@ def make_endpoint(service: ServerKind, url: str) -> Endpoint:
 
 
 def bearer(service: ServerKind, key: str | None) -> dict[str, str]:
-    """The header for `key`, none for a blank one. ConfigError, without the key in it, when no header can hold it."""
+    """The header for `key`, or none for a blank key. Raises ConfigError, without the key, if no header can hold it."""
     secret = (key or "").strip()
     if not secret:
         return {}
     if not (secret.isascii() and secret.isprintable()):
-        raise ConfigError(f"{service.key} has characters that no HTTP header can hold. Copy the key anew.")
+        raise ConfigError(f"{service.key} has characters that are not allowed in an HTTP header. Copy the key again.")
     return {"Authorization": f"Bearer {secret}"}
 
 
 def check_server(service: ServerKind, url: str, key: str | None) -> None:
-    """ConfigError when it could not be asked."""
+    """Raises ConfigError for an address or key that cannot be used."""
     make_endpoint(service, url)
     bearer(service, key)
 
 
 def _split(service: ServerKind, url: str) -> SplitResult:
-    # First: whatever is said about another fault would show it.
+    # Checked first, because the messages about other mistakes quote the URL.
     if "@" in url.partition("?")[0]:
         raise ConfigError(f"{service.url} has a name or password in it. Set {service.key} instead.")
     try:
@@ -99,11 +100,11 @@ def _split(service: ServerKind, url: str) -> SplitResult:
 def _no_address(service: ServerKind, url: str) -> ConfigError:
     shown = url.partition("?")[0]
     return ConfigError(
-        f"{service.url} is {shown!r}, which is no http or https address. Write it like http://localhost:8080/v1."
+        f"{service.url} is {shown!r}, which is not an http or https address. Use the form http://localhost:8080/v1."
     )
 
 
-# What a server's reply means before its content is looked at: a document, or an error that says what to do. Pure.
+# Replies: a JSON document, or an error that says what to do.
 
 ERROR_BYTES_MAX = 1 << 13
 _QUOTED_CHARS_MAX = 200
@@ -113,7 +114,7 @@ _TOO_MANY = 429
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`headers` have names in lower case. `is_cut`: there was more than is wanted, and it was not read."""
+    """`headers` have names in lower case. `is_cut`: the body was longer than allowed, and its rest was not read."""
 
     status: int
     headers: Mapping[str, str]
@@ -123,19 +124,19 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReader:
-    """Reads the replies of one server, which is `shown` in errors; `secret` is struck from what they quote."""
+    """Reads the replies of one server. `shown` is its address in errors; `secret` is removed from what they quote."""
 
     service: ServerKind
     shown: str
     secret: str
 
     def document(self, reply: Reply) -> Any:
-        """The JSON of a good reply, None when it is none. ModelError for every other reply."""
+        """The JSON of a good reply, or None if its body is not JSON. Raises ModelError for every other reply."""
         if reply.status != _OK:
             raise self._failure(reply)
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding != "identity":
-            raise self.invalid(f"sent {encoding!r} though it was asked not to compress", "compressed")
+            raise self.invalid(f"sent {encoding!r}, but was asked not to compress", "compressed")
         if reply.is_cut:
             raise self.invalid(f"answered with more than {self.service.answer_bytes_max} bytes", "too_long")
         return _json(reply.body)
@@ -144,7 +145,7 @@ class ReplyReader:
         return ModelAnswerInvalid(f"{self._server} {what}. {self._remedy}", reason=reason)
 
     def quoted(self, reply: Reply) -> str:
-        """What the server says, in one short line: the message of an error document, else how the body begins."""
+        """The server's message in one short line: that of an error document, else the beginning of the body."""
         document = _json(reply.body)
         said = document.get("error", document) if isinstance(document, dict) else document
         said = said.get("message", said) if isinstance(said, dict) else said
@@ -168,12 +169,12 @@ class ReplyReader:
         if reply.status == _TOO_MANY:
             pause = retry_after(reply.headers)
             wish = "" if pause is None else f" It asks for a pause of {pause:g} seconds."
-            return ModelUnavailable(f"{what}{wish} Ask less often.", reason="overloaded", retry_after=pause)
+            return ModelUnavailable(f"{what}{wish} Send fewer requests.", reason="overloaded", retry_after=pause)
         if reply.status >= 500:
             pause = retry_after(reply.headers)
             return ModelUnavailable(f"{what} Look at the server's log.", reason="server_error", retry_after=pause)
         if 300 <= reply.status < 400:
-            remedy = f"Set {self.service.url} to where it leads."
+            remedy = f"Set {self.service.url} to the address it redirects to."
             return ModelRefused(f"{what} {remedy}", reason="redirected", status=reply.status)
         reason = "key_refused" if reply.status in (401, 403) else "refused"
         return ModelRefused(f"{what} {self._remedy_for(reply.status)}", reason=reason, status=reply.status)
@@ -181,16 +182,16 @@ class ReplyReader:
     def _remedy_for(self, status: int) -> str:
         service = self.service
         remedies = {
-            400: "Its words say what is wrong with the request; a smaller model may take fewer tokens.",
+            400: "Its message says what is wrong with the request. Perhaps the model takes fewer tokens.",
             401: f"Set {service.key} to a valid key.",
             403: f"Set {service.key} to a key that may use this model.",
-            404: f"Check {service.model}, and that {service.url} ends as the server wants it, mostly in /v1.",
+            404: f"Check {service.model}, and the end of {service.url}, which for most servers is /v1.",
         }
         return remedies.get(status, self._remedy)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server wants to be left alone for. A date is held against the server's own clock."""
+    """The pause in seconds that the server asks for. A date is compared with the server's own clock."""
     asked = headers.get("retry-after", "").strip()
     if asked.isascii() and asked.isdigit():
         return float(asked[:9])
@@ -208,28 +209,26 @@ def _json(body: bytes) -> Any:
         return None
 
 
-# Asks an HTTP server, again where that may help, within a deadline. By httpx2, which takes long to import.
-#
-# So it is loaded with the first call, on a thread of its own.
+# Calls and retries. httpx2 takes long to import, so it is loaded at the first call, on a thread of its own.
 
 R = TypeVar("R")
 
-# The first pause; each further one is twice as long. Halved at random, so that many hosts do not come back at once.
+# The first pause; each further one is twice as long. Shortened at random, so that many hosts do not retry at once.
 _PAUSE = 0.5
-# From one thing that a person says to the next. A server that closes earlier is connected to anew.
+# About the time between two messages of a person. If the server closes earlier, the next call connects again.
 _KEPT_FOR = 60.0
-# Only where a connection is dear. In the open it costs a millisecond; and one that is kept, to a server that sends head
-# and body apart, waits 40 for an acknowledgement each time.
+# Only TLS connections are kept. Without TLS connecting takes 1 ms, and on a kept connection to a server that sends head
+# and body in two packets each reply waits 40 ms for an acknowledgement.
 _KEPT_SCHEME = "https:"
 
 
 class HttpClient:
-    """One server and how it is asked. From any event loop, several calls at a time; cancelling a call ends it.
+    """Calls one server. May be used on any event loop, for several calls at a time. Cancelling a call ends it.
 
-    With `keeps`, from one loop alone, which has to `aclose` it: what a call prepares, the next one uses again.
-    A server that can not be reached, is overloaded or fails is asked again up to `retries` times, after the pause that
-    it asks for, else after half a second, one, two; not when that pause would outlast the call. ConfigError for a `url`
-    or `key` that can not be used. The key is in no error, log or representation.
+    With `keeps`, connections are kept: use it on one loop only, and `aclose` it there. A server that cannot be reached,
+    is overloaded or fails is called again up to `retries` times, after the pause that it asks for, or else after 0.5, 1
+    and 2 seconds, unless the pause ends after the deadline. Raises ConfigError for an unusable `url` or `key`. The key
+    never appears in an error, a log or a `repr`.
     """
 
     def __init__(
@@ -245,20 +244,20 @@ class HttpClient:
 
     @asynccontextmanager
     async def bounded(self) -> AsyncIterator[asyncio.Timeout]:
-        """Around a whole call; ModelUnavailable when its time is over."""
+        """The deadline of a whole call. Raises ModelUnavailable when the time is over."""
         try:
             async with asyncio.timeout(self._timeout) as deadline:
                 yield deadline
         except TimeoutError as error:
             service = self.reader.service
             raise ModelUnavailable(
-                f"The {service.name} {self.endpoint.shown} gave no answer within {self._timeout:g} seconds. "
-                f"Take a faster model, or raise {service.timeout}.",
+                f"The {service.name} {self.endpoint.shown} did not answer within {self._timeout:g} seconds. "
+                f"Use a faster model, or raise {service.timeout}.",
                 reason="timeout",
             ) from error
 
     async def ask(self, body: bytes, read: Callable[[Reply], R], deadline: asyncio.Timeout) -> R:
-        """What `read` makes of the reply. ModelError, its own included, when there is none of use."""
+        """Returns `read(reply)`. Raises ModelError, also one from `read`, if there is no usable reply."""
         if self._transport is None:
             self._transport = await load_transport(self.reader.service, self.endpoint, self._headers, keeps=self._keeps)
         attempt = 0
@@ -273,15 +272,15 @@ class HttpClient:
             attempt += 1
 
     async def aclose(self) -> None:
-        """Closes the connections that are kept. Whatever is under way has to be ended first."""
+        """Closes the kept connections. End all calls first."""
         if self._transport is not None:
             await self._transport.aclose()
 
 
 class Transport:
-    """Posts to one endpoint. A connection lives as long as its call, so that any event loop may call, and fork.
+    """Posts to one endpoint. Each call has its own connection, so any event loop may call, also after a fork.
 
-    Unless it `keeps` them: preparing and connecting take longer than many a server takes to answer.
+    With `keeps` connections are reused, because connecting can take longer than the answer.
     """
 
     def __init__(
@@ -293,25 +292,25 @@ class Transport:
         self._service = service
         self._endpoint = endpoint
         self._headers = dict(headers)
-        # Reading the machine's certificates takes 20 to 100 ms; every connection shares them.
+        # Loading the certificates takes 20 to 100 ms, so all connections share them.
         self._tls: ssl.SSLContext = httpx2.create_ssl_context()
-        # The first client and its backend import more, which is better done here than on the loop.
+        # The first client and its backend import more modules. Do that here and not on the loop.
         made = self._client()
         self._kept = made if keeps else None
         import anyio._backends._asyncio  # noqa: F401
 
     async def post(self, body: bytes) -> Reply:
-        """Waits without a limit: the caller sets it. ModelUnavailable when there is no whole reply."""
+        """Has no time limit of its own. Raises ModelUnavailable if there is no complete reply."""
         service, shown = self._service, self._endpoint.shown
         try:
             async with self._connected() as client, client.stream("POST", self._endpoint.url, content=body) as response:
                 return await _read(response, service.answer_bytes_max)
         except self._library.InvalidURL as error:
-            raise ConfigError(f"{service.url} is {shown!r}, which is no address: {error}.") from error
+            raise ConfigError(f"{service.url} is {shown!r}, which is not an address: {error}.") from error
         except self._library.HTTPError as error:
             what = str(error) or type(error).__name__
             raise ModelUnavailable(
-                f"The {service.name} {shown} can not be reached: {what}. "
+                f"The {service.name} {shown} cannot be reached: {what}. "
                 f"Start it, or check {service.url} and the network.",
                 reason="unreachable",
             ) from error
@@ -329,7 +328,7 @@ class Transport:
                 yield client
 
     def _client(self) -> httpx2.AsyncClient:
-        # Compressed, a small reply could become a large one.
+        # No compression: a small compressed reply could expand to a large one.
         headers = {"Accept-Encoding": "identity", "Content-Type": "application/json", **self._headers}
         kept_max = None if self._endpoint.url.startswith(_KEPT_SCHEME) else 0
         limits = self._library.Limits(max_keepalive_connections=kept_max, keepalive_expiry=_KEPT_FOR)
@@ -339,7 +338,7 @@ class Transport:
 async def load_transport(
     service: ServerKind, endpoint: Endpoint, headers: Mapping[str, str], *, keeps: bool = False
 ) -> Transport:
-    """Away from the loop, which goes on meanwhile. ModelUnavailable where httpx2 is not installed."""
+    """Imports httpx2 on another thread. Raises ModelUnavailable if it is not installed."""
     worker = ThreadWorker("afterturn-http")
     try:
         return await run_on(worker, lambda: Transport(service, endpoint, headers, keeps=keeps))

@@ -1,4 +1,4 @@
-"""What models cost: every call of one passes here, is counted by space, day and purpose, and stops at a day's limit."""
+"""The token meter: counts every model call by space, day and purpose, and stops calls at the daily limit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from afterturn.types import Purpose, UsageRow
 
 logger = logging.getLogger("afterturn")
 
-# What a store that hangs may hold up a call of a model, which takes seconds anyway.
+# The longest time that a store that hangs delays a model call, which takes seconds anyway.
 STORE_WITHIN = 2.0
 DAY = 86_400.0
-# No model reads or writes more at once; a server that says so is not believed.
-TOLD_TOKENS_MAX = 10_000_000
+# Larger counts from a server are ignored as mistakes: no model reads or writes so much at once.
+REPORTED_TOKENS_MAX = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """One per memory. A store that can not be asked stops no call: the limit is for the purse, not for safety."""
+    """One per memory. If the store cannot be read, calls go on: the limit protects a budget, not safety."""
 
     store: Store
     config: Config
@@ -39,14 +39,14 @@ class Meter:
         return MeteredModel(self, model, purpose, tenant, space)
 
     async def check(self, purpose: Purpose, tenant: str, space: str) -> None:
-        """ModelPaused when the day's tokens of the tenant's space are used up (V12)."""
+        """Raises ModelPaused if the space's tokens for this day are used up."""
         limit = self.config.tokens_per_day_max
         used = 0 if limit is None else await self._used(tenant, space)
         if limit is not None and used >= limit:
             self.events.of(tenant).emit("model_paused", space=space, purpose=purpose.value, tokens=used, limit=limit)
             raise ModelPaused(
-                f"Models have used {used} tokens for {space} today, and tokens_per_day_max is {limit}. They go on "
-                "tomorrow; or raise it.",
+                f"Models have used {used} tokens for {space} today, and tokens_per_day_max is {limit}. Model calls "
+                "continue tomorrow. Raise the setting to continue now.",
                 reason="paused",
                 resumes_at=(self.clock.now() // DAY + 1) * DAY,
             )
@@ -56,7 +56,7 @@ class Meter:
             async with asyncio.timeout(STORE_WITHIN):
                 await self.store.write(lambda unit: unit.usage.add(tenant, spent))
         except (AfterturnError, TimeoutError) as error:
-            logger.warning("%d tokens of a model are not counted: %r", spent.tokens, error)
+            logger.warning("%d tokens of a model call were not counted: %r", spent.tokens, error)
 
     async def _used(self, tenant: str, space: str) -> int:
         day = self.day()
@@ -64,7 +64,7 @@ class Meter:
             async with asyncio.timeout(STORE_WITHIN):
                 return await self.store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
         except (AfterturnError, TimeoutError) as error:
-            logger.warning("what models have cost today is not known: %r", error)
+            logger.warning("the tokens that models used today cannot be read: %r", error)
             return 0
 
     def day(self) -> str:
@@ -72,7 +72,7 @@ class Meter:
 
 
 class MeteredModel:
-    """The ChatModel port, counted. `calls` and `tokens` are of this one alone: of one review, say."""
+    """A ChatModel that counts. `calls` and `tokens` count the calls of this object only, for example of one review."""
 
     def __init__(self, meter: Meter, model: ChatModel, purpose: Purpose, tenant: str, space: str) -> None:
         self._meter = meter
@@ -91,14 +91,14 @@ class MeteredModel:
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         await self._meter.check(self._purpose, self._tenant, self._space)
-        # Before anybody answers: what was asked costs, also when the answer is given up.
+        # Counted before the answer: the prompt costs tokens even if the call is cancelled.
         asked = estimate([*messages, *tools])
         self.calls += 1
         await self._add(1, asked, 0, asked)
         answer = await self._answer(messages, tools, schema)
-        told = _told(answer.get("usage"))
-        tokens_in, tokens_out = told or (asked, estimate([answer]))
-        await self._add(0, tokens_in - asked, tokens_out, tokens_out if told is None else -asked)
+        reported = _reported(answer.get("usage"))
+        tokens_in, tokens_out = reported or (asked, estimate([answer]))
+        await self._add(0, tokens_in - asked, tokens_out, tokens_out if reported is None else -asked)
         return {name: value for name, value in answer.items() if name != "usage"}
 
     async def _answer(
@@ -107,7 +107,7 @@ class MeteredModel:
         tools: Sequence[Mapping[str, Any]],
         schema: Mapping[str, Any] | None,
     ) -> Mapping[str, Any]:
-        """A host's model may raise what would end memory's loop, or cancel itself: then it gave no answer."""
+        """Turns SystemExit, KeyboardInterrupt and CancelledError from the host's model into ModelUnavailable."""
         try:
             answer = await self._model.complete(messages, tools, schema=schema)
         except (SystemExit, KeyboardInterrupt) as error:
@@ -118,7 +118,9 @@ class MeteredModel:
                 raise
             raise _no_answer(error) from error
         if not isinstance(answer, Mapping):
-            raise ModelAnswerInvalid(f"The model gave a {type(answer).__name__}, no message.", reason="no_message")
+            raise ModelAnswerInvalid(
+                f"The model returned a {type(answer).__name__}, not a message.", reason="no_message"
+            )
         return answer
 
     async def _add(self, calls: int, tokens_in: int, tokens_out: int, estimated: int) -> None:
@@ -128,20 +130,20 @@ class MeteredModel:
 
 
 def _no_answer(error: BaseException) -> ModelUnavailable:
-    return ModelUnavailable(f"The model raised {type(error).__name__}. Mend the model.", reason="raised")
+    return ModelUnavailable(f"The model raised {type(error).__name__}. Fix the model.", reason="raised")
 
 
-def _told(usage: object) -> tuple[int, int] | None:
-    """What a server says that the call has cost."""
+def _reported(usage: object) -> tuple[int, int] | None:
+    """The tokens of the call, as the server reports them."""
     if not isinstance(usage, Mapping):
         return None
     counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
     first, second = (count if isinstance(count, int) and count >= 0 else None for count in counts)
-    if max(first or 0, second or 0) > TOLD_TOKENS_MAX:
+    if max(first or 0, second or 0) > REPORTED_TOKENS_MAX:
         return None
     return None if first is None else (first, second or 0)
 
 
 def estimate(parts: Sequence[Mapping[str, Any]]) -> int:
-    """What messages or tools will cost a model, by our count."""
+    """An estimate of the tokens of messages or tools."""
     return sum(estimate_tokens(json.dumps(part, ensure_ascii=False, default=str)) for part in parts)
