@@ -399,19 +399,9 @@ class Operations(Protocol):
         the questions that these owners' spaces keep of it. Not reached: another space's records of a conversation of
         this one's, and ids in its blocks. Texts of blocks and standing blocks are reached in all the tenant's spaces.
         Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
-        (`is_forgotten`). While a memory has a version left, numbers of others are not given again. Only `Store.scrub`
-        makes the bytes go.
+        (`Conversations.is_forgotten`). While a memory has a version left, the numbers of erased versions are not used
+        again. Only `Store.scrub` removes the bytes.
         """
-
-    def forgets(self, tenant: str, space: str) -> int:
-        """The number of the newest forget, 0 before the first: what a turn notes when it starts.
-
-        Forgets are counted, not timed: a clock may step. One count serves all spaces of a tenant, and a restore does
-        not take it back.
-        """
-
-    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        """Whether a forget after number `since` covered this conversation, one of the speakers, or all the space."""
 
 
 class Index(Protocol):
@@ -585,6 +575,16 @@ class Conversations(Protocol):
 
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
         """None: it is made anew when it is next asked for."""
+
+    def forgets(self, tenant: str, space: str) -> int:
+        """The number of the newest forget, 0 before the first: what a turn notes when it starts.
+
+        Forgets are counted, not timed: a clock may step. One count serves all spaces of a tenant, and a restore does
+        not take it back.
+        """
+
+    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+        """Whether a forget after number `since` covered this conversation, one of the speakers, or all the space."""
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
         """Ids, newest activity first; `before` continues after that id."""

@@ -15,7 +15,7 @@ from afterturn.conversation.recorder import Recorder
 from afterturn.conversation.turn import Turn
 from afterturn.errors import MemoryClosed
 from afterturn.learning.review_jobs import ReviewJobs
-from afterturn.stores.sql.forget import Tombstones
+from afterturn.stores.sql.conversations import Tombstones
 from afterturn.types import ReviewRow
 from lab.simulation.run import Result, make_template, run_seed
 from lab.simulation.transcript import Broken, Kind, Message, Watch, check_pairs, check_references

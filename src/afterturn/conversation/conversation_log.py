@@ -170,7 +170,7 @@ class ConversationLog:
         key, question = self.key, prefetch.question
         spaces = {key.space} if question is None else {key.space, question.place.writes}
         return any(
-            unit.operations.is_forgotten(
+            unit.conversations.is_forgotten(
                 key.tenant, space, conversation=key.id, speakers=prefetch.speakers, since=prefetch.forgets
             )
             for space in spaces

@@ -125,7 +125,7 @@ class CompactionReview:
 def _schedule(
     unit: Unit, place: ConversationScope, snapped: Sequence[ReviewMessage], review_id: str, at: float
 ) -> ScheduledReview | None:
-    forgets = unit.operations.forgets(place.tenant, place.owner)
+    forgets = unit.conversations.forgets(place.tenant, place.owner)
     _, since = unit.reviews.unreviewed(place.key)
     read = _read_before(unit, place, since)
     messages = [

@@ -225,7 +225,7 @@ def _check_known(unit: Unit, occasion: ProposalContext) -> None:
     place = occasion.place
     since = occasion.since
     if since is not None and any(
-        unit.operations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
+        unit.conversations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
         for space in {place.writes, place.owner}
     ):
         raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")

@@ -129,7 +129,7 @@ def read_turn(unit: Unit, shown: ShownMessages, place: ConversationScope, config
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return TurnReading(
         blocks=blocks,
-        forgets=unit.operations.forgets(place.tenant, place.writes),
+        forgets=unit.conversations.forgets(place.tenant, place.writes),
         said=said,
         ledger=ledger,
         question=question_for(said[1], place, asked, config) if said else None,
@@ -259,7 +259,7 @@ class ForgetEffects:
 
 def aftermath(unit: Unit, place: ConversationScope, since: int, recalled: Iterable[Hit]) -> ForgetEffects | None:
     """None when nothing was forgotten since."""
-    forgets = unit.operations.forgets(place.tenant, place.writes)
+    forgets = unit.conversations.forgets(place.tenant, place.writes)
     if forgets <= since:
         return None
     scope = Scope(place.tenant, place.reads)

@@ -165,7 +165,7 @@ def note_answer(unit: Unit, recording: Recording, *, kept: bool) -> RecordingRes
 
 def _is_forgotten(unit: Unit, recording: Recording) -> bool:
     return any(
-        unit.operations.is_forgotten(
+        unit.conversations.is_forgotten(
             recording.tenant,
             space,
             conversation=recording.conversation,
@@ -240,7 +240,7 @@ def _follow_up(
         reads=recording.reads,
         agent=recording.agent,
         project=recording.project,
-        forgets=unit.operations.forgets(recording.tenant, recording.owner),
+        forgets=unit.conversations.forgets(recording.tenant, recording.owner),
     )
     turn = [snapshot_record(entry) for entry in entries if entry.status is Status.ACTIVE]
     return tuple(schedule_after_turn(unit, plan, review, turn, ids))

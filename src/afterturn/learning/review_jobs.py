@@ -183,7 +183,7 @@ class ReviewJobs:
         if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
             _reopen(unit, ended, review_input.messages)
         if left:
-            forgets = unit.operations.forgets(ended.tenant, ended.space)
+            forgets = unit.conversations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
             schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), left)
         return lambda: self._tell(ended)
@@ -235,7 +235,7 @@ def _find_waiting(unit: Unit, tenant: str, review_id: str) -> ReviewRow | None:
 def _is_forgotten(unit: Unit, review: ReviewRow, messages: Sequence[ReviewMessage]) -> bool:
     speakers = {message.speaker for message in messages}
     return any(
-        unit.operations.is_forgotten(
+        unit.conversations.is_forgotten(
             review.tenant, space, conversation=review.conversation, speakers=speakers, since=review.forgets
         )
         for space in {review.space, review.writes}

@@ -194,7 +194,7 @@ class Consolidation:
             space=space,
             writes=space,
             created_at=now,
-            forgets=unit.operations.forgets(tenant, space),
+            forgets=unit.conversations.forgets(tenant, space),
         )
         entries = list(_entries(unit, Scope(tenant, (space,)), now))
         fade_days = services.config.fade_days

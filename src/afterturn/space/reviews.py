@@ -155,7 +155,7 @@ async def _check_tried(services: Services, row: ReviewRow) -> None:
 
 
 def _schedule(unit: Unit, row: ReviewRow, *, everything: bool) -> str | None:
-    row = replace(row, forgets=unit.operations.forgets(row.tenant, row.space))
+    row = replace(row, forgets=unit.conversations.forgets(row.tenant, row.space))
     key = ConversationKey(row.tenant, row.space, row.conversation)
     if not unit.records.of_conversation(Scope(row.tenant, (row.writes,)), row.conversation, limit=1):
         raise NotFound(

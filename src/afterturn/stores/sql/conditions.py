@@ -1,4 +1,4 @@
-"""Scopes, filters and lanes as SQL conditions on `entry AS e` and `space AS s`, so that they hold before any cut."""
+"""Scopes, filters and lanes as SQL conditions on `entry AS e` and `space AS s`, so that they apply before any LIMIT."""
 
 import json
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ _VALID = (
     "AND (e.valid_to IS NULL OR e.valid_to > ?)"
 )
 
-# A statement all of whose sources are records that the model sees. A source in another space is none of these.
+# A statement all of whose sources are visible records of its own space.
 _LEARNED = (
     "e.kind = 'statement' AND e.has_sources = 1 AND NOT EXISTS (SELECT 1 FROM source AS o "
     "WHERE o.entry_key = e.key AND NOT EXISTS (SELECT 1 FROM entry AS r WHERE r.space_key = e.space_key "
-    "AND r.id = o.source AND r.kind = 'record' AND ({said})))"
+    "AND r.id = o.source AND r.kind = 'record' AND ({visible})))"
 )
 
 _OWNED = "coalesce({row}.owner, s.name) = ?"
 OWNED = _OWNED.format(row="e")
-"""The conversation that an entry belongs to is one of this space's."""
+"""The entry's conversation is owned by this space; binds the space's name."""
 
 
 class Conditions:
-    """Grows a WHERE clause with its values. Every one starts from a scope: nothing reads across unnamed spaces."""
+    """Builds a WHERE clause with its values. It starts from a scope: no query reads a space that was not named."""
 
     def __init__(self, session: Session, scope: Scope) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class Conditions:
         self.add(f"NOT ({clause})" if negated else clause, value)
 
     def filter(self, wanted: Filter) -> None:
-        """Everything but the statuses, which each query means in its own way."""
+        """Adds everything except the statuses, which each query interprets in its own way."""
         for column in ("kind", "target", "agent", "project", "conversation"):
             value = getattr(wanted, column)
             if value is not None:
@@ -74,37 +74,36 @@ class Conditions:
             self.add(condition, value, encoded)
 
     def lane(self, query: LaneQuery, *, at: float) -> None:
-        """Lane, validity at `at`, exclusions and filter. The caller decides what `active` means."""
+        """Adds lane, validity at `at`, exclusions and filter. The caller adds the condition on the status."""
         self.add(_VALID, at, at, at)
         if query.lane is not None:
             self._lane(query.lane, query)
         if not query.evidence:
             self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
-        if query.excluded_refs:
-            self.among(_REFERENCE, sorted(query.excluded_refs), negated=True)
-        if query.excluded_ids:
-            self.among("e.id", sorted(query.excluded_ids), negated=True)
-        self._unseen(query)
-        self.filter(query.filter)
-
-    def _unseen(self, query: LaneQuery) -> None:
-        """Nothing that the model sees, and no statement that was learned from that alone."""
-        said: list[str] = []
+        for expression, excluded in (
+            (_REFERENCE, query.excluded_refs),
+            ("e.id", query.excluded_ids),
+            ("e.content_hash", query.visible_hashes),
+        ):
+            if excluded:
+                self.among(expression, sorted(excluded), negated=True)
+        # A record is visible by its hash, or because it was recorded after `seen_since` in this conversation. A
+        # statement that was learned from visible records alone is left out too.
+        visible: list[str] = []
         values: list[Value] = []
         if query.visible_hashes:
-            visible = sorted(query.visible_hashes)
-            self.among("e.content_hash", visible, negated=True)
-            clause, value = self._session.among("r.content_hash", visible)
-            said, values = [clause], [value]
+            clause, value = self._session.among("r.content_hash", sorted(query.visible_hashes))
+            visible, values = [clause], [value]
         if query.seen_since is not None and query.conversation is not None:
-            this, where = _conversation(query)
+            this, key = _conversation(query)
             unseen = f"e.kind <> 'record' OR e.recorded_at <= ? OR e.conversation IS NULL OR NOT ({this})"
-            self.add(f"({unseen})", query.seen_since, *where)
-            this, where = _conversation(query, "r")
-            said.append(f"r.recorded_at > ? AND {this}")
-            values += [query.seen_since, *where]
-        if said:
-            self.add(f"NOT ({_LEARNED.format(said=' OR '.join(said))})", *values)
+            self.add(f"({unseen})", query.seen_since, *key)
+            this, key = _conversation(query, "r")
+            visible.append(f"r.recorded_at > ? AND {this}")
+            values += [query.seen_since, *key]
+        if visible:
+            self.add(f"NOT ({_LEARNED.format(visible=' OR '.join(visible))})", *values)
+        self.filter(query.filter)
 
     def _lane(self, lane: Lane, query: LaneQuery) -> None:
         this, values = _conversation(query)

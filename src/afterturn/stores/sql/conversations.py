@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, replace
@@ -9,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from afterturn.stores.sql.entries import FROM_ENTRY, Entries
-from afterturn.stores.sql.session import Row, Value
+from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import (
     BlockRow,
     Candidate,
@@ -105,6 +106,46 @@ class LiveRefs:
 
 def _ids(refs: Collection[str]) -> list[str]:
     return sorted({ref.partition(".")[0] for ref in refs})
+
+
+class Tombstones:
+    """The forgets so far, counted: they keep a turn that began earlier from writing back what was forgotten.
+
+    Names are stored as hashes, so a tombstone does not reveal what was forgotten.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def newest(self) -> int:
+        row = self._session.row("SELECT value FROM meta WHERE key = 'forgets'")
+        assert row is not None
+        return int(row[0])
+
+    def count(self) -> None:
+        """Before anything else: of two forgets at once, the second waits here for the first."""
+        self._session.run("UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'")
+
+    def leave(self, space_key: int, kind: str, name: str, *, at: float) -> None:
+        self._session.run(
+            "INSERT INTO tombstone (space_key, kind, hash, seq, at) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (space_key, kind, hash) DO UPDATE SET seq = excluded.seq, at = excluded.at",
+            (space_key, kind, _hash(kind, name), self.newest(), at),
+        )
+
+    def cover(self, space_key: int, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+        hashes = [_hash("everything", ""), _hash("conversation", conversation)]
+        hashes += [_hash("speaker", speaker) for speaker in speakers]
+        condition, value = self._session.among("hash", hashes)
+        row = self._session.row(
+            f"SELECT 1 FROM tombstone WHERE space_key = ? AND seq > ? AND {condition} LIMIT 1",
+            (space_key, since, value),
+        )
+        return row is not None
+
+
+def _hash(kind: str, name: str) -> str:
+    return hashlib.blake2b(f"{kind}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 # Rows of recalls as JSON and back: what is queried has columns, the rest is one text.
@@ -418,6 +459,8 @@ class SqlConversations:
         self._blocks = BlockRows(entries)
         self._carried = CarriedRows(entries)
         self._standing = StandingRows(entries)
+        self._spaces = entries.spaces
+        self._tombstones = Tombstones(entries.session)
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
         return self._keys.open(key, at=at)
@@ -530,6 +573,16 @@ class SqlConversations:
             self._standing.put(key.tenant, self._active(key, standing.made_at), standing)
         elif (found := self._find(key)) is not None:
             self._standing.clear(found)
+
+    def forgets(self, tenant: str, space: str) -> int:
+        # One count for the whole file: a number noted for one space can be compared in every other.
+        return self._tombstones.newest()
+
+    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
+        space_key = self._spaces.find(tenant, space)
+        if space_key is None:
+            return False
+        return self._tombstones.cover(space_key, conversation=conversation, speakers=speakers, since=since)
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
         after, values = ("", [tenant, space]) if before is None else (_BEFORE, [tenant, space, before])

@@ -318,7 +318,14 @@ class Journal:
     def step(self, operation: Operation, entry_key: int, before: Status | None, after: Status) -> None:
         seq = self._seqs.get(operation.id)
         if seq is None:
-            seq = self._store(operation)
+            space_key = self._spaces.key(operation.tenant, operation.space)
+            verb, actor = operation.verb.value, operation.actor.value
+            values = (operation.id, space_key, verb, actor, operation.at, operation.group)
+            seq = self._session.insert(_OPERATION, values)
+            if seq is None:
+                raise Conflict(f"There is already an operation {operation.id!r}. Give each operation its own id.")
+            self._seqs[operation.id] = seq
+            self._ordinals[seq] = -1
         ordinal = self._ordinals[seq] = self._ordinals[seq] + 1
         self._waiting.append((seq, ordinal, entry_key, None if before is None else before.value, after.value))
 
@@ -330,17 +337,6 @@ class Journal:
         if self._waiting:
             rows, self._waiting = self._waiting, []
             self._session.run_many(_STEP, rows)
-
-    def _store(self, operation: Operation) -> int:
-        space_key = self._spaces.key(operation.tenant, operation.space)
-        verb, actor = operation.verb.value, operation.actor.value
-        values = (operation.id, space_key, verb, actor, operation.at, operation.group)
-        seq = self._session.insert(_OPERATION, values)
-        if seq is None:
-            raise Conflict(f"There is an operation {operation.id!r} already. Give each operation an id of its own.")
-        self._seqs[operation.id] = seq
-        self._ordinals[seq] = -1
-        return seq
 
 
 # Writes versions and moves their status, and keeps index, figures and history in step with both.

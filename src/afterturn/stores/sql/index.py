@@ -141,7 +141,14 @@ class SqlIndex:
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
         if not keys:
             return {}
-        rows = self._resolved(ENTRY_COLUMNS, query, keys)
+        where = Conditions(self._session, query.scope)
+        where.lane(query, at=query.now)
+        where.among("e.key", keys)
+        rows = self._session.rows(
+            f"SELECT {ENTRY_COLUMNS} FROM entry AS e JOIN space AS s ON {_SPACE_LAST} "
+            f"WHERE e.status = 'active' AND {where.sql}",
+            where.values,
+        )
         return dict(zip([row[0] for row in rows], read_entries(self._session, rows), strict=True))
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
@@ -157,8 +164,8 @@ class SqlIndex:
             [*admitted.values, reach, reach, *where.values],
         )
         rows = list({row[0]: row for row in found}.values())
-        shelved = self._shelved(query.scope, rows)
-        return [ContextEntry(entry, bool(row[-1])) for entry, row in zip(shelved, rows, strict=True)]
+        terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(query.scope)
+        return [ContextEntry(read_indexed_entry(row, spaces, terms[row[0]]), bool(row[-1])) for row in rows]
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
         found: dict[str, None] = {}
@@ -293,20 +300,6 @@ class SqlIndex:
     def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
         abandoned = self._abandoned(tenant, space, embedder)
         return 0 if abandoned is None else abandoned.drop(limit)
-
-    def _resolved(self, columns: str, query: LaneQuery, keys: Sequence[int]) -> list[Row]:
-        where = Conditions(self._session, query.scope)
-        where.lane(query, at=query.now)
-        where.among("e.key", keys)
-        return self._session.rows(
-            f"SELECT {columns} FROM entry AS e JOIN space AS s ON {_SPACE_LAST} "
-            f"WHERE e.status = 'active' AND {where.sql}",
-            where.values,
-        )
-
-    def _shelved(self, scope: Scope, rows: Sequence[Row]) -> list[IndexedEntry]:
-        terms, spaces = self._entries.text.find([row[0] for row in rows]), self._entries.spaces.named(scope)
-        return [read_indexed_entry(row, spaces, terms[row[0]]) for row in rows]
 
     def _abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> OrphanedVectors | None:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)

@@ -1,11 +1,11 @@
 """The history of a store, and the way back: undo moves statuses, it never rewrites a text."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import Entries
-from afterturn.stores.sql.forget import Eraser, Tombstones
+from afterturn.stores.sql.forget import Eraser
 from afterturn.stores.sql.session import Row
 from afterturn.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb
 
@@ -56,7 +56,6 @@ class SqlOperations:
         self._entries = entries
         self._session = entries.session
         self._eraser = Eraser(entries)
-        self._tombstones = Tombstones(entries.session)
 
     def start(self, operation: Operation) -> Operation:
         # The journal stores it with its first step: an operation that did nothing leaves nothing to undo.
@@ -121,16 +120,6 @@ class SqlOperations:
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         return self._eraser.forget(tenant, space, selector, at=at)
-
-    def forgets(self, tenant: str, space: str) -> int:
-        # One count for the whole file: a number noted for one space can be compared in every other.
-        return self._tombstones.newest()
-
-    def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        space_key = self._entries.spaces.find(tenant, space)
-        if space_key is None:
-            return False
-        return self._tombstones.cover(space_key, conversation=conversation, speakers=speakers, since=since)
 
     def _check_as_it_left_them(self, states: Mapping[int, tuple[str, str]]) -> None:
         """A later operation that was itself undone is no obstacle: what counts is the state it left behind."""

@@ -14,7 +14,13 @@ class SqlRecords:
         self._session = entries.session
 
     def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]:
-        return [self._add(operation, item) for item in admitted]
+        entries: list[Entry] = []
+        for item in admitted:
+            entry = self._entries.insert(operation, item, item.id)
+            if entry is None:
+                raise Conflict(f"{operation.space} already has an entry {item.id!r}. Give each record its own id.")
+            entries.append(entry)
+        return entries
 
     def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
         where = Conditions(self._session, scope)
@@ -39,9 +45,3 @@ class SqlRecords:
             (tenant, recorded_before, limit),
         )
         return [(name, entry_id) for name, entry_id in rows]
-
-    def _add(self, operation: Operation, admitted: Admitted) -> Entry:
-        entry = self._entries.insert(operation, admitted, admitted.id)
-        if entry is None:
-            raise Conflict(f"{operation.space} has an entry {admitted.id} already. Give each record an id of its own.")
-        return entry

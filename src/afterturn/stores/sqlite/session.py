@@ -38,7 +38,8 @@ class ApswSession:
             )
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        self.check()
+        if self._halt is not None and self._halt.halted:
+            self.check()
         try:
             return self._connection.execute(sql, values).fetchall()
         except (apsw.Error, *UNSTORABLE) as error:

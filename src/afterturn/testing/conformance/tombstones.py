@@ -76,14 +76,14 @@ class TestTombstones:
 
 
 async def _forgets(store: Store, *, space: str = SPACE) -> int:
-    return await store.read(lambda unit: unit.operations.forgets(TENANT, space))
+    return await store.read(lambda unit: unit.conversations.forgets(TENANT, space))
 
 
 async def _forgotten(
     store: Store, *, conversation: str = "talk", speakers: tuple[str, ...] = (), since: int, space: str = SPACE
 ) -> bool:
     return await store.read(
-        lambda unit: unit.operations.is_forgotten(
+        lambda unit: unit.conversations.is_forgotten(
             TENANT, space, conversation=conversation, speakers=speakers, since=since
         )
     )
