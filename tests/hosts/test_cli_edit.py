@@ -236,7 +236,7 @@ def test_an_edit_as_json_is_one_document(cli: CommandLine, kept: Path) -> None:
     (file,) = kept.iterdir()
     assert answer.code == 1
     assert [one["entry"]["text"] for one in answer.json["changed"]] == ["New"]
-    assert [one["current"]["text"] for one in answer.json["left"]] == ["Ada drinks green tea"]
+    assert [one["current"]["text"] for one in answer.json["skipped"]] == ["Ada drinks green tea"]
     assert answer.json["kept"] == str(file)
     assert cli("edit", "--file", "-", "--yes", "--json", stdin=b"").json["changed"] == []
 
@@ -255,7 +255,7 @@ def test_a_printed_text_that_comes_back_unedited_changes_nothing(cli: CommandLin
     printed = cli("edit", "--print").out
     answer = cli("edit", "--file", "-", "--yes", "--json", stdin=printed.encode())
     assert "\x1b" not in printed
-    assert (answer.json["changed"], answer.json["left"]) == ([], [])
+    assert (answer.json["changed"], answer.json["skipped"]) == ([], [])
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])

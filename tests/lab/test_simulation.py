@@ -95,12 +95,12 @@ async def _dawdle(self: Turn, *values: object) -> None:
     await asyncio.sleep(0.3)
 
 
-_tell_once = ReviewJobs._tell
+_report_once = ReviewJobs._report
 
 
-def _tell_twice(self: ReviewJobs, review: ReviewRow) -> None:
-    _tell_once(self, review)
-    _tell_once(self, review)
+def _report_twice(self: ReviewJobs, review: ReviewRow) -> None:
+    _report_once(self, review)
+    _report_once(self, review)
 
 
 def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
@@ -114,7 +114,7 @@ def _forget_nothing(self: Tombstones, *values: object, **named: object) -> bool:
         (Recorder, "_record", _refuse, "C4"),
         (Prefetcher, "_finish", _tell_nothing, "R5"),
         (Turn, "_wait", _dawdle, "R7"),
-        (ReviewJobs, "_tell", _tell_twice, "V4"),
+        (ReviewJobs, "_report", _report_twice, "V4"),
         (Tombstones, "cover", _forget_nothing, "M2"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import afterturn
 from afterturn.errors import InvalidInput
-from afterturn.space.markdown import Sheet, compare, parse, render, render_left
+from afterturn.space.markdown import MarkdownText, compare, parse, render, render_skipped
 from afterturn.types import Draft, Entry, Filter, Kind, Origin, Status, Target, Verb
 from afterturn.validation import check_name
 
@@ -22,7 +22,7 @@ SPACE = "user:ada"
 
 
 def an_entry(id: str = "0k3v8r2c4d5e6f7g", text: str = "Ada drinks tea", **fields: object) -> Entry:
-    known = {
+    existing = {
         "id": id,
         "version": 1,
         "kind": Kind.STATEMENT,
@@ -36,7 +36,7 @@ def an_entry(id: str = "0k3v8r2c4d5e6f7g", text: str = "Ada drinks tea", **field
         "recorded_at": 0.0,
         "occurred_at": 0.0,
     }
-    return Entry(**(known | fields))  # type: ignore[arg-type]
+    return Entry(**(existing | fields))  # type: ignore[arg-type]
 
 
 def is_name(text: str) -> bool:
@@ -83,9 +83,9 @@ ENTRIES = st.lists(
 
 
 def unchanged(entries: list[Entry], text: str) -> bool:
-    sheet = parse(text)
-    found = compare(sheet, {entry.ref: entry for entry in entries}, {entry.id: entry for entry in entries})
-    return not found.edits and not found.left
+    parsed = parse(text)
+    found = compare(parsed, {entry.ref: entry for entry in entries}, {entry.id: entry for entry in entries})
+    return not found.edits and not found.skipped
 
 
 @given(ENTRIES)
@@ -93,11 +93,11 @@ def test_a_text_that_nobody_edited_changes_nothing(entries: list[Entry]) -> None
     """M1, V8: whatever the memories say, also what looks like our own comments, headings and bullets."""
     text = render(SPACE, entries)
     assert unchanged(entries, text)
-    sheet = parse(text)
-    assert {(one.id, one.version, one.target, one.project, one.pinned) for one in sheet.bullets} == {
+    parsed = parse(text)
+    assert {(one.id, one.version, one.target, one.project, one.pinned) for one in parsed.bullets} == {
         (entry.id, entry.version, entry.target, entry.project, entry.pinned) for entry in entries
     }
-    assert (sheet.space, sheet.shown) == (SPACE, {entry.id: entry.version for entry in entries})
+    assert (parsed.space, parsed.shown) == (SPACE, {entry.id: entry.version for entry in entries})
 
 
 @given(ENTRIES)
@@ -125,7 +125,7 @@ def test_a_new_bullet_is_the_only_change(entries: list[Entry], words: str) -> No
     text = f"{render(SPACE, entries)}\n## environment\n\n{added} <!-- pinned -->\n"
     found = compare(parse(text), {one.ref: one for one in entries}, {one.id: one for one in entries})
     (edit,) = found.edits
-    assert (edit.verb, edit.before, found.left) == (Verb.ADD, None, ())
+    assert (edit.verb, edit.before, found.skipped) == (Verb.ADD, None, ())
     assert edit.bullet is not None
     assert edit.bullet.pinned
     assert edit.bullet.target is Target.ENVIRONMENT
@@ -228,13 +228,13 @@ def test_what_others_changed_meanwhile_stays() -> None:
     """M1, V4: what this person left alone is as the others left it; what both changed is left to a person."""
     before, now = an_entry("aaaa", "Tea"), an_entry("aaaa", "Green tea", version=2)
     bases = {before.ref: before, now.ref: now}
-    for words, left in (("Tea", 0), ("Green tea", 0), ("White tea", 1)):
-        sheet = parse(f"## user\n- {words} <!-- aaaa v1 -->\n<!-- shown\naaaa\n-->")
-        found = compare(sheet, bases, {"aaaa": now})
-        assert (len(found.edits), len(found.left)) == (0, left)
+    for words, skipped in (("Tea", 0), ("Green tea", 0), ("White tea", 1)):
+        parsed = parse(f"## user\n- {words} <!-- aaaa v1 -->\n<!-- shown\naaaa\n-->")
+        found = compare(parsed, bases, {"aaaa": now})
+        assert (len(found.edits), len(found.skipped)) == (0, skipped)
     deleted = compare(parse("## user\n<!-- shown\naaaa\n-->"), bases, {"aaaa": now})
-    assert [one.edit.verb for one in deleted.left] == [Verb.DELETE]
-    assert compare(parse("## user\n<!-- shown\naaaa\n-->"), bases, {}).left == ()
+    assert [one.edit.verb for one in deleted.skipped] == [Verb.DELETE]
+    assert compare(parse("## user\n<!-- shown\naaaa\n-->"), bases, {}).skipped == ()
 
 
 def test_what_is_left_makes_a_text_that_does_it_after_all() -> None:
@@ -244,23 +244,23 @@ def test_what_is_left_makes_a_text_that_does_it_after_all() -> None:
     bases = {one.ref: one for one in (before, now, gone, an_entry("cccc", "Old"))}
     text = "## user\n- White tea <!-- aaaa v1 pinned -->\n- Black coffee <!-- bbbb v1 -->\n<!-- shown\ncccc\n-->"
     current = {"aaaa": now, "cccc": an_entry("cccc", "New", version=2)}
-    left = compare(parse(text), bases, current).left
-    assert len(left) == 3
-    again = parse(render_left(SPACE, left))
+    skipped = compare(parse(text), bases, current).skipped
+    assert len(skipped) == 3
+    again = parse(render_skipped(SPACE, skipped))
     assert [(one.text, one.id, one.version, one.pinned) for one in again.bullets] == [
         ("White tea", "aaaa", 2, True),
         ("Black coffee", None, None, False),
     ]
     assert [one.verb for one in compare(again, bases, current).edits] == [Verb.UPDATE, Verb.ADD]
-    assert "afterturn delete cccc" in render_left(SPACE, left)
+    assert "afterturn delete cccc" in render_skipped(SPACE, skipped)
 
 
 @pytest.mark.parametrize("words", ["vim: set hidden:", "first\nex: set hidden:"])
 def test_no_memory_stands_where_editors_look_for_settings(words: str) -> None:
     """G2: the first and the last five lines of a file are ours."""
     entry = an_entry("aaaa", words)
-    left = compare(parse("## user\n- vim: set nohidden: <!-- aaaa v1 -->"), {"aaaa": entry}, {}).left
-    for text in (render(SPACE, [entry]), render_left(SPACE, left)):
+    skipped = compare(parse("## user\n- vim: set nohidden: <!-- aaaa v1 -->"), {"aaaa": entry}, {}).skipped
+    for text in (render(SPACE, [entry]), render_skipped(SPACE, skipped)):
         lines = text.splitlines()
         assert "set " in text
         assert not [line for line in lines[:5] + lines[-5:] if "set " in line]
@@ -268,9 +268,9 @@ def test_no_memory_stands_where_editors_look_for_settings(words: str) -> None:
 
 def test_the_words_of_what_was_forgotten_are_not_kept() -> None:
     """M2: neither version is there any more."""
-    left = compare(parse("## user\n- A secret, changed <!-- aaaa v1 -->"), {}, {}).left
-    assert [one.reason for one in left] == ["aaaa was forgotten meanwhile."]
-    assert render_left(SPACE, left) == ""
+    skipped = compare(parse("## user\n- A secret, changed <!-- aaaa v1 -->"), {}, {}).skipped
+    assert [one.reason for one in skipped] == ["aaaa was forgotten meanwhile."]
+    assert render_skipped(SPACE, skipped) == ""
 
 
 # In a store
@@ -292,7 +292,7 @@ async def test_edits_are_one_group_that_undo_takes_back(ada: afterturn.Space) ->
     edits = await ada.compare_markdown(text)
     assert sorted(one.verb for one in edits.edits) == [Verb.ADD, Verb.DELETE, Verb.UPDATE, Verb.UPDATE]
     edited = await ada.apply_edits(edits)
-    assert (len(edited.changed), edited.left, edited.known) == (4, (), 0)
+    assert (len(edited.changed), edited.skipped, edited.existing) == (4, (), 0)
     assert await texts(ada) == ["Ada drinks oolong tea", "It builds on Debian", "New"]
     changed = await ada.get(tea.id)
     assert (changed.version, changed.origin, changed.trust) == (2, Origin.USER, 100)
@@ -316,7 +316,7 @@ async def test_what_changes_between_looking_and_doing_is_left(ada: afterturn.Spa
     edited = await ada.apply_edits(edits)
     assert await texts(ada) == ["2nd", "The first", "The third"]
     assert [one.entry.id for one in edited.changed] == [second.id]
-    assert {one.edit.verb: one.current and one.current.text for one in edited.left} == {
+    assert {one.edit.verb: one.current and one.current.text for one in edited.skipped} == {
         Verb.DELETE: "The third",
         Verb.UPDATE: "The first",
     }
@@ -326,8 +326,8 @@ async def test_what_the_guard_refuses_is_left_and_the_rest_stands(ada: afterturn
     """G1: an edit passes the gate as any write does."""
     edits = await ada.compare_markdown(f"## user\n- {'x' * 9000}\n- short\n- key ghp_{'a1B2' * 9}\n")
     edited = await ada.apply_edits(edits)
-    (left,) = edited.left
-    assert "9000 bytes" in left.reason
+    (skipped,) = edited.skipped
+    assert "9000 bytes" in skipped.reason
     stored = await texts(ada)
     assert len(stored) == 2
     assert "short" in stored
@@ -340,7 +340,7 @@ async def test_a_memory_can_take_the_words_of_one_that_gives_them_up(ada: aftert
     await ada.add("Two")
     text = (await ada.as_markdown()).replace("- Two", "- Three").replace("- One", "- Two")
     edited = await ada.apply_edits(await ada.compare_markdown(text + "## user\n- Three\n"))
-    assert (await texts(ada), edited.left, edited.known) == (["Three", "Two"], (), 1)
+    assert (await texts(ada), edited.skipped, edited.existing) == (["Three", "Two"], (), 1)
 
 
 async def test_a_text_shows_what_was_asked_for(ada: afterturn.Space) -> None:
@@ -369,24 +369,24 @@ async def test_an_edit_never_reaches_another_space(memory: afterturn.Memory, ada
     """L2: an id of another space is not there."""
     other = (await memory.space("user:bob").add("Bob drinks tea")).entry
     edits = await ada.compare_markdown(f"## user\n- Mine now <!-- {other.id} v1 -->\n<!-- shown\n{other.id}\n-->")
-    assert (edits.edits, len(edits.left)) == ((), 1)
+    assert (edits.edits, len(edits.skipped)) == ((), 1)
 
 
 async def test_an_edit_that_is_nothing_leaves_no_group(ada: afterturn.Space) -> None:
     """M1: there is nothing to undo."""
     assert (await ada.apply_edits(await ada.compare_markdown(await ada.as_markdown()))).group is None
     assert (await ada.compare_markdown("")).edits == ()
-    assert parse("") == Sheet()
+    assert parse("") == MarkdownText()
 
 
 @given(st.lists(st.sampled_from([*PIECES, "# ", "<!-- aaaa v1 -->", "aaaa"]) | st.text(max_size=6), max_size=20))
 def test_whatever_a_file_holds_is_read_or_refused(pieces: list[str]) -> None:
     """G5: no text breaks the reader, and what it takes has words in it."""
     try:
-        sheet = parse("".join(pieces))
+        parsed = parse("".join(pieces))
     except InvalidInput:
         return
-    assert all(bullet.text for bullet in sheet.bullets)
+    assert all(bullet.text for bullet in parsed.bullets)
 
 
 @pytest.mark.parametrize("piece", ["<!--", "-->", "<!-- ", "- <!--\n", "  \n", "\t", "<!-- aaaa v1 ", "##", " "])

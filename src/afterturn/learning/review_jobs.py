@@ -186,27 +186,40 @@ class ReviewJobs:
             forgets = unit.conversations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
             schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), left)
-        return lambda: self._tell(ended)
+        return lambda: self._report(ended)
 
-    def _tell(self, review: ReviewRow) -> None:
-        self._services.wake_jobs()
-        events = self._services.events.of(review.tenant)
-        where = {"space": review.space, "conversation": review.conversation, "turn": review.turn}
-        events.emit(
-            "review_ended",
-            **where,
-            review=review.id,
-            kind=review.kind.value,
-            state=review.state.value,
-            written=review.written,
-            proposed=review.proposed,
-            refused=len(review.refusals),
-            reason=review.reason,
-        )
+    def _report(self, review: ReviewRow) -> None:
+        report_review_ended(self._services, review)
         if review.written and self._services.config.review_verbose:
             memories = "memory" if review.written == 1 else "memories"
             text = f"Saved {review.written} {memories} from your last conversation."
-            events.emit("memories_saved", **where, review=review.id, text=text, memories=review.written)
+            self._services.events.of(review.tenant).emit(
+                "memories_saved",
+                space=review.space,
+                conversation=review.conversation,
+                turn=review.turn,
+                review=review.id,
+                text=text,
+                memories=review.written,
+            )
+
+
+def report_review_ended(services: Services, review: ReviewRow) -> None:
+    """Wakes the jobs that follow its writes and emits its event."""
+    services.wake_jobs()
+    services.events.of(review.tenant).emit(
+        "review_ended",
+        space=review.space,
+        conversation=review.conversation,
+        turn=review.turn,
+        review=review.id,
+        kind=review.kind.value,
+        state=review.state.value,
+        written=review.written,
+        proposed=review.proposed,
+        refused=len(review.refusals),
+        reason=review.reason,
+    )
 
 
 def _write_nothing(unit: Unit) -> None:

@@ -1,4 +1,4 @@
-"""What a caller asks by: limits, versions, lanes, filters, selectors. Checked once, where they come in."""
+"""Checks the arguments of a space's verbs: limits, versions, lanes, filters, selectors, and the fields of a draft."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from afterturn.validation import (
 
 LIMIT_MAX = 10_000
 QUERY_CHARS_MAX = 10_000
-# What a 64-bit column can hold; no memory comes near it.
+# The largest value of a 64-bit column.
 VERSION_MAX = 2**63 - 1
 
 E = TypeVar("E", bound=StrEnum)
@@ -59,7 +59,7 @@ def search_request(
     correlation: str,
     conversation: str | None = None,
 ) -> RecallRequest:
-    """A checked search by words alone, its secrets taken out."""
+    """A checked search by words. Secrets are removed from the query."""
     asked = check_text(query, "query")
     return RecallRequest(
         text=redact_within(asked, QUERY_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text,
@@ -102,7 +102,7 @@ def check_ids(ids: object) -> frozenset[str]:
 
 
 def check_filter(wanted: object) -> Filter:
-    """The same filter as a store takes it: lists as tuples, a whole number in both of its spellings."""
+    """The filter in the form that stores take: lists as tuples, numbers as int and as float."""
     if wanted is ANYTHING:
         return ANYTHING
     if not isinstance(wanted, Filter):
@@ -140,7 +140,7 @@ def check_selector(selector: Selector) -> Selector:
         if (value := getattr(selector, what)) is not None
     ]
     if len(named) + selector.everything != 1:
-        raise InvalidInput("Say what to forget: exactly one of memory, conversation, source, speaker, everything.")
+        raise InvalidInput("Say what to forget. Pass exactly one of memory, conversation, source, speaker, everything.")
     for value, what in named:
         if what != "memory":
             check_name(value, what)
@@ -160,7 +160,7 @@ def _alternatives(metadata: object) -> dict[str, tuple[Scalar, ...]]:
 
 
 def _spellings(key: str, value: Scalar) -> Iterator[Scalar]:
-    """1 and 1.0 are one number, though not one text. True is none."""
+    """A number as int and as float: 1 equals 1.0, but their JSON texts differ. Booleans are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         yield value
         return
@@ -193,8 +193,6 @@ def _member(value: object, kind: type[E], what: str) -> E:
 def _shown(value: object) -> str:
     return repr(value)[:60]
 
-
-# What may be said about a memory beside its text, as `add` takes it: checked and turned into a draft.
 
 _OLDER_NAME = "memory"
 
@@ -245,7 +243,7 @@ def draft_of(text: str, fields: DraftFields) -> Draft:
 
 
 def _metadata(given: Metadata | None) -> Metadata:
-    """A copy: what a caller does to its own mapping meanwhile must not reach the store."""
+    """A copy, so that later changes of the caller's mapping do not reach the store."""
     return {} if given is None else dict(check_metadata(given))
 
 

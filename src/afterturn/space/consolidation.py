@@ -1,6 +1,7 @@
-"""What can be tidied up in a space (V10): restatements, contradictions, what nobody used. Pure: it only plans.
+"""Consolidation of a space: merges duplicates, resolves contradictions, hides unused memories.
 
-Rather too little than too much: what is left stands as two memories with their dates, and harms nobody.
+It plans on a snapshot and writes the steps as one group for `undo`. In doubt it does nothing: two memories with their
+dates do no harm.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, lineage_of, waits
+from afterturn.learning.review_jobs import report_review_ended
 from afterturn.learning.single_value import contradict, single_value
 from afterturn.ports import Unit
 from afterturn.recall.duplicates import collapse
@@ -55,21 +57,21 @@ class ConsolidationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsolidationStep:
-    """`entry` goes, because of `by`, which stays. `merged` is what `by` rests on from then on; None: as before.
+    """Hides `entry` because of `by`, which stays. `merged` are the new sources of `by`; None if they do not change.
 
-    `asks`: a person should decide, since it takes the word of somebody who is trusted more.
+    `needs_approval`: a person should decide, because `entry` is trusted more.
     """
 
     why: ConsolidationReason
     entry: Entry
     by: Entry | None = None
     merged: tuple[str, ...] | None = None
-    asks: bool = False
+    needs_approval: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RecallUsage:
-    """When memories were last shown, by reference, and after how many days without it they fade; None: never."""
+    """When memories were last shown, by `Entry.ref`. Those not shown for `fade_days` are hidden; None for never."""
 
     shown: Mapping[str, float]
     now: float
@@ -79,8 +81,10 @@ class RecallUsage:
 def plan(
     entries: Sequence[Entry], restated: Iterable[tuple[Entry, Entry]], usage: RecallUsage
 ) -> list[ConsolidationStep]:
-    """`restated` are pairs: what is said again, and what says it. Each entry goes once, and none that something stays
-    for goes itself. Pinned memories are left alone."""
+    """The steps, at most `STEPS_MAX`. `restated` are pairs: a duplicate, and the memory that says the same.
+
+    An entry is hidden at most once, and never if another one is hidden because of it. Pinned memories stay.
+    """
     found: list[ConsolidationStep] = []
     gone: set[str] = set()
     kept: set[str] = set()
@@ -100,12 +104,12 @@ def _steps(
     for again, says in restated:
         if _are_comparable(again, says):
             yield _restatement(again, says)
-    yield from _outdated(entries)
+    yield from _find_outdated(entries)
     yield from (ConsolidationStep(ConsolidationReason.UNUSED, entry) for entry in entries if _is_unused(entry, usage))
 
 
 def _are_comparable(again: Entry, says: Entry) -> bool:
-    """Of the same kind, so that nothing leaves the system prompt, and nobody's word gives way to one trusted less."""
+    """Of the same kind, so that nothing leaves the system prompt, and `says` trusted at least as much as `again`."""
     one, other = (
         (entry.target, entry.agent, entry.project, entry.metadata.get("kind") or "") for entry in (again, says)
     )
@@ -113,45 +117,44 @@ def _are_comparable(again: Entry, says: Entry) -> bool:
 
 
 def _restatement(again: Entry, says: Entry) -> ConsolidationStep:
-    """Equally trusted, they become one that rests on what both rested on, and is trusted no more than either.
-
-    Whoever is trusted more stays as they were, since their word needs no other's, and so does what is pinned.
+    """If both are equally trusted, the one that stays gets the sources of both. If it is trusted more, or pinned, it
+    stays as it is.
     """
     if again.trust != says.trust or says.pinned or not says.sources:
         return ConsolidationStep(ConsolidationReason.RESTATED, again, says)
-    # What one of them says on its own account must not go when the other's sources do (M2).
+    # A memory without sources must not disappear when the other's sources are forgotten.
     merged = tuple(dict.fromkeys((*says.sources, *again.sources)))[:SOURCES_MAX] if again.sources else ()
     return ConsolidationStep(
         ConsolidationReason.RESTATED, again, says, merged if set(merged) != set(says.sources) else None
     )
 
 
-def _outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
-    """Of what can have one value only, the newest trusted one stands."""
-    told: dict[tuple[object, ...], list[tuple[Entry, str]]] = {}
+def _find_outdated(entries: Sequence[Entry]) -> Iterator[ConsolidationStep]:
+    """Older values of things that have only one value."""
+    values_by_thing: dict[tuple[object, ...], list[tuple[Entry, str]]] = {}
     for entry in entries:
         if (found := single_value(entry.text)) is not None and entry.trust >= TRUST_MIN:
             key = (entry.target, entry.agent, entry.project, entry.speaker, found[0])
-            told.setdefault(key, []).append((entry, found[1]))
-    for values in told.values():
+            values_by_thing.setdefault(key, []).append((entry, found[1]))
+    for values in values_by_thing.values():
         values.sort(key=lambda pair: (pair[0].occurred_at, pair[0].id))
         newest, value = values[-1]
         for entry, other in values[:-1]:
             if contradict(other, value):
-                yield ConsolidationStep(ConsolidationReason.OUTDATED, entry, newest, asks=entry.trust > newest.trust)
+                yield ConsolidationStep(
+                    ConsolidationReason.OUTDATED, entry, newest, needs_approval=entry.trust > newest.trust
+                )
 
 
 def _is_unused(entry: Entry, usage: RecallUsage) -> bool:
-    """Only what was learned fades, never what somebody wrote, and not before it had its time."""
+    """Only memories that reviews learned can be unused, never what a person wrote."""
     if usage.fade_days is None or entry.origin is not Origin.BACKGROUND_REVIEW:
         return False
     last = max(entry.recorded_at, usage.shown.get(entry.ref, 0.0))
     return last + usage.fade_days * DAY < usage.now
 
 
-# Consolidation of a space (V10): plans on a snapshot, writes as one group that one `undo` takes back.
-
-# The newest of a space; comparing more takes longer than anybody is idle.
+# Only the newest of a space are compared: more would take longer than idle time lasts.
 ENTRIES_MAX = 1_000
 _PAGE = 200
 _STATEMENTS = Filter(kind=Kind.STATEMENT)
@@ -159,15 +162,15 @@ _ACTOR = Origin.BACKGROUND_REVIEW
 
 
 @dataclass(slots=True)
-class _Consolidated:
-    """What came of the steps so far."""
+class _ConsolidationResults:
+    """The results of the steps so far."""
 
     done: list[ConsolidationStep] = field(default_factory=list)
     waiting: int = 0
     refusals: list[str] = field(default_factory=list)
 
-    def allows(self, steps: Sequence[ConsolidationStep], does: Callable[[], None]) -> bool:
-        """Whether it could be done; one refusal for each of the steps if not."""
+    def attempt(self, steps: Sequence[ConsolidationStep], does: Callable[[], None]) -> bool:
+        """Whether it could be done. If not, counts one refusal for each of the steps."""
         try:
             does()
         except (Conflict, InvalidInput, NotAllowed, NotFound) as error:
@@ -178,7 +181,7 @@ class _Consolidated:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """Of one space. `steps` are what it will do, as long as nobody changes what they are about."""
+    """The consolidation of one space. A step is taken only if its memories have not changed since."""
 
     services: Services
     row: ReviewRow
@@ -199,58 +202,58 @@ class Consolidation:
         entries = list(_entries(unit, Scope(tenant, (space,)), now))
         fade_days = services.config.fade_days
         shown = {} if fade_days is None else unit.conversations.last_shown(tenant, [entry.ref for entry in entries])
-        return cls(services, row, plan(entries, _restated(entries), RecallUsage(shown, now, fade_days)))
+        return cls(services, row, plan(entries, _find_restated(entries), RecallUsage(shown, now, fade_days)))
 
     @property
     def preview(self) -> Review:
-        """What it would do, for a person; nothing is written."""
+        """The changes that it would make."""
         changes = [ReviewedChange(Verb.DELETE, self.row.space, "", step.entry, None, "planned") for step in self.steps]
         return Review(replace(self.row, state=ReviewState.WAITING, notes=_notes(self.steps)), tuple(changes))
 
     def commit(self, unit: Unit) -> ReviewRow:
-        """The row as it is stored. What has changed meanwhile is left alone."""
-        tidied = _Consolidated()
-        for steps in _by_what_stays(self.steps):
-            self._tidy(unit, steps, tidied)
+        """Takes the steps and stores the review. Returns its row."""
+        results = _ConsolidationResults()
+        for steps in _group_by_remaining(self.steps):
+            self._take_steps(unit, steps, results)
         row = replace(
             self.row,
-            state=ReviewState.SAVED if tidied.done else ReviewState.NOTHING,
+            state=ReviewState.SAVED if results.done else ReviewState.NOTHING,
             ended_at=self.services.clock.now(),
-            written=len(tidied.done) - tidied.waiting,
-            proposed=tidied.waiting,
-            refusals=tuple(tidied.refusals),
-            spaces=(self.row.space,) if tidied.done else (),
-            notes=_notes(tidied.done),
+            written=len(results.done) - results.waiting,
+            proposed=results.waiting,
+            refusals=tuple(results.refusals),
+            spaces=(self.row.space,) if results.done else (),
+            notes=_notes(results.done),
         )
         unit.reviews.add(row, ())
         return row
 
-    def _tidy(self, unit: Unit, steps: Sequence[ConsolidationStep], tidied: _Consolidated) -> None:
-        """All steps for which the same memory stays. What is refused has written nothing."""
-        steps = [step for step in steps if tidied.allows([step], functools.partial(self._check, unit, step))]
-        asking = [step for step in steps if step.asks or waits(self.services.config, _ACTOR)]
+    def _take_steps(self, unit: Unit, steps: Sequence[ConsolidationStep], results: _ConsolidationResults) -> None:
+        """Takes all steps with the same remaining memory. A refused step writes nothing."""
+        steps = [step for step in steps if results.attempt([step], functools.partial(self._check, unit, step))]
+        asking = [step for step in steps if step.needs_approval or waits(self.services.config, _ACTOR)]
         for step in asking:
-            if tidied.allows([step], functools.partial(self._propose, unit, step)):
-                tidied.done.append(step)
-                tidied.waiting += 1
+            if results.attempt([step], functools.partial(self._propose, unit, step)):
+                results.done.append(step)
+                results.waiting += 1
         deciding = [step for step in steps if step not in asking]
         merging = [step for step in deciding if step.merged is not None]
-        if merging and not tidied.allows(merging, functools.partial(self._merge, unit, merging)):
+        if merging and not results.attempt(merging, functools.partial(self._merge, unit, merging)):
             deciding = [step for step in deciding if step not in merging]
         for step in deciding:
             self._delete(unit, step)
-        tidied.done += deciding
+        results.done += deciding
 
     def _check(self, unit: Unit, step: ConsolidationStep) -> None:
-        self._check_stands(unit, step.entry)
+        self._check_unchanged(unit, step.entry)
         check_change(step.entry, _ACTOR.trust)
         if step.by is not None:
-            self._check_stands(unit, step.by)
+            self._check_unchanged(unit, step.by)
         if step.by is not None and step.merged:
             check_change(step.by, min([step.by.trust, *lineage_of(unit, self._scope, step.entry.sources)]))
 
-    def _check_stands(self, unit: Unit, entry: Entry) -> None:
-        """Sources come and go without a new version: by a repetition, or because they were forgotten."""
+    def _check_unchanged(self, unit: Unit, entry: Entry) -> None:
+        """Compares whole entries, because sources change without a new version."""
         if unit.memories.get(self._scope, entry.id) != entry:
             raise Conflict(f"{entry.id} was changed meanwhile.")
 
@@ -265,17 +268,17 @@ class Consolidation:
         )
 
     def _merge(self, unit: Unit, steps: Sequence[ConsolidationStep]) -> None:
-        """The same words, resting on more: trusted no more than the least of it. One version, however many say it."""
+        """Writes one new version with the same text and the sources of all, trusted as the least of them."""
         entry = steps[0].by
         assert entry is not None
-        told = [entry, *(step.entry for step in steps)]
-        # What one of them says on its own account must not go when the others' sources do (M2).
-        sources = _together(told) if all(one.sources for one in told) else ()
+        merged = [entry, *(step.entry for step in steps)]
+        # A memory without sources must not disappear when the others' sources are forgotten.
+        sources = _join_sources(merged) if all(one.sources for one in merged) else ()
         draft = replace(successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
-        lineage = [*(one.trust for one in told), *lineage_of(unit, self._scope, sources)]
+        lineage = [*(one.trust for one in merged), *lineage_of(unit, self._scope, sources)]
         admitted = self.services.gate.admit(draft, lineage=lineage)
         if admitted.verdict is Verdict.QUARANTINE:
-            raise NotAllowed(f"{entry.id} would be out of sight, and nothing left in its place.")
+            raise NotAllowed(f"{entry.id} would be quarantined, and nothing would take its place.")
         self.services.statement_writer.update(
             unit, self._operation(Verb.UPDATE), entry.id, admitted, expected_version=entry.version
         )
@@ -290,7 +293,7 @@ class Consolidation:
 
 
 async def consolidate(services: Services, space: str, *, dry_run: bool) -> Review:
-    """Now, on request. With `dry_run` nothing is written."""
+    """Consolidates now. With `dry_run` nothing is written."""
     prepared = await _prepare(services, services.tenant, space)
     if dry_run:
         return prepared.preview
@@ -300,30 +303,15 @@ async def consolidate(services: Services, space: str, *, dry_run: bool) -> Revie
 
 
 async def consolidate_job(services: Services, job: Job) -> Commit:
-    """In idle time: while a turn is open nothing is done, and the next housekeeping asks again."""
+    """Consolidates in idle time. Does nothing while a turn is open; housekeeping schedules it again."""
     if services.has_open_turn:
         return lambda unit: None
     prepared = await _prepare(services, job.tenant, job.space)
-    return lambda unit: functools.partial(_tell, services, prepared.commit(unit))
+    return lambda unit: functools.partial(report_review_ended, services, prepared.commit(unit))
 
 
 async def _prepare(services: Services, tenant: str, space: str) -> Consolidation:
     return await services.store.read(lambda unit: Consolidation.prepared(unit, services, tenant, space))
-
-
-def _tell(services: Services, row: ReviewRow) -> None:
-    services.wake_jobs()
-    services.events.of(row.tenant).emit(
-        "review_ended",
-        space=row.space,
-        review=row.id,
-        kind=row.kind.value,
-        state=row.state.value,
-        written=row.written,
-        proposed=row.proposed,
-        refused=len(row.refusals),
-        reason=row.reason,
-    )
 
 
 def _entries(unit: Unit, scope: Scope, now: float) -> Iterator[Entry]:
@@ -337,31 +325,31 @@ def _entries(unit: Unit, scope: Scope, now: float) -> Iterator[Entry]:
         unit.check()
 
 
-def _restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
-    """As recall judges it (L10), so that what a block would show once is one memory."""
+def _find_restated(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+    """Pairs of a duplicate and the memory that says the same, as recall compares them."""
     hits = [Hit(entry, Lane.LONG_TERM, 1.0, 1.0, None, ()) for entry in entries]
     by_ref = {entry.ref: entry for entry in entries}
     return [(again.hit.entry, by_ref[again.by_ref]) for again in collapse(hits)[1]]
 
 
 def _notes(steps: Sequence[ConsolidationStep]) -> tuple[str, ...]:
-    """One line each, by id: what went, why, and for what."""
+    """One line per step: the hidden id, the reason, and the id that stays."""
     return tuple(f"{step.entry.id} {step.why.value}" + (f" by {step.by.id}" if step.by else "") for step in steps)
 
 
-def _by_what_stays(steps: Sequence[ConsolidationStep]) -> list[list[ConsolidationStep]]:
+def _group_by_remaining(steps: Sequence[ConsolidationStep]) -> list[list[ConsolidationStep]]:
     groups: dict[str, list[ConsolidationStep]] = {}
     for step in steps:
         groups.setdefault((step.by or step.entry).id, []).append(step)
     return list(groups.values())
 
 
-def _together(entries: Sequence[Entry]) -> tuple[str, ...]:
+def _join_sources(entries: Sequence[Entry]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(source for entry in entries for source in entry.sources))[:SOURCES_MAX]
 
 
 def _refusal(error: AfterturnError) -> str:
-    """The words that reviews use."""
+    """The word for a refusal in a review's row."""
     if isinstance(error, InvalidInput):
         return "guard"
     return "not_allowed" if isinstance(error, NotAllowed) else "changed"

@@ -1,4 +1,4 @@
-"""A space's statements as Markdown, written for a person and read back: one bullet a memory, below headings."""
+"""A space's statements as Markdown that a person edits: renders it, reads it back, compares and applies the changes."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _SIGNS = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
 }
 _REFS_A_LINE = 5
-# Editors read settings from the first and last lines of a file, and a memory must give them none: there are at least
-# five lines of ours before and after.
-TITLE = "# Memories of {space}\n\n<!-- {told} -->\n"
-ENDING = "\n<!--\n{told}\n-->\n"
+# Editors read settings (modelines) from the first and last five lines of a file. These lines keep memories out of
+# there.
+TITLE = "# Memories of {space}\n\n<!-- {help} -->\n"
+ENDING = "\n<!--\n{help}\n-->\n"
 _HELP = """\
 Each bullet is one memory. Change its text, delete it, move it below another heading, or add one. Indent further
 lines of a memory by two spaces. Keep the comment at the end of a bullet: it identifies the memory. Write `pinned` into
@@ -79,8 +79,8 @@ class Bullet:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """What a text says. `shown` are the ids that it was made of, with their versions; None when it does not say."""
+class MarkdownText:
+    """A text that was read. `shown` are the ids and versions that it was rendered from; None if not listed."""
 
     bullets: tuple[Bullet, ...] = ()
     shown: Mapping[str, int] | None = None
@@ -88,109 +88,103 @@ class Sheet:
     is_blank: bool = True
 
 
-# Writing.
-
-
 def render(space: str, entries: Iterable[Entry], sections: Iterable[Section] = ()) -> str:
-    """One bullet a memory, oldest first, below headings; `sections` have one though nothing stands there."""
+    """One bullet per memory, oldest first, below headings. `sections` get a heading even if they are empty."""
     by_section: dict[Section, list[Entry]] = {section: [] for section in sections}
     for entry in sorted(entries, key=lambda one: one.id):
         by_section.setdefault((entry.target, entry.project), []).append(entry)
-    parts = [TITLE.format(space=space, told=_HELP)]
+    parts = [TITLE.format(space=space, help=_HELP)]
     for section in sorted(by_section, key=_order):
-        parts.append(f"\n{heading_of(section)}\n\n")
-        parts.extend(bullet_of(entry.text, mark_of(entry)) for entry in by_section[section])
+        parts.append(f"\n{render_heading(section)}\n\n")
+        parts.extend(render_bullet(entry.text, render_mark(entry)) for entry in by_section[section])
     refs = [entry.ref for found in by_section.values() for entry in found]
     lines = [" ".join(refs[at : at + _REFS_A_LINE]) for at in range(0, len(refs), _REFS_A_LINE)]
-    return "".join([*parts, ENDING.format(told=_HELP_BELOW), "\n".join([_SHOWN, *lines, "-->"]), "\n"])
+    return "".join([*parts, ENDING.format(help=_HELP_BELOW), "\n".join([_SHOWN, *lines, "-->"]), "\n"])
 
 
 def _order(section: Section) -> tuple[int, str]:
     return list(Target).index(section[0]), section[1] or ""
 
 
-def heading_of(section: Section) -> str:
+def render_heading(section: Section) -> str:
     target, project = section
     return f"## {target}" if project is None else f"## {target}, project {_quoted(project)}"
 
 
 def _quoted(project: str) -> str:
-    """As it is, where an editor that trims lines does it no harm."""
+    """Quoted only if an editor that trims lines would change it."""
     return json.dumps(project, ensure_ascii=False) if project != project.strip() or project[0] == '"' else project
 
 
-def mark_of(entry: Entry) -> str:
+def render_mark(entry: Entry) -> str:
     return f"<!-- {entry.id} v{entry.version}{' pinned' if entry.pinned else ''} -->"
 
 
-def bullet_of(text: str, mark: str) -> str:
-    shown = drawn(text)
+def render_bullet(text: str, mark: str) -> str:
+    shown = show_controls(text)
     first, *others = (f"{shown} {mark}" if mark else shown).split("\n")
     return "\n".join([f"- {first}", *(f"  {line}" if line.strip() else "" for line in others)]) + "\n"
 
 
-def drawn(text: str) -> str:
-    """With a sign for each control character but line breaks and tabs: it must neither steer a terminal nor be lost on
-    its way through one, so that a text which nobody edited comes back as it was."""
+def show_controls(text: str) -> str:
+    """Replaces control characters, except line breaks and tabs, by visible signs: they must not control a terminal, and
+    an editor might drop them, which would look like an edit."""
     return text.replace("\r\n", "\n").translate(_SIGNS)
 
 
-# Reading.
-
-
-def parse(text: str) -> Sheet:
+def parse(text: str) -> MarkdownText:
     """Raises InvalidInput with the number of a line that cannot be read."""
     return _MarkdownReader().read(text.replace("\r\n", "\n").split("\n"))
 
 
 class _MarkdownReader:
-    """Goes through the lines once; a bullet is finished when the next thing begins."""
+    """Reads the lines once. A bullet ends where the next bullet, heading or comment begins."""
 
     def __init__(self) -> None:
         self._section: Section | None = None
         self._bullets: list[Bullet] = []
         self._lines: dict[str, int] = {}
-        self._open: tuple[int, list[str]] | None = None
+        self._open_bullet: tuple[int, list[str]] | None = None
         self._blanks = 0
         self._shown: dict[str, int] | None = None
         self._space: str | None = None
 
-    def read(self, lines: Sequence[str]) -> Sheet:
+    def read(self, lines: Sequence[str]) -> MarkdownText:
         numbered = iter(enumerate(lines, start=1))
         for number, line in numbered:
             if not line.strip():
                 self._blanks += 1
             elif _INDENT.match(line):
-                self._go_on(number, line)
+                self._continue_bullet(number, line)
             else:
-                self._finish()
-                self._begin(number, line, numbered)
-        self._finish()
+                self._finish_bullet()
+                self._read_line(number, line, numbered)
+        self._finish_bullet()
         is_blank = self._section is None and not self._bullets
-        return Sheet(tuple(self._bullets), self._shown, self._space, is_blank)
+        return MarkdownText(tuple(self._bullets), self._shown, self._space, is_blank)
 
-    def _begin(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
+    def _read_line(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
         line = line.rstrip(" \t")
         if line.startswith("<!--"):
-            self._comment(number, line, following)
+            self._read_comment(number, line, following)
         elif line.startswith("#"):
-            self._title(number, line)
+            self._read_heading(number, line)
         elif (found := _BULLET.fullmatch(line)) is not None:
-            self._open = (number, [found.group(1) or ""])
+            self._open_bullet = (number, [found.group(1) or ""])
         else:
             raise InvalidInput(
                 f"Line {number} is not a heading, bullet or comment. Begin it with `- `, or indent it by two "
                 "spaces if it goes on from the line above."
             )
 
-    def _go_on(self, number: int, line: str) -> None:
-        if self._open is None:
+    def _continue_bullet(self, number: int, line: str) -> None:
+        if self._open_bullet is None:
             raise InvalidInput(f"Line {number} is indented, but goes on from no bullet. Begin it with `- `.")
-        self._open[1].extend([""] * self._blanks)
-        self._open[1].append(_INDENT.sub("", line, count=1))
+        self._open_bullet[1].extend([""] * self._blanks)
+        self._open_bullet[1].append(_INDENT.sub("", line, count=1))
         self._blanks = 0
 
-    def _title(self, number: int, line: str) -> None:
+    def _read_heading(self, number: int, line: str) -> None:
         title, heading = _TITLE.fullmatch(line), _HEADING.fullmatch(line)
         if title is not None:
             self._space = title.group(1)
@@ -199,7 +193,7 @@ class _MarkdownReader:
         else:
             raise InvalidInput(f"Line {number} is not a valid heading. Use `## user` or `## environment`.")
 
-    def _comment(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
+    def _read_comment(self, number: int, line: str, following: Iterator[tuple[int, str]]) -> None:
         if _MARK.fullmatch(line) is not None:
             raise InvalidInput(f"The comment in line {number} belongs to no bullet. Put it behind the bullet's words.")
         lines = [line]
@@ -216,8 +210,8 @@ class _MarkdownReader:
             words = " ".join(lines).partition("-->")[0].removeprefix(_SHOWN).split()
             self._shown = {**(self._shown or {}), **dict(_ref(number, word) for word in words)}
 
-    def _finish(self) -> None:
-        opened, self._open, self._blanks = self._open, None, 0
+    def _finish_bullet(self) -> None:
+        opened, self._open_bullet, self._blanks = self._open_bullet, None, 0
         if opened is None:
             return
         number, lines = opened
@@ -267,10 +261,8 @@ def _read_bullet(number: int, text: str, section: Section) -> Bullet:
     return bullet
 
 
-# What a person changed in a text that was made of their memories, told apart from what others changed meanwhile.
-
 _MARK_BEGINS = re.compile(r"<!--[ \t]*([0-9a-z]{4,40})[ \t]+v[1-9]")
-_TOLD_CHARS = 500
+_EXCERPT_CHARS = 500
 _EDIT_HELP = """\
 These changes were not applied; the reason is above each.
 Check them, change them or remove them;
@@ -300,36 +292,39 @@ class SkippedEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The changes that `compare_markdown` found. `left` are those that cannot be made."""
+    """The changes that `compare_markdown` found. `skipped` are those that cannot be made."""
 
     edits: tuple[Edit, ...] = ()
-    left: tuple[SkippedEdit, ...] = ()
+    skipped: tuple[SkippedEdit, ...] = ()
 
 
-def compare(sheet: Sheet, bases: Mapping[str, Entry], current: Mapping[str, Entry]) -> Edits:
-    """What a person has changed. `bases` are the versions that the text was made of, by `Entry.ref`; `current` the
-    active ones, by id. What somebody else changed meanwhile is no change of this person's, unless both did."""
-    bullets = list(_recognised(sheet, bases))
+def compare(parsed: MarkdownText, bases: Mapping[str, Entry], current: Mapping[str, Entry]) -> Edits:
+    """The changes that a person made to the text.
+
+    `bases` are the versions that it was rendered from, by `Entry.ref`; `current` the active versions, by id. A memory
+    that only somebody else changed meanwhile is not among them; one that both changed is skipped.
+    """
+    bullets = list(_match_unmarked(parsed, bases))
     found = [_compare_bullet(bullet, bases, current) for bullet in bullets]
     kept = {bullet.id for bullet in bullets}
-    gone = {id: version for id, version in (sheet.shown or {}).items() if id not in kept}
-    found += [_compare_gone(id, version, current) for id, version in gone.items()]
+    gone = {id: version for id, version in (parsed.shown or {}).items() if id not in kept}
+    found += [_compare_missing(id, version, current) for id, version in gone.items()]
     return Edits(
         tuple(one for one in found if isinstance(one, Edit)),
         tuple(one for one in found if isinstance(one, SkippedEdit)),
     )
 
 
-def _recognised(sheet: Sheet, bases: Mapping[str, Entry]) -> Iterator[Bullet]:
-    """A bullet that lost its comment, but not its words, is still that memory."""
-    kept = {bullet.id for bullet in sheet.bullets}
+def _match_unmarked(parsed: MarkdownText, bases: Mapping[str, Entry]) -> Iterator[Bullet]:
+    """Bullets without a comment whose text is that of a missing memory get its id."""
+    kept = {bullet.id for bullet in parsed.bullets}
     missing = {}
-    for id, version in (sheet.shown or {}).items():
+    for id, version in (parsed.shown or {}).items():
         base = bases.get(reference(id, version))
         if id not in kept and base is not None:
-            missing[_plain(base.text)] = base
-    for bullet in sheet.bullets:
-        base = missing.pop(_plain(bullet.text), None) if bullet.id is None else None
+            missing[_normal_text(base.text)] = base
+    for bullet in parsed.bullets:
+        base = missing.pop(_normal_text(bullet.text), None) if bullet.id is None else None
         if base is not None:
             bullet = replace(bullet, id=base.id, version=base.version, pinned=bullet.pinned or base.pinned)
         yield bullet
@@ -339,87 +334,83 @@ def _compare_bullet(
     bullet: Bullet, bases: Mapping[str, Entry], current: Mapping[str, Entry]
 ) -> Edit | SkippedEdit | None:
     if bullet.id is None or bullet.version is None:
-        _check_marks(bullet, None)
+        _check_no_marks_inside(bullet, None)
         return Edit(Verb.ADD, None, bullet)
     base, now = bases.get(reference(bullet.id, bullet.version)), current.get(bullet.id)
-    if any(entry is not None and _says(entry) == _says(bullet) for entry in (base, now)):
+    if any(entry is not None and _content_of(entry) == _content_of(bullet) for entry in (base, now)):
         return None
-    _check_marks(bullet, base)
+    _check_no_marks_inside(bullet, base)
     edit = Edit(Verb.UPDATE, base or now, bullet)
     if now is None:
         what = "deleted" if base is not None else "forgotten"
         return SkippedEdit(edit, f"{bullet.id} was {what} meanwhile.")
     if now.version != bullet.version:
-        return SkippedEdit(edit, _moved_on(now, bullet.version), now)
+        return SkippedEdit(edit, _changed_message(now, bullet.version), now)
     return edit
 
 
-def _check_marks(bullet: Bullet, base: Entry | None) -> None:
-    """InvalidInput when words stand behind a comment, or two bullets were joined: one would be deleted unawares."""
-    known = frozenset() if base is None else frozenset(_MARK_BEGINS.findall(base.text))
-    if set(_MARK_BEGINS.findall(bullet.text)) - known:
+def _check_no_marks_inside(bullet: Bullet, base: Entry | None) -> None:
+    """Raises InvalidInput if text follows a comment or two bullets were joined, which would delete a memory."""
+    existing = frozenset() if base is None else frozenset(_MARK_BEGINS.findall(base.text))
+    if set(_MARK_BEGINS.findall(bullet.text)) - existing:
         raise InvalidInput(
             f"The bullet in line {bullet.line} has a memory's comment inside its text. Move the text before it, or "
             "remove it."
         )
 
 
-def _compare_gone(id: str, version: int, current: Mapping[str, Entry]) -> Edit | SkippedEdit | None:
+def _compare_missing(id: str, version: int, current: Mapping[str, Entry]) -> Edit | SkippedEdit | None:
     now = current.get(id)
     if now is None:
         return None
     edit = Edit(Verb.DELETE, now, None)
-    return edit if now.version == version else SkippedEdit(edit, _moved_on(now, version), now)
+    return edit if now.version == version else SkippedEdit(edit, _changed_message(now, version), now)
 
 
-def _moved_on(now: Entry, version: int) -> str:
+def _changed_message(now: Entry, version: int) -> str:
     return f"{now.id} was changed meanwhile: it was version {version} and is now version {now.version}."
 
 
-def _says(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
-    return _plain(one.text), one.target, one.project, one.pinned
+def _content_of(one: Entry | Bullet) -> tuple[str, Target, str | None, bool]:
+    return _normal_text(one.text), one.target, one.project, one.pinned
 
 
-def _plain(text: str) -> str:
-    """As it is written for a person, without what editors do to lines' ends."""
-    lines = drawn(unicodedata.normalize("NFC", text)).strip().split("\n")
+def _normal_text(text: str) -> str:
+    """The text as rendered, without differences that editors make at line ends."""
+    lines = show_controls(unicodedata.normalize("NFC", text)).strip().split("\n")
     return "\n".join(line.rstrip() for line in lines)
 
 
-def render_left(space: str, left: Iterable[SkippedEdit]) -> str:
-    """What could not be done, in a text that does it once somebody has looked at it. It deletes nothing.
+def render_skipped(space: str, skipped: Iterable[SkippedEdit]) -> str:
+    """A text with the skipped changes, to be checked by a person and applied again. It deletes nothing.
 
-    Blank when there is nothing to keep: the words of what was forgotten are not.
+    Empty if there is nothing to show; forgotten memories are left out.
     """
-    parts = [_render_left(one) for one in left if one.edit.before is not None or one.edit.verb is Verb.ADD]
-    return (
-        "".join([TITLE.format(space=space, told=_EDIT_HELP), *parts, ENDING.format(told=_EDIT_HELP_BELOW)])
-        if parts
-        else ""
-    )
+    parts = [_render_one_skipped(one) for one in skipped if one.edit.before is not None or one.edit.verb is Verb.ADD]
+    if not parts:
+        return ""
+    return "".join([TITLE.format(space=space, help=_EDIT_HELP), *parts, ENDING.format(help=_EDIT_HELP_BELOW)])
 
 
-def _render_left(left: SkippedEdit) -> str:
-    bullet, before, now = left.edit.bullet, left.edit.before, left.current
-    says = "" if now is None else f" Its current text: {_commented(now.text)}"
-    told = f"\n<!-- Not applied: {_commented(left.reason)}{says} -->\n"
+def _render_one_skipped(skipped: SkippedEdit) -> str:
+    bullet, before, now = skipped.edit.bullet, skipped.edit.before, skipped.current
+    says = "" if now is None else f" Its current text: {_excerpt(now.text)}"
+    comment = f"\n<!-- Not applied: {_excerpt(skipped.reason)}{says} -->\n"
     if bullet is None:
         assert before is not None
-        return f"{told}<!-- You deleted it. To delete it now: afterturn delete {before.id} -->\n"
-    mark = mark_of(replace(now, pinned=bullet.pinned)) if now is not None else PINNED if bullet.pinned else ""
-    return f"{told}\n{heading_of((bullet.target, bullet.project))}\n\n{bullet_of(bullet.text, mark)}"
+        return f"{comment}<!-- You deleted it. To delete it now: afterturn delete {before.id} -->\n"
+    mark = render_mark(replace(now, pinned=bullet.pinned)) if now is not None else PINNED if bullet.pinned else ""
+    return f"{comment}\n{render_heading((bullet.target, bullet.project))}\n\n{render_bullet(bullet.text, mark)}"
 
 
-def _commented(text: str) -> str:
-    line = " ".join(text[:_TOLD_CHARS].split()).replace("--", "- -")
-    return line if len(text) <= _TOLD_CHARS else line + "…"
+def _excerpt(text: str) -> str:
+    line = " ".join(text[:_EXCERPT_CHARS].split()).replace("--", "- -")
+    return line if len(text) <= _EXCERPT_CHARS else line + "…"
 
-
-# A person's edits of a space as Markdown: the text, what it changes, and that done as one group that `undo` takes.
 
 ENTRIES_MAX = 10_000
 _PAGE = 1000
-# What goes makes room for what comes, and sets words free.
+# Deletions first: they make room, and free texts that may be used again.
 _ORDER = (Verb.DELETE, Verb.UPDATE, Verb.ADD)
 
 
@@ -427,14 +418,14 @@ _ORDER = (Verb.DELETE, Verb.UPDATE, Verb.ADD)
 class Edited:
     """The result of `apply_edits`.
 
-    `group` is what `undo` takes, None if nothing changed. `known` counts new bullets that were stored already. `left`
-    are the changes that were not made.
+    `group` is what `undo` takes, None if nothing changed. `existing` counts new bullets that were stored already.
+    `skipped` are the changes that were not made.
     """
 
     group: str | None
     changed: tuple[Changed, ...] = ()
-    known: int = 0
-    left: tuple[SkippedEdit, ...] = ()
+    existing: int = 0
+    skipped: tuple[SkippedEdit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -445,7 +436,7 @@ class _Prepared:
 
 
 async def as_markdown(services: Services, space: str, *, target: str | None, project: str | None) -> str:
-    """The active statements. InvalidInput when there are too many for one text."""
+    """The active statements. Raises InvalidInput if there are more than `ENTRIES_MAX`."""
     chosen = None if target is None else target_of(target)
     narrowed = Filter(
         kind=Kind.STATEMENT,
@@ -461,30 +452,30 @@ async def as_markdown(services: Services, space: str, *, target: str | None, pro
 
 async def compare_markdown(services: Services, space: str, text: str) -> Edits:
     """Returns what applying the text would change. Raises InvalidInput with the number of an unreadable line."""
-    sheet = parse(text)
-    if sheet.space is not None and sheet.space != space:
-        raise InvalidInput(f"This is a text of {sheet.space}, not of {space}. Name that space to apply it.")
-    if sheet.is_blank:
+    parsed = parse(text)
+    if parsed.space is not None and parsed.space != space:
+        raise InvalidInput(f"This is a text of {parsed.space}, not of {space}. Name that space to apply it.")
+    if parsed.is_blank:
         return Edits()
     scope = Scope(services.tenant, (space,))
-    return await services.store.read(lambda unit: _compare(unit, scope, sheet))
+    return await services.store.read(lambda unit: _compare(unit, scope, parsed))
 
 
 async def apply_edits(services: Services, space: str, edits: Edits) -> Edited:
-    """Applies the edits in one transaction, as the user's own words. Those that cannot be applied are in `left`."""
+    """Applies the edits in one transaction, as the user's own words. Those that cannot be applied are in `skipped`."""
     group, at = services.ids.new(), services.clock.now()
-    prepared, left = [], list(edits.left)
+    prepared, skipped = [], list(edits.skipped)
     for edit in sorted(edits.edits, key=lambda one: _ORDER.index(one.verb)):
         operation = Operation(services.ids.new(), services.tenant, space, edit.verb, Origin.USER, at, group)
         try:
             admitted = None if edit.bullet is None else services.gate.admit(_draft(edit))
         except InvalidInput as error:
-            left.append(SkippedEdit(edit, str(error), edit.before))
+            skipped.append(SkippedEdit(edit, str(error), edit.before))
         else:
             prepared.append(_Prepared(edit, operation, admitted))
     edited = await services.store.write(lambda unit: _apply(unit, services.statement_writer, prepared, group))
     services.wake_jobs()
-    return replace(edited, left=(*left, *edited.left))
+    return replace(edited, skipped=(*skipped, *edited.skipped))
 
 
 def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:
@@ -500,16 +491,16 @@ def _statements(unit: Unit, scope: Scope, narrowed: Filter) -> list[Entry]:
     return found
 
 
-def _compare(unit: Unit, scope: Scope, sheet: Sheet) -> Edits:
-    named = dict(sheet.shown or {})
-    refs = set(named.items()) | {(one.id, one.version) for one in sheet.bullets if one.id and one.version}
+def _compare(unit: Unit, scope: Scope, parsed: MarkdownText) -> Edits:
+    named = dict(parsed.shown or {})
+    refs = set(named.items()) | {(one.id, one.version) for one in parsed.bullets if one.id and one.version}
     bases = {reference(id, version): entry for id, version in refs if (entry := _find(unit, scope, id, version))}
     current = {
         id: entry
         for id in {id for id, _ in refs}
         if (entry := _find(unit, scope, id)) and entry.status is Status.ACTIVE
     }
-    return compare(sheet, bases, current)
+    return compare(parsed, bases, current)
 
 
 def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -> Entry | None:
@@ -522,17 +513,17 @@ def _find(unit: Unit, scope: Scope, entry_id: str, version: int | None = None) -
 
 def _apply(unit: Unit, writer: StatementWriter, prepared: Sequence[_Prepared], group: str) -> Edited:
     first, waiting = _write_all(unit, writer, prepared)
-    # Again: one memory may take the words that another gives up only after it.
+    # Again: a memory may take over a text that another one gives up later in the list.
     second, refused = _write_all(unit, writer, list(waiting))
     written = first + second
     changed = tuple(Changed(entry, one.operation.id) for one, entry in written if entry is not None)
-    return Edited(group if changed else None, changed, len(written) - len(changed), tuple(_left(unit, refused)))
+    return Edited(group if changed else None, changed, len(written) - len(changed), tuple(_skipped(unit, refused)))
 
 
 def _write_all(
     unit: Unit, writer: StatementWriter, prepared: Sequence[_Prepared]
 ) -> tuple[list[tuple[_Prepared, Entry | None]], dict[_Prepared, AfterturnError]]:
-    """What was done, and what was not."""
+    """The edits that were written, and those that were refused."""
     written: list[tuple[_Prepared, Entry | None]] = []
     refused: dict[_Prepared, AfterturnError] = {}
     for one in prepared:
@@ -544,7 +535,7 @@ def _write_all(
 
 
 def _write(unit: Unit, writer: StatementWriter, prepared: _Prepared) -> Entry | None:
-    """The entry as it is now; None when the space says so already."""
+    """The new version; None if the space already says so."""
     before, operation, admitted = prepared.edit.before, prepared.operation, prepared.admitted
     if before is None:
         assert admitted is not None
@@ -556,7 +547,7 @@ def _write(unit: Unit, writer: StatementWriter, prepared: _Prepared) -> Entry | 
     return writer.update(unit, operation, before.id, admitted, expected_version=before.version)
 
 
-def _left(unit: Unit, refused: Mapping[_Prepared, AfterturnError]) -> Iterator[SkippedEdit]:
+def _skipped(unit: Unit, refused: Mapping[_Prepared, AfterturnError]) -> Iterator[SkippedEdit]:
     for one, error in refused.items():
         before, now = one.edit.before, None
         if before is not None:

@@ -1,4 +1,4 @@
-"""The reviews of a space: what they changed, as a person reads it, the way back, and one on request."""
+"""The reviews of a space: lists them with their changes, undoes them, and runs one on request."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from afterturn.validation import check_id, check_limit, check_name, check_space
 if TYPE_CHECKING:
     from afterturn.services import Services
 
-# Beyond the time for a review itself: until another process that has it is seen to have ended it.
+# While another process runs a review, its state is polled until this long after the review's own time limit.
 POLL = 0.1
-PATIENCE = 5.0
+EXTRA_WAIT = 5.0
 _DECISIONS = {Verb.APPROVE: "approved", Verb.DELETE: "rejected"}
 
 
@@ -71,9 +71,9 @@ def _with_job_error(unit: Unit, row: ReviewRow) -> ReviewRow:
 
 
 async def undo_review(services: Services, space: str, review_id: str) -> list[Undone]:
-    """Takes back all that it did, or nothing; what was decided about it in the inbox goes with it.
+    """Undoes all changes of a review and the decisions on its proposals, or nothing.
 
-    In every space, if the conversation is this one's; else what it did here.
+    In every space if the conversation belongs to `space`, else only in `space`.
     """
     check_id(review_id)
     at = services.clock.now()
@@ -102,7 +102,7 @@ async def undo_review(services: Services, space: str, review_id: str) -> list[Un
 async def run_review(
     services: Services, space: str, conversation: str, *, writes: str | None, rules: bool, everything: bool
 ) -> Review | None:
-    """Reviews a conversation now. None when there is nothing that no review has read yet."""
+    """Reviews a conversation now. None if reviews have read all of it."""
     if not rules and not services.reviews.has_model:
         raise ConfigError(
             "A review needs a model. Pass `model=` to `open`, or set model_url and model; or let the rules do it."
@@ -123,17 +123,17 @@ async def run_review(
     if scheduled is None:
         return None
     services.wake_jobs()
-    return await _ended(services, space, scheduled)
+    return await _wait_until_ended(services, space, scheduled)
 
 
-async def _ended(services: Services, space: str, review_id: str) -> Review:
+async def _wait_until_ended(services: Services, space: str, review_id: str) -> Review:
     try:
-        async with asyncio.timeout(2 * services.config.review_timeout + PATIENCE):
+        async with asyncio.timeout(2 * services.config.review_timeout + EXTRA_WAIT):
             await services.run_due_jobs()
             review = await get_review(services, space, review_id)
             while review.row.state is ReviewState.WAITING:
-                await _check_tried(services, review.row)
-                # Another process has it, and tells nobody.
+                await _check_not_failed(services, review.row)
+                # Another process runs it.
                 await asyncio.sleep(POLL)
                 review = await get_review(services, space, review_id)
     except TimeoutError as error:
@@ -143,8 +143,8 @@ async def _ended(services: Services, space: str, review_id: str) -> Review:
     return review
 
 
-async def _check_tried(services: Services, row: ReviewRow) -> None:
-    """ModelUnavailable when it was tried in vain and waits for the next time, which may be long."""
+async def _check_not_failed(services: Services, row: ReviewRow) -> None:
+    """Raises ModelUnavailable if it failed and waits for its next attempt, which may be far away."""
     job = await services.store.read(lambda unit: unit.jobs.find(row.tenant, review_job(row).id))
     if job is not None and job.state is JobState.READY and job.error:
         raise ModelUnavailable(
@@ -177,25 +177,25 @@ def _row(unit: Unit, tenant: str, space: str, review_id: str) -> ReviewRow:
 
 
 def _decisions(unit: Unit, scope: Scope, review_id: str) -> list[str]:
-    """What a person has decided about its proposals since, the latest first."""
+    """The operations that decided on its proposals, latest first."""
     waited = [step for step in unit.operations.steps(scope, group=review_id) if step.after in WAITING]
     decided = [last for step in waited if _is_decision(last := _last(unit, scope, step), review_id)]
     return [step.operation.id for step in sorted(decided, key=lambda step: step.operation.id, reverse=True)]
 
 
 def _is_decision(step: Step, review_id: str) -> bool:
-    """A proposed deletion is a delete too, but the review's own."""
+    """Whether a person took the step: a deletion that the review proposed is a delete too."""
     return step.operation.verb in _DECISIONS and step.operation.group != review_id
 
 
 def _last(unit: Unit, scope: Scope, step: Step) -> Step:
-    """The last step that was taken on the same version."""
+    """The last step on the same version."""
     taken = unit.operations.steps(scope, entry_id=step.entry_id)
     return [one for one in taken if one.version == step.version][-1]
 
 
 def _review(unit: Unit, row: ReviewRow, space: str) -> Review:
-    """As the space that owns the conversation sees it; another that it wrote to sees what was written there."""
+    """All changes for the space that owns the conversation; for another space only the changes there."""
     spaces = row.spaces if space == row.space else (space,)
     if not spaces:
         return Review(row)
@@ -206,7 +206,7 @@ def _review(unit: Unit, row: ReviewRow, space: str) -> Review:
 
 
 def _change(unit: Unit, steps: Sequence[Step]) -> ReviewedChange:
-    """A delete takes what waits for the memory along, so that one operation may have moved several versions."""
+    """One operation may change several versions: a delete also removes the memory's proposals."""
     operation = steps[0].operation
     scope = Scope(operation.tenant, (operation.space,))
     versions = {(step.entry_id, step.version): step for step in steps}
@@ -225,7 +225,7 @@ def _change(unit: Unit, steps: Sequence[Step]) -> ReviewedChange:
 
 
 def _base(unit: Unit, scope: Scope, after: Entry | None) -> Entry | None:
-    """What a change that waits would change."""
+    """The version that a proposal would change."""
     if after is None or after.version == 1:
         return None
     number = base_version(unit.operations.steps(scope, entry_id=after.id), after.version)
@@ -233,7 +233,7 @@ def _base(unit: Unit, scope: Scope, after: Entry | None) -> Entry | None:
 
 
 def _state(moved: Sequence[tuple[Step, Status, Step]]) -> str:
-    """By each version's last step of the review, the status that it has now, and the last step of all."""
+    """`moved` has, for each version, the review's last step, its status now, and the last step of all."""
     if all(now is step.after for step, now, _ in moved):
         return "waits" if any(now in WAITING for _, now, _ in moved) else "stands"
     if all(now is (step.before or Status.UNDONE) for step, now, _ in moved):

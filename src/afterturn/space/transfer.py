@@ -1,4 +1,4 @@
-"""Everything held on a space as JSON-able lines, read page by page from one snapshot (M4)."""
+"""Export of a space as JSON-serialisable lines, and import of many drafts in chunks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from afterturn.embedders.backlog import ImportEmbedder
 from afterturn.errors import InvalidInput, NotFound
@@ -17,17 +17,14 @@ from afterturn.types import (
     ConversationKey,
     ConversationState,
     Draft,
-    Entry,
     Event,
     Filter,
     JobKind,
     Kind,
     Operation,
     Origin,
-    ReviewRow,
     Scope,
     Status,
-    Step,
     Verb,
     new_job,
 )
@@ -37,16 +34,17 @@ if TYPE_CHECKING:
 
 EXPORT_FORMAT = 1
 PAGE = 1000
-# More than any space keeps.
+# More rows than any space has.
 ROWS_MAX = 10_000_000
 
 Line: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 
 def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
-    """A header, then one line a thing, under the name of its kind.
+    """A header, then one line per row, under the name of its kind, all read from one snapshot of the store.
 
-    Not among them: what is derived from entries, work that waits, and the hashes that are kept of what was forgotten.
+    Left out are derived data (indexes, vectors), jobs, and the hashes of forgotten texts.
     """
     (space,) = scope.spaces
     header: Line = {"afterturn_export": EXPORT_FORMAT, "tenant": scope.tenant, "space": space, "exported_at": now}
@@ -62,17 +60,21 @@ def export_lines(unit: Unit, scope: Scope, now: float) -> list[Line]:
 
 
 def _entry_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
-    for entry in _entries(unit, scope):
+    anything = Filter(statuses=tuple(Status))
+    for entry in _all_pages(
+        lambda before: unit.memories.page(scope, anything, limit=PAGE, before=before), lambda one: one.id
+    ):
         for version in unit.memories.history(scope, entry.id):
             yield {"entry": asdict(version)}
 
 
 def _operation_lines(unit: Unit, scope: Scope) -> Iterator[Line]:
-    """Oldest first, each with what it did."""
-    for operation in reversed(list(_operations(unit, scope))):
+    """Oldest first, each followed by its steps."""
+    operations = _all_pages(lambda before: unit.operations.page(scope, limit=PAGE, before=before), lambda one: one.id)
+    for operation in reversed(list(operations)):
         yield {"operation": asdict(operation)}
         for step in unit.operations.steps(scope, operation_id=operation.id):
-            yield {"step": _flat(step)}
+            yield {"step": {**asdict(step), "operation": step.operation.id}}
 
 
 def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
@@ -82,21 +84,21 @@ def _conversation_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
         for turn in unit.conversations.turns(key):
             yield {"turn": {"conversation": conversation, **asdict(turn)}}
         for block in unit.conversations.blocks(key):
-            # Those of forgotten conversations come with every other, and belong to no turn.
+            # Blocks of forgotten conversations are returned for every conversation and have no turn.
             if block.turn:
                 yield {"block": {"conversation": conversation, **asdict(block)}}
-        yield from _kept_lines(unit, key)
+        yield from _state_lines(unit, key)
 
 
-def _kept_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
-    """What the conversation takes along from turn to turn, if anything, and what its recalls came to."""
+def _state_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
+    """The state that a conversation keeps between turns, and its recalls."""
     state = unit.conversations.state(key)
-    kept = {
+    rows = {
         "state": None if state == ConversationState() else state,
         "carried": unit.conversations.find_carried(key),
         "standing": unit.conversations.find_standing(key),
     }
-    for name, row in kept.items():
+    for name, row in rows.items():
         if row is not None:
             yield {name: {"conversation": key.id, **asdict(row)}}
     for recall in unit.recalls.page(key, limit=ROWS_MAX):
@@ -104,43 +106,24 @@ def _kept_lines(unit: Unit, key: ConversationKey) -> Iterator[Line]:
 
 
 def _review_lines(unit: Unit, tenant: str, space: str) -> Iterator[Line]:
-    """Oldest first; one that waits is followed by what it is to read."""
-    for review in reversed(list(_reviews(unit, tenant, space))):
+    """Oldest first; a review that waits is followed by its messages."""
+    reviews = _all_pages(lambda before: unit.reviews.page(tenant, space, limit=PAGE, before=before), lambda one: one.id)
+    for review in reversed(list(reviews)):
         yield {"review": asdict(review)}
         for message in unit.reviews.messages(tenant, review.id):
             yield {"review_message": {"review": review.id, **asdict(message)}}
 
 
-def _flat(step: Step) -> Line:
-    return {**asdict(step), "operation": step.operation.id}
-
-
-def _entries(unit: Unit, scope: Scope) -> Iterator[Entry]:
-    before: str | None = None
-    while page := unit.memories.page(scope, Filter(statuses=tuple(Status)), limit=PAGE, before=before):
-        yield from page
-        before = page[-1].id
-
-
-def _operations(unit: Unit, scope: Scope) -> Iterator[Operation]:
-    before: str | None = None
-    while page := unit.operations.page(scope, limit=PAGE, before=before):
-        yield from page
-        before = page[-1].id
-
-
-def _reviews(unit: Unit, tenant: str, space: str) -> Iterator[ReviewRow]:
-    before: str | None = None
-    while page := unit.reviews.page(tenant, space, limit=PAGE, before=before):
-        yield from page
-        before = page[-1].id
-
-
 def every_conversation(unit: Unit, tenant: str, space: str) -> Iterator[str]:
+    """The ids of all conversations, newest activity first."""
+    return _all_pages(lambda before: unit.conversations.page(tenant, space, limit=PAGE, before=before), str)
+
+
+def _all_pages(read: Callable[[str | None], list[T]], id_of: Callable[[T], str]) -> Iterator[T]:
     before: str | None = None
-    while page := unit.conversations.page(tenant, space, limit=PAGE, before=before):
+    while page := read(before):
         yield from page
-        before = page[-1]
+        before = id_of(page[-1])
 
 
 def _events(unit: Unit, scope: Scope) -> Iterator[Event]:
@@ -149,8 +132,6 @@ def _events(unit: Unit, scope: Scope) -> Iterator[Event]:
         pages.append(page)
     return chain.from_iterable(reversed(pages))
 
-
-# Many statements and records at once, in chunks that one `undo` takes back together.
 
 CHUNK = 512
 GATE_SLICE = 8
@@ -170,7 +151,7 @@ class Imported:
 async def import_drafts(
     services: Services, space: str, drafts: Iterable[Draft], *, group: str, progress: Progress | None
 ) -> Imported:
-    """Returns when all is stored. A long import is embedded while it goes on, where another process can do that."""
+    """Returns when all drafts are stored. A long import is embedded meanwhile, in a child process if possible."""
     if not isinstance(drafts, Iterable):
         raise InvalidInput(f"A {type(drafts).__name__} is not a list of drafts. Pass afterturn.Draft objects.")
     following = services.embedding.follow(services.tenant, space) if services.embedding is not None else None
@@ -191,7 +172,7 @@ class _Import:
     following: ImportEmbedder | None
 
     async def run(self, source: Iterator[Draft], progress: Progress | None) -> Imported:
-        """A chunk is checked, then written. Doing both at once takes longer: they would fight for Python's lock."""
+        """Checks a chunk, then writes it. Doing both at once takes longer, because both need the GIL."""
         created = total = 0
         while chunk := await _admitted(self.services, source):
             created += await self._write(chunk)
@@ -232,13 +213,13 @@ async def _admitted(services: Services, source: Iterator[Draft]) -> list[Admitte
     chunk: list[Admitted] = []
     while len(chunk) < CHUNK and (drafts := list(islice(source, GATE_SLICE))):
         chunk.extend(services.gate.admit_import(draft) for draft in drafts)
-        # Python-bound work yields every couple of milliseconds, so that turns beside it are not held up.
+        # Yields every few milliseconds, so that open turns are not held up.
         await asyncio.sleep(0)
     return chunk
 
 
 def _store(unit: Unit, operation: Operation, admitted: Admitted, writer: StatementWriter) -> bool:
-    """False when it was there already. A record is known by its id: the same export imported twice is there once."""
+    """False if it was there already. Records are compared by id, so that importing an export twice adds nothing."""
     if admitted.draft.kind is Kind.STATEMENT:
         return writer.put(unit, operation, admitted).created
     try:

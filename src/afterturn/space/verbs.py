@@ -345,7 +345,7 @@ class SpaceCore:
     async def apply_edits(self, edits: Edits) -> Edited:
         """Applies the changes that `compare_markdown` found, with origin "user", as one group for `undo`.
 
-        Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `left`.
+        Changes of memories that others changed meanwhile, or that the guard refuses, are returned in `skipped`.
         """
         return await apply_edits(self._services, self.name, edits)
 

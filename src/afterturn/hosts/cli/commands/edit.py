@@ -109,8 +109,10 @@ def _edited(invocation: Invocation, text: str) -> _Draft:
         if isinstance(error, KeyboardInterrupt):
             _tell(invocation, draft.kept())
             raise
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        raise InvalidFile(f"{told} Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}") from error
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise InvalidFile(
+            f"{message} Nothing was changed. Set VISUAL or EDITOR to your editor.{draft.kept()}"
+        ) from error
     return draft
 
 
@@ -143,7 +145,7 @@ def _apply(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) -
     except (click.exceptions.Exit, click.Abort, KeyboardInterrupt):
         _tell(invocation, draft.kept())
         raise
-    if edited is not None and edited.left:
+    if edited is not None and edited.skipped:
         raise click.exceptions.Exit(EXIT_NOT_ALL)
 
 
@@ -151,7 +153,7 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
     """The applied edits; None if there were none, or for a dry run."""
     with invocation.in_space() as space:
         edits = space.compare_markdown(draft.text)
-        if not edits.edits and not edits.left:
+        if not edits.edits and not edits.skipped:
             _print_nothing(invocation, draft)
             return None
         if not invocation.json:
@@ -163,18 +165,18 @@ def _agreed(invocation: Invocation, draft: _Draft, *, dry_run: bool, yes: bool) 
             confirm(f"change {count(len(edits.edits), 'memory', 'memories')} of {invocation.space_name()}")
         edited = space.apply_edits(edits)
     draft.discard()
-    _print_done(invocation, edited, _keep(invocation, edited.left))
+    _print_done(invocation, edited, _keep(invocation, edited.skipped))
     return edited
 
 
-def _keep(invocation: Invocation, left: tuple[SkippedEdit, ...]) -> Path | None:
+def _keep(invocation: Invocation, skipped: tuple[SkippedEdit, ...]) -> Path | None:
     """The file with the text of edits that were not applied; None if all were."""
-    from afterturn.space.markdown import render_left
+    from afterturn.space.markdown import render_skipped
 
-    text = render_left(invocation.space_name(), left)
+    text = render_skipped(invocation.space_name(), skipped)
     if not text:
         return None
-    descriptor, name = tempfile.mkstemp(prefix="afterturn-left-", suffix=".md")
+    descriptor, name = tempfile.mkstemp(prefix="afterturn-skipped-", suffix=".md")
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(text.encode())
     return Path(name)
@@ -183,7 +185,7 @@ def _keep(invocation: Invocation, left: tuple[SkippedEdit, ...]) -> Path | None:
 def _print_nothing(invocation: Invocation, draft: _Draft) -> None:
     draft.discard()
     if invocation.json:
-        print_document({"group": None, "changed": [], "known": 0, "left": []})
+        print_document({"group": None, "changed": [], "existing": 0, "skipped": []})
     else:
         click.echo("Nothing was changed.")
 
@@ -193,7 +195,7 @@ def _print_dry(invocation: Invocation, edits: Edits, draft: _Draft) -> None:
         print_document({**_form(edits), "kept": None if draft.path is None else str(draft.path)})
         return
     click.echo()
-    print_left(edits.left)
+    print_skipped(edits.skipped)
     click.echo(f"Nothing was changed.{draft.kept()}")
 
 
@@ -202,7 +204,7 @@ def _print_done(invocation: Invocation, edited: Edited, kept: Path | None) -> No
         print_document({**_form(edited), "kept": None if kept is None else str(kept)})
         return
     click.echo()
-    print_left(edited.left)
+    print_skipped(edited.skipped)
     if kept is not None:
         click.echo(f"Your text for these is saved. Check it, then: afterturn edit --file {kept}")
     click.echo(summary(edited))
@@ -229,20 +231,20 @@ def print_edits(edits: Edits) -> None:
         _print_edit(edit)
 
 
-def print_left(left: Sequence[SkippedEdit]) -> None:
-    if left:
+def print_skipped(skipped: Sequence[SkippedEdit]) -> None:
+    if skipped:
         click.echo("Not applied:")
-    for one in left:
+    for one in skipped:
         print_details([shortened(one.reason, _REASON_CHARS)])
 
 
 def summary(edited: Edited) -> str:
     done = Counter(_did(one) for one in edited.changed)
-    told = [f"{done[word]} {word}" for word in ("added", "changed", "deleted") if done[word]]
-    told += [f"{edited.known} already known"] if edited.known else []
-    told += [f"{len(edited.left)} not applied"] if edited.left else []
+    parts = [f"{done[word]} {word}" for word in ("added", "changed", "deleted") if done[word]]
+    parts += [f"{edited.existing} already known"] if edited.existing else []
+    parts += [f"{len(edited.skipped)} not applied"] if edited.skipped else []
     back = f"  (undo: afterturn undo {edited.group})" if edited.group is not None else ""
-    return f"{', '.join(told) or 'Nothing was changed'}{back}"
+    return f"{', '.join(parts) or 'Nothing was changed'}{back}"
 
 
 def _did(changed: Changed) -> str:
@@ -260,8 +262,8 @@ def _print_edit(edit: Edit) -> None:
 def _details(before: Entry | None, bullet: Bullet | None) -> list[str]:
     """Which memory it is, and what changes apart from its text."""
     if before is None and bullet is not None:
-        told = [f"target {bullet.target}", f"project {one_line(bullet.project)}" if bullet.project else ""]
-        return [part for part in [*told, "pinned" if bullet.pinned else ""] if part]
+        parts = [f"target {bullet.target}", f"project {one_line(bullet.project)}" if bullet.project else ""]
+        return [part for part in [*parts, "pinned" if bullet.pinned else ""] if part]
     assert before is not None
     if bullet is None:
         return [before.id, f"target {before.target}", *(["pinned"] if before.pinned else [])]
