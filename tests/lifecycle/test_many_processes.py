@@ -179,7 +179,7 @@ class Hanging(HashingEmbedder):
             say("embedding")
             threading.Event().wait()
         return super().embed(texts)
-from afterturn.base import jobs
+from afterturn.runtime import jobs
 jobs.LEASE = float(arguments[0])
 memory = blocking.open(path, {"close_timeout": 0.2}, components=afterturn.Components(embedder=Hanging())).start()
 """
