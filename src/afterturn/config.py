@@ -12,7 +12,7 @@ from typing import Any, TypedDict, get_args
 from afterturn.errors import ConfigError, StoreUnavailable
 
 ENVIRONMENT_PREFIX = "AFTERTURN_"
-# The unit of a value that is in no representation, error or listing.
+# The unit of a value that is never shown in a `repr`, an error or a listing.
 SECRET = "secret"
 
 
@@ -294,9 +294,9 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
-    path: "Path | None" = None,
+    path: Path | None = None,
 ) -> Config:
-    """Merges the sources. ConfigError names the setting, its value, the source, and what is allowed."""
+    """Merges the sources. Raises ConfigError, which names the setting, its value, the source, and what is allowed."""
     environ = os.environ if environment is None else environment
     values = _from_file(str(path or _existing_file(environ)))
     values |= _from_environment(environ)
@@ -308,9 +308,9 @@ def config_origins(
     overrides: Mapping[str, Any] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
-    path: "Path | None" = None,
+    path: Path | None = None,
 ) -> dict[str, str]:
-    """Where each setting's value comes from: "argument", a variable's name, the settings file's path or "default"."""
+    """The source of each setting: "argument", the name of a variable, the path of the settings file or "default"."""
     environ = os.environ if environment is None else environment
     file = str(path or _existing_file(environ))
     origins = dict.fromkeys(KEYS, "default")
@@ -321,7 +321,7 @@ def config_origins(
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that look like settings and are none, each with a hint."""
+    """Variables that start like a setting but are not one, each with a hint."""
     environ = os.environ if environment is None else environment
     known = [ENVIRONMENT_PREFIX + name.upper() for name in (*KEYS, *ALIASES, "config")]
     found = {}
@@ -331,25 +331,25 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str,
     return found
 
 
-def config_path(environment: Mapping[str, str] | None = None) -> "Path":
-    return _path(_config_file(os.environ if environment is None else environment))
+def config_path(environment: Mapping[str, str] | None = None) -> Path:
+    return Path(_config_file(os.environ if environment is None else environment))
 
 
-def config_folder(environment: Mapping[str, str] | None = None) -> "Path":
-    """Where settings and context files for all projects usually are, wherever a variable says that settings are."""
-    return _path(_folder(environment, "XDG_CONFIG_HOME", ".config"))
+def config_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """The folder of the settings file and of context files for all projects. AFTERTURN_CONFIG does not change it."""
+    return Path(_folder(environment, "XDG_CONFIG_HOME", ".config"))
 
 
-def default_store(environment: Mapping[str, str] | None = None) -> "Path":
-    """Where the CLI and `open()` keep memories when nothing else is configured."""
-    return _path(_folder(environment, "XDG_DATA_HOME", ".local", "share"), "memory.db")
+def default_store(environment: Mapping[str, str] | None = None) -> Path:
+    """The store of the CLI and of `open()` if no other is configured."""
+    return Path(_folder(environment, "XDG_DATA_HOME", ".local", "share"), "memory.db")
 
 
-def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> "Path":
-    """Where model files are kept: they can be had again, so it is a cache."""
+def models_folder(config: Config, environment: Mapping[str, str] | None = None) -> Path:
+    """The folder of model files. It is in the cache folder, because the files can be downloaded again."""
     if config.models_folder is not None:
-        return _path(config.models_folder).expanduser()
-    return _path(_folder(environment, "XDG_CACHE_HOME", ".cache"), "models")
+        return Path(config.models_folder).expanduser()
+    return Path(_folder(environment, "XDG_CACHE_HOME", ".cache"), "models")
 
 
 def _config_file(environ: Mapping[str, str]) -> str:
@@ -371,11 +371,6 @@ def _existing_file(environ: Mapping[str, str]) -> str:
 def _folder(environment: Mapping[str, str] | None, variable: str, *usual: str) -> str:
     environ = os.environ if environment is None else environment
     return os.path.join(environ.get(variable) or os.path.join(os.path.expanduser("~"), *usual), "afterturn")
-
-
-def _path(*names: str) -> "Path":
-    # Not above: a first answer goes without paths, which take 5 ms to load.
-    return Path(*names)
 
 
 def config_schema() -> dict[str, Any]:
@@ -508,21 +503,21 @@ def _check_range(name: str, value: Any, place: str) -> None:
 
 
 def find_store(target: object) -> Path:
-    """The path that a text or a path names. StoreUnavailable for a URL of a kind that this version does not know."""
+    """Returns the path of the store that `target` names. Raises StoreUnavailable for an unknown kind of URL."""
     text = os.fspath(target) if isinstance(target, str | os.PathLike) else target
     if not isinstance(text, str) or not text or "\x00" in text:
-        raise StoreUnavailable(f'{text!r} is no path. Pass the path of a file, such as "memory.db".')
+        raise StoreUnavailable(f'{text!r} is not a path. Pass the path of a file, such as "memory.db".')
     scheme, separator, rest = text.partition("://")
     if not separator:
         return _expand_home(text)
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
-        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as SQLAlchemy has taught people
-    # Not the URL itself: it may hold a password.
-    raise StoreUnavailable(f"A {scheme!r} URL is no store that this version can open. Pass a path, or sqlite:///path.")
+        return Path(rest[1:])  # sqlite:///relative and sqlite:////absolute, as in SQLAlchemy
+    # The message does not quote the URL, which may contain a password.
+    raise StoreUnavailable(f"This version cannot open {scheme!r} URLs. Pass a path, or sqlite:///path.")
 
 
 def _expand_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise StoreUnavailable(f"{text!r} names a home folder that is not known. Write the path out.") from error
+        raise StoreUnavailable(f"{text!r} names an unknown home folder. Pass the full path.") from error

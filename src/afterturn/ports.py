@@ -210,7 +210,7 @@ class Usage(Protocol):
         """Newest day first, then by space and purpose."""
 
 
-# What afterturn needs from the outside, as protocols. `runtime` chooses the parts; everything else is handed them.
+# Components that can be replaced, as protocols. `services` chooses them.
 #
 # A docstring here is a contract. `afterturn.testing.conformance` holds every store to those of units of work and their
 # repositories, of `write`, `read`, `scrub` and `close`; each store's own tests show its backup, restore and check.

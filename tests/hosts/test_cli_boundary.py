@@ -69,7 +69,7 @@ def test_the_version_is_one_line(cli: CommandLine) -> None:
         (["show", "no id!"], "not a valid memory id"),
         (["--space", "ada", "list"], "not a valid space name"),
         (["--tenant", " ", "add", "tea"], "not a valid tenant"),
-        (["--store", "", "list"], "is no path"),
+        (["--store", "", "list"], "is not a path"),
     ],
 )
 def test_bad_input_gets_exit_code_2_and_one_line(cli: CommandLine, arguments: list[str], complaint: str) -> None:

@@ -1,1 +1,1 @@
-"""Embedders: text in, vectors out. `runtime` chooses one; recall goes on by words without any."""
+"""Embedders: they turn text into vectors. Without one, recall uses words only."""
