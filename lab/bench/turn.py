@@ -36,8 +36,8 @@ HISTORY = 100
 SETTLED_WITHIN = 10.0
 FIRST_TURN_WITHIN = 60.0
 EXPLAINED = (
-    "An agent's loop with simulated models, with afterturn and with simpler ways to have memory. Targets are held to "
-    "the worst case that was measured."
+    "An agent's loop with simulated models, with afterturn and with simpler ways to have memory. The worst "
+    "measured case must meet the target."
 )
 
 
