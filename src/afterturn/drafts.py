@@ -1,10 +1,10 @@
-"""Drafts of what is known already: how a memory gets a next version without losing what it says beside its words."""
+"""Drafts of the next version of a memory, which keep all its fields except the text."""
 
 from afterturn.types import Draft, Entry
 
 
 def successor(current: Entry, text: str) -> Draft:
-    """New words for the same fact: everything else stays but when it was said."""
+    """Returns a draft with new text for the same fact. All other fields stay, except `occurred_at`."""
     return Draft(
         text=text,
         origin=current.origin,

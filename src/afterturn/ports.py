@@ -1,4 +1,8 @@
-"""What an embedder may be besides the port of that name: who finds one of these uses it, and does without otherwise."""
+"""What afterturn needs from the outside, as protocols. `services.py` chooses the implementations.
+
+A docstring here is a contract. `afterturn.testing.conformance` tests every store against those of units of work, their
+repositories, `write`, `read`, `scrub` and `close`. Each store's own tests show its backup, restore and check.
+"""
 
 from __future__ import annotations
 
@@ -50,61 +54,129 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+R = TypeVar("R")
+
+# How many ended reviews a space keeps: those of a month of busy days, at a few hundred bytes each.
+REVIEWS_MAX = 1_000
+
+
+class Clock(Protocol):
+    """Time, so that tests and simulations can control it."""
+
+    def now(self) -> float:
+        """Unix seconds, for times that are stored or shown."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for deadlines."""
+
+
+class Ids(Protocol):
+    """Makes ids."""
+
+    def new(self) -> str:
+        """A new id, which sorts after all earlier ones of this process."""
+
+
+class Worker(Protocol):
+    """Runs blocking work on a thread, in the order in which it was posted."""
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Returns at once. `work` must not raise."""
+
+    def close(self, *, within: float) -> bool:
+        """Runs what was posted, then ends. Returns False if that takes longer than `within` seconds."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. It is called on several threads at the same time."""
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """Name, version and dimensions. Vectors are stored under it."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Returns one row for each text, of length 1, or zeros for a text without content.
+
+        May block. Raises EmbedderUnavailable.
+        """
+
+
+# An embedder may also implement these.
+
 
 @runtime_checkable
 class Batching(Protocol):
-    """Works without Python's lock, or elsewhere.
+    """An embedder that releases Python's global lock, or runs elsewhere.
 
-    Others get few texts at a time, and pauses, so that a turn beside them does not feel it.
+    Other embedders get few texts at a time, with pauses, so that they do not delay turns.
     """
 
     @property
     def batch_texts(self) -> int:
-        """How many texts it takes at a time at best."""
+        """The best number of texts for one call."""
 
 
 @runtime_checkable
 class Immediate(Protocol):
-    """Safe to share between threads."""
+    """An embedder that may be called on any thread."""
 
     @property
     def is_immediate(self) -> bool:
-        """Whether a question is embedded in about the time that it takes to hand it to another thread."""
+        """Whether embedding a question takes no longer than passing it to another thread."""
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """Holds on to something, such as connections."""
+    """An embedder that holds resources, such as connections."""
 
     def close(self) -> None:
-        """Ends what is under way, from any thread; `embed` raises EmbedderUnavailable then. Twice is harmless."""
+        """Ends running calls, from any thread; `embed` then raises EmbedderUnavailable. May be called twice."""
 
 
 class Aside(Protocol):
-    """An embedder at work in another process, for one long backlog. Lives on one event loop.
+    """An embedder in another process, for one long backlog. Belongs to one event loop.
 
-    `receive` raises EmbedderUnavailable when the process is gone, stuck or talks nonsense; then only `close` is left.
+    `receive` raises EmbedderUnavailable if the process ended, hangs or sends invalid data. Only `close` may be called
+    then.
     """
 
     def send(self, texts: Sequence[str]) -> None:
-        """Returns at once. Several batches may be under way."""
+        """Returns at once. Several batches may be sent before the first result."""
 
     async def receive(self) -> list[bytes]:
-        """The vectors of the oldest batch that is under way, as a store takes them."""
+        """Returns the vectors of the oldest batch without a result, in the form that a store takes."""
 
     async def close(self) -> None:
-        """Stops the process and waits, bounded, until it is gone. Twice is harmless."""
+        """Stops the process and waits for its end, for a limited time. May be called twice."""
 
 
 @runtime_checkable
 class Separable(Protocol):
-    """Can work in another process too."""
+    """An embedder that can run in another process too."""
 
     async def start_aside(self) -> Aside | None:
-        """Returns before the process is up. None where no process can be started."""
+        """Returns before the process is ready. None if no process can be started."""
 
 
-# The port behind which finished turns are kept (C7): what a host implements that keeps them in a place of its own.
+class ChatModel(Protocol):
+    """A chat model: messages in, one assistant message out, in the format of OpenAI's chat completions.
+
+    It may be called from any event loop, several times concurrently. Cancelling a call ends it.
+    """
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        schema: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the assistant's message.
+
+        `schema` is the JSON Schema of the wanted answer; a model that does not support it may ignore it. The cost of
+        the call may be in the answer under "usage", as servers report it; otherwise it is estimated. Raises ModelError
+        if there is no answer.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,306 +208,188 @@ class RecordingProvider(Protocol):
         return False
 
 
-# What a store keeps of reviews and of what models cost: two more repositories of a unit of work.
-
-REVIEWS_MAX = 1_000
-"""How many ended reviews a space keeps to be read: a month of busy days, at a few hundred bytes each."""
-
-
-class Reviews(Protocol):
-    """Reviews with the messages they are to read. What is forgotten leaves here too: messages of that record, speaker
-    or conversation, and with a conversation or a space its reviews. A review with no message left has nothing to read.
-
-    A message that no record holds goes with any record of its conversation, since nothing tells which it came to. A
-    space also takes along what reviews of others' conversations that write there are to read.
-
-    Of those that have ended a space keeps the newest `REVIEWS_MAX` (by id) and its last consolidation; what older ones
-    have done stays, and can be undone by their ids (`Operations.undo`).
-    """
-
-    def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
-        """Schedules it. Conflict when the id was used before, or when it takes turns and another one of its
-        conversation waits. Messages whose record is not there, or not any more, are left out (M2)."""
-
-    def get(self, tenant: str, review_id: str) -> ReviewRow:
-        """NotFound when there is none, or it was forgotten."""
-
-    def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
-        """The one that waits or runs among those that take turns (`ReviewKind.takes_turns`)."""
-
-    def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
-        """In their order; empty once the review has ended."""
-
-    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
-        """For a review that still waits: a later trigger joins it, with all that it is to read by now. Nothing for one
-        that has ended or was forgotten."""
-
-    def end(self, review: ReviewRow) -> bool:
-        """Stores how it ended and lets the messages go. True for the first call that ends it; False when it had ended,
-        or was forgotten: then nothing of it may be written (V4)."""
-
-    def page(
-        self, tenant: str, space: str, *, conversation: str | None = None, limit: int, before: str | None = None
-    ) -> list[ReviewRow]:
-        """Newest first; `before` continues after that id."""
-
-    def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
-        """Spaces in which statements changed since they were last consolidated, or that were not since `before`."""
-
-    def count_turn(self, key: ConversationKey) -> int:
-        """One more turn was completed since the last review of the conversation was scheduled; how many by now.
-        0 when there is no such conversation, or not any more."""
-
-    def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
-        """(turns since the last one was scheduled, position of the first record that none has read).
-
-        Where the last records are forgotten, their positions are used again, and are unread again."""
-
-    def scheduled(self, key: ConversationKey, *, position: int) -> None:
-        """Sets the turns back to 0, and notes that records before `position` are read."""
-
-    def reopen(self, key: ConversationKey, *, position: int) -> None:
-        """Records from `position` on are not read after all: the review that should have came to nothing."""
-
-
-class Usage(Protocol):
-    """What calls of models came to, summed by tenant, space, day and purpose."""
-
-    def add(self, tenant: str, spent: UsageRow) -> None: ...
-
-    def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
-        """Of all purposes on one day, in one space or in all of the tenant's."""
-
-    def page(self, tenant: str, *, space: str | None = None, limit: int) -> list[UsageRow]:
-        """Newest day first, then by space and purpose."""
-
-
-# Components that can be replaced, as protocols. `services` chooses them.
-#
-# A docstring here is a contract. `afterturn.testing.conformance` holds every store to those of units of work and their
-# repositories, of `write`, `read`, `scrub` and `close`; each store's own tests show its backup, restore and check.
-
-R = TypeVar("R")
-
-
-class Clock(Protocol):
-    def now(self) -> float:
-        """Unix seconds: for what is stored and shown."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back: for deadlines."""
-
-
-class Ids(Protocol):
-    def new(self) -> str:
-        """A fresh id, sorting after every earlier one of this process."""
-
-
-class Worker(Protocol):
-    """Runs blocking work away from the loop, in the order it was posted (per worker)."""
-
-    def post(self, work: Callable[[], None]) -> None:
-        """Returns at once. `work` must not raise."""
-
-    def close(self, *, within: float) -> bool:
-        """Runs what was posted, then ends. False when that took longer than `within`."""
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors. It is called on several threads at the same time."""
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """Name, version and dimensions. Vectors are stored under it."""
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Returns one row for each text, of length 1, or zeros for a text without content.
-
-        May block. Raises EmbedderUnavailable.
-        """
-
-
-class ChatModel(Protocol):
-    """A chat model: messages in, one assistant message out, in the format of OpenAI's chat completions.
-
-    It may be called from any event loop, several times concurrently. Cancelling a call ends it.
-    """
-
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-        *,
-        schema: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Returns the assistant's message.
-
-        `schema` is the JSON Schema of the wanted answer; a model that does not support it may ignore it. The cost of
-        the call may be in the answer under "usage", as servers report it; otherwise it is estimated. Raises ModelError
-        if there is no answer.
-        """
+# The repositories of a store. A unit of work has one of each.
 
 
 class Memories(Protocol):
-    """Statements and their versions. Reads see records too, where the filter admits them."""
+    """Statements and their versions. Reads also return records, if the filter admits them."""
 
     def add(self, operation: Operation, admitted: Admitted) -> Added:
-        """Duplicates of an active statement (same space, agent, project, target, content hash) give the existing one.
+        """Stores a statement. If an active one with the same space, agent, project, target and content hash exists,
+        returns that.
 
-        A more trusted origin promotes it: a new version with the higher trust, `created=False`. Pinned stays pinned,
-        metadata and sources are united (the new first, within their bounds), and validity and expiry stay where the
-        draft names none. An equally trusted one only adds its sources, to one that has some. An existing one that has
-        expired by `admitted.recorded_at` gives way. A quarantined draft is stored with that status, and so is a
-        proposed one, unless the same is active or proposed already: then that one is given as it is.
+        A more trusted origin then creates a new version with the higher trust and `created=False`: it stays pinned,
+        metadata and sources are merged (the new ones first, within their limits), and validity and expiry stay unless
+        the draft has its own. An equally trusted origin only adds its sources, if the existing one has some. An
+        existing one that has expired at `admitted.recorded_at` is replaced. A quarantined draft is stored with that
+        status. So is a proposed one, unless the same statement is active or proposed already: then that one is
+        returned.
         """
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
-        """Supersedes the active version. Conflict when it is not `expected_version`, when the new text is an active
-        duplicate of another memory, or when there is no active version; NotFound when the space has no such id.
+        """Replaces the active version. Raises NotFound if the space has no such id.
 
-        A proposed draft leaves the active version as it is, and is stored as the next one, which waits. Conflict when
-        a change of this memory waits already, or when another proposal says the same."""
+        Raises Conflict if the active version is not `expected_version`, if there is none, or if another memory has the
+        new text. A proposed draft is stored as the next version and waits; the active version stays. Raises Conflict if
+        a change of this memory is waiting already, or another proposal has the same text.
+        """
 
     def propose_delete(self, operation: Operation, entry_id: str, *, expected_version: int | None) -> Entry:
-        """A next version with the same words and the status `withdrawal`; the active one stays until it is approved.
+        """Stores a next version with the same text and the status `withdrawal`; the active one stays until it is
+        approved.
 
-        Conflict as for `update`."""
+        Raises Conflict as `update` does.
+        """
 
     def approve(self, operation: Operation, entry_id: str) -> Entry:
-        """Makes what was proposed so: a statement or a change becomes active, a withdrawal deletes the active version.
+        """Applies a proposal: a statement or change becomes active, a withdrawal deletes the active version.
 
-        Undo makes it wait again. Conflict when the same is active already, when the memory has changed since the change
-        was proposed, or when nothing waits for approval; NotFound when the space has no such id."""
+        Undo makes it wait again. Raises Conflict if the same statement is active already, if the memory has changed
+        since, or if nothing is waiting; NotFound if the space has no such id.
+        """
 
     def delete(self, operation: Operation, entry_id: str) -> Entry:
-        """Rejects what waits for approval, else hides the active version; undo brings it back. Works on records too."""
+        """Rejects a waiting proposal, or else hides the active version. Undo brings it back. Works on records too."""
 
     def get(self, scope: Scope, entry_id: str, *, version: int | None = None) -> Entry:
-        """The active version, or the one asked for. NotFound outside the scope.
+        """Returns the active version, or the given one. Raises NotFound outside the scope.
 
-        Without an active one, the newest whatever its status. What waits, was rejected or undone beside an active
-        version is not what the memory says now, so it is given when it is asked for."""
+        If none is active, returns the newest, whatever its status. A proposed, rejected or undone version next to an
+        active one is only returned if `version` names it.
+        """
 
     def page(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
-        """Highest id first, to read everything; `before` continues after the last id of the previous page.
+        """Returns entries by id, highest first, to read everything. `before` continues after that id.
 
-        An id comes once: its active version where that is asked for, else its newest with one of the statuses."""
+        Each id is returned once: its active version if the filter admits it, else its newest with one of the statuses.
+        """
 
     def newest(self, scope: Scope, filter: Filter, *, limit: int, before: str | None = None) -> list[Entry]:
-        """The same entries as `page`, by `occurred_at`, newest first, ties by id. NotFound when `before` is unknown."""
+        """Returns the same entries as `page`, by `occurred_at`, newest first, ties by id. Raises NotFound if `before`
+        is unknown.
+        """
 
     def history(self, scope: Scope, entry_id: str) -> list[Entry]:
-        """Every version, oldest first. NotFound when there is none."""
+        """Returns every version, oldest first. Raises NotFound if there is none."""
 
     def known_at(self, query: LaneQuery, at: float) -> list[Entry]:
-        """The versions that were active at `at`, by the operations up to then: what was known, not what is true now.
+        """Returns the versions that were active at time `at`, by the operations until then. May be slow.
 
-        `query`'s scope, lane, conversation, filter (but its statuses) and exclusions hold. A slow path is fine.
+        The scope, lane, conversation, exclusions and filter of `query` apply, but not the filter's statuses.
         """
 
     def counts(self, scope: Scope) -> dict[tuple[str, Kind, Status], int]: ...
 
     def spaces(self, tenant: str) -> list[SpaceSummary]:
-        """The tenant's spaces that hold an entry of any status, by name. Active entries are counted."""
+        """Returns the tenant's spaces that hold an entry of any status, by name. Only active entries are counted."""
 
     def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
-        """How many active statements there are about this target, and how many bytes of UTF-8 they take (G4)."""
+        """Returns the number of active statements about this target, and their size in bytes of UTF-8."""
 
 
 class Records(Protocol):
-    """Recorded messages. They are never updated and never take part in duplicate checks."""
+    """Recorded messages. They are never updated, and never count as duplicates."""
 
     def add(self, operation: Operation, admitted: Sequence[Admitted]) -> list[Entry]: ...
 
     def of_conversation(self, scope: Scope, conversation: str, *, limit: int, owner: str | None = None) -> list[Entry]:
-        """Active records, oldest first; the newest `limit` of them. Without `owner`, of every owner's conversation."""
+        """Returns the newest `limit` active records, oldest first. Without `owner`, those of every owner's
+        conversation.
+        """
 
     def next_position(self, tenant: str, space: str, conversation: str, *, owner: str | None = None) -> int:
-        """Where the owner's conversation goes on in this space. Without `owner`, the space's own."""
+        """Returns the position of the conversation's next record in this space. Without `owner`, the space is the
+        owner.
+        """
 
     def older_than(self, tenant: str, recorded_before: float, *, limit: int) -> list[tuple[str, str]]:
-        """(space, id) of records whose retention has ended."""
+        """Returns (space, id) of records that were recorded before that time."""
 
 
 class Operations(Protocol):
-    """The history of a store: every write belongs to an operation, and undo and forget work on them."""
+    """The history of a store. Every write belongs to an operation; undo and forget work on operations."""
 
     def start(self, operation: Operation) -> Operation:
-        """To be called before its writes, in the same unit. It is stored with its first step: one that changed nothing
-        (a duplicate add) leaves nothing to list or undo. Conflict, at that step, when the id was used before."""
+        """Call it before the writes, in the same unit. It is stored with its first step.
+
+        An operation that changes nothing, such as adding a duplicate, is not stored. Raises Conflict, at the first
+        step, if the id was used before.
+        """
 
     def page(
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
     ) -> list[Operation]:
-        """Newest first; with `entry_id`, those that touched any version of it. `before` continues after that id."""
+        """Returns operations, newest first; with `entry_id`, those on it. `before` continues after that id."""
 
     def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
-        """Newest first, each with a memory that it changed."""
+        """Returns operations, newest first, each with a memory that it changed."""
 
     def steps(
         self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
     ) -> list[Step]:
-        """What was done, oldest first, by one operation, by a group of them, or to one entry."""
+        """Returns the steps of one operation, of a group, or on one entry, oldest first."""
 
     def undo(self, operation: Operation, *, target: str) -> list[Step]:
-        """Takes back the operation or the group named `target` exactly: each step's entry returns to its former state.
+        """Reverses the operation or the group `target` exactly: each step's entry returns to its former state.
 
-        Conflict, and nothing changed, when a later operation touched one of them, or when a restored statement
-        would duplicate an active one, or would wait beside another change of its memory. NotFound when this space has
-        no such operation or group.
+        Raises Conflict, and changes nothing, if a later operation changed one of them, if a restored statement would
+        duplicate an active one, or if two changes of one memory would be waiting. Raises NotFound if this space has no
+        such operation.
         """
 
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
-        """Erases the rows: text, every version, vectors, index entries, jobs and their errors, timeline and turns.
+        """Erases the rows: text, all versions, vectors, index entries, jobs and their errors, timeline and turns.
 
-        What conversations keep of an entry goes too: the texts of blocks that show it, the standing block with it,
-        candidates that name it, and what reviews are still to read of it (`Reviews`). Of a recorded message, so does
-        whatever was asked in its turn; of a speaker, what was asked in turns that were not recorded as well, since
-        nothing tells who asked.
+        Also erases what conversations keep of an entry: the texts of blocks and standing blocks with it, candidates
+        that name it, and messages that reviews are still to read (see `Reviews`). For a recorded message, also the
+        questions of its turn; for a speaker, also the questions of turns that were not recorded, since it is not known
+        who asked them.
 
-        Statements that rest only on what is erased go too: those of the space, and in all of the tenant's spaces those
-        that rest on its records, unless another space holds the same record. What rests on more stays, without that
-        source. A conversation goes whoever owns it: in a shared space, every owner's of that id, with the timeline and
-        the questions that these owners' spaces keep of it. Not reached: another space's records of a conversation of
-        this one's, and ids in its blocks. Texts of blocks and standing blocks are reached in all the tenant's spaces.
+        Statements that were learned only from what is erased are erased too: those of this space, and in all of the
+        tenant's spaces those learned from its records, unless another space holds the same record. A statement with
+        other sources stays, without this one. In a shared space, a conversation is erased for every owner with that id,
+        with the timeline and the questions that the owners' spaces keep of it. Not erased: records in another space of
+        a conversation of this one, and ids in blocks there. Texts of blocks and standing blocks are erased in all of
+        the tenant's spaces.
+
         Blocks stay known by their hash (`Conversations.blocks`). Recordings that began before are refused
-        (`Conversations.is_forgotten`). While a memory has a version left, the numbers of erased versions are not used
-        again. Only `Store.scrub` removes the bytes.
+        (`Conversations.is_forgotten`). Version numbers are not used again while a version of the memory is
+        left. `Store.scrub` removes the bytes.
         """
 
 
 class Index(Protocol):
-    """What recall searches. Everything here is derived from entries and leaves with them."""
+    """The data that recall searches. All of it is derived from entries and removed with them."""
 
     def extents(self, scope: Scope) -> dict[str, SpaceStats]:
-        """By space; a space without entries is absent."""
+        """Returns the size of each space. A space without entries is absent."""
 
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
-        """By space: in how many of its active entries each term occurs; absent when in none."""
+        """Returns, by space, how many active entries contain each term. A term that none contains is absent."""
 
     def matches(
         self, query: LaneQuery, terms: Sequence[str], *, limit: int, terms_max: int | None = None
     ) -> list[IndexedEntry]:
-        """Active, unexpired entries in the scope and lane with at least one of the terms; the newest `limit`.
+        """Returns active, unexpired entries in the scope and lane that contain at least one of the terms.
 
-        Newest first. `terms_max` bounds the terms of all of them together: the longest are left out, but never all.
+        The newest `limit`, newest first. `terms_max` limits the number of terms of all of them together: the longest
+        entries are left out, but never all.
         """
 
     def resolve(self, query: LaneQuery, keys: Sequence[int]) -> dict[int, Entry]:
-        """By key: those of `keys` that the query admits, in no particular order."""
+        """Returns, by key, the entries that the query admits, in no particular order."""
 
     def around(self, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[ContextEntry]:
-        """Records next to these in their conversations, at most `reach` messages away, and those of `keys` too.
+        """Returns the records at most `reach` messages away from these in their conversations, and these themselves.
 
-        Active and in the scope, whatever else the query admits: it is context that is asked for. What a tool answered
-        is none (C6).
+        They are active and in the scope, but need not match the rest of the query. Tool outputs are not included.
         """
 
     def speakers(self, scope: Scope, *, limit: int) -> list[str]:
-        """Who spoke in these spaces, at most `limit` of them in each."""
+        """Returns the speakers of these spaces, at most `limit` in each."""
 
     def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
-        """Keys of active entries, newest first."""
+        """Returns the keys of active entries, newest first."""
 
     def shelved(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
@@ -443,178 +397,270 @@ class Index(Protocol):
         """Active entries by key: of `keys`, or the first `limit` behind key `after`."""
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
-        """Keys of versions that came, went, got a vector or other sources since; a restore changes `generation`."""
+        """Returns the keys of versions that were added or removed, or got a vector or other sources, since `since`.
+
+        A restore changes `generation`.
+        """
 
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
     ) -> dict[int, bytes]:
-        """By key, float16 little-endian bytes of active entries: of `keys`, or of the whole space."""
+        """Returns, by key, the vectors of active entries as little-endian float16: of `keys`, or of the whole space."""
 
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
-        """Stores vectors of entries that are still there; how many were. Wrong size: ValueError."""
+        """Stores the vectors of entries that still exist and returns how many. Raises ValueError for a wrong size."""
 
     def adopt(self, embedder: EmbedderIdentity) -> list[tuple[str, str]]:
-        """Makes this the store's embedder. When it was another before (or none): (tenant, space) of every space with
-        entries, all to be embedded anew. Empty when it is the same as last time."""
+        """Makes this the embedder of the store.
+
+        If it was another one, or none, returns (tenant, space) of all spaces with entries, which must be embedded
+        again. Empty if it is the same.
+        """
 
     def adopted(self) -> EmbedderIdentity | None:
-        """The store's embedder; None before the first."""
+        """Returns the store's embedder, None before the first."""
 
     def unembedded(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> list[tuple[int, str]]:
-        """(key, text) of active entries without a vector of this embedder, oldest first; long texts cut short."""
+        """Returns (key, text) of active entries without a vector of this embedder, oldest first. Long texts are cut."""
 
     def waiting(self, tenant: str, embedder: EmbedderIdentity, *, space: str | None = None) -> int:
-        """How many those are, in one space or in all of the tenant's."""
+        """Returns the number of active entries without a vector of this embedder, in one space or in all."""
 
     def has_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity) -> bool:
-        """Whether the space has vectors of others than `embedder`, which is the store's."""
+        """Whether the space has vectors of embedders other than the store's, which is `embedder`."""
 
     def drop_abandoned(self, tenant: str, space: str, embedder: EmbedderIdentity, *, limit: int) -> int:
-        """Takes up to `limit` of those away; how many. Nothing when `embedder` is not the store's, or not any more: two
-        processes that disagree must not undo each other's work for ever."""
+        """Removes up to `limit` of those vectors and returns how many.
+
+        Does nothing if `embedder` is not, or is no longer, the store's: two processes that disagree must not undo each
+        other's work forever.
+        """
 
 
 class Jobs(Protocol):
+    """Background jobs, which are committed with the write that needs them."""
+
     def add(self, job: Job, *, coalesce: bool = False) -> None:
-        """With `coalesce`, a ready job of the same kind, space and payload makes this one superfluous."""
+        """Adds a job. With `coalesce`, not if a ready job of the same kind, space and payload exists."""
 
     def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
-        """Ready jobs that are due, and leased ones whose lease ran out, oldest first; no two owners get the same.
+        """Leases ready jobs that are due, and jobs whose lease has run out, oldest first, to one owner.
 
-        `attempts` counts this claim.
+        `attempts` includes this claim.
         """
 
     def waiting(self, kinds: Sequence[str], *, now: float) -> int:
-        """How many could be claimed at `now`. Looking writes nothing."""
+        """Returns how many jobs could be claimed at `now`. Writes nothing."""
 
     def complete(self, job_id: str, *, owner: str) -> bool:
-        """Removes it. False when the lease was lost to another owner: then the job's writes must not be committed."""
+        """Removes the job. Returns False if another owner has the lease: then its writes must not be committed."""
 
     def fail(self, job_id: str, *, owner: str, error: str, retry_at: float | None) -> None:
-        """Back to ready at `retry_at`, or dead when there is none. Nothing when the lease was lost."""
+        """Makes it ready again at `retry_at`, or dead if that is None. Does nothing if the lease was lost."""
 
     def release(self, *, owner: str) -> int:
-        """Makes what this owner holds ready again, as if it had not been claimed; how many."""
+        """Makes the jobs of this owner ready again, as if they had not been claimed. Returns how many."""
 
     def find(self, tenant: str, job_id: str) -> Job | None:
-        """None when there is none, or not any more."""
+        """Returns the job, None if there is none."""
 
     def page(self, tenant: str, *, state: str | None = None, limit: int = 100) -> list[Job]: ...
 
     def counts(self, tenant: str, kinds: Sequence[str] | None = None) -> dict[str, int]:
-        """By state; of some kinds, or of all."""
+        """Returns the number of jobs by state, of some kinds or of all."""
 
     def retry(self, tenant: str, *, now: float) -> int:
-        """Makes dead jobs ready again; how many."""
+        """Makes dead jobs ready again and returns how many."""
 
 
 class Conversations(Protocol):
     """Conversations with their turns, and the blocks that were injected into them."""
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
-        """Makes sure it exists; True when it is new."""
+        """Creates the conversation if it does not exist. Returns True if it is new."""
 
     def start_turn(self, key: ConversationKey, turn: TurnRow) -> bool:
-        """False when this conversation has a turn of that id already; then nothing changes."""
+        """Returns False, and changes nothing, if this conversation already has a turn with that id."""
 
     def find_turn(self, key: ConversationKey, turn_id: str) -> TurnRow | None: ...
 
     def turns(self, key: ConversationKey) -> list[TurnRow]:
-        """Oldest first, whatever became of them."""
+        """Returns all turns, oldest first, whatever their status."""
 
     def end_turn(self, key: ConversationKey, turn_id: str, *, status: TurnStatus, at: float, recorded: bool) -> bool:
-        """True for the first call that records it; a turn is recorded at most once (C3)."""
+        """Returns True for the first call that records the turn. A turn is recorded at most once."""
 
     def touch_turn(self, key: ConversationKey, turn_id: str, *, at: float) -> None:
-        """Somebody came back to it, if it is still open."""
+        """Notes that an open turn was continued."""
 
     def abandon_turns(self, tenant: str, *, idle_since: float, at: float) -> int:
-        """The tenant's open turns that were neither started nor touched since `idle_since`; how many."""
+        """Closes the open turns that were neither started nor continued since `idle_since`. Returns how many."""
 
     def add_block(self, key: ConversationKey, block: BlockRow) -> None:
-        """Idempotent by hash, but one that is not in sight stands where it is injected now, and is in sight again.
+        """Stores a block once per hash. One that is no longer visible becomes visible again, at its new place.
 
-        Not if it was injected before the last `clear`: a turn's blocks are stored again when it is recorded. The text
-        is not kept when something in it was forgotten meanwhile.
+        Not if it was injected before the last `clear`: the blocks of a turn are stored again when the turn is recorded.
+        The text is not stored if something in it was forgotten meanwhile.
         """
 
     def blocks(self, key: ConversationKey) -> list[BlockRow]:
-        """Oldest first, without the refs of what was forgotten.
+        """Returns the blocks, oldest first, without references to forgotten memories.
 
-        Those of the space's forgotten conversations come before them, with hash and size alone and not in sight: a host
-        may still show them, and they must still be told from what was said (C5).
+        The blocks of the space's forgotten conversations are first, with hash and size only and not visible: a host may
+        still show them, and they must be distinguished from messages.
         """
 
     def known_blocks(self, key: ConversationKey) -> list[BlockRow]:
-        """The same, but those out of sight come without text and references: a long conversation has had many."""
+        """The same, but without text and references for blocks that are not visible, of which there may be many."""
 
     def last_shown(self, tenant: str, refs: Collection[str]) -> dict[str, float]:
-        """When a block with this version was last injected, in whatever conversation, or one was active whose standing
-        block has it; absent where none was."""
+        """Returns when a block with each version was last injected, in any conversation, or last stood in a standing
+        block.
+
+        Versions that were never shown are absent.
+        """
 
     def state(self, key: ConversationKey) -> ConversationState:
-        """As if it were new where there is no such conversation."""
+        """Returns the state of the conversation; that of a new one if it does not exist."""
 
     def clear(self, key: ConversationKey, *, at: float, compacted: bool, still: Collection[str] = ()) -> None:
-        """From now on no block of the past is in sight, but those whose hashes are `still`, and nothing is carried.
+        """Makes all blocks invisible, except those with a hash in `still`, and drops what is carried.
 
         `compacted` counts a compaction.
         """
 
     def carry(self, key: ConversationKey, carried: CarriedRow) -> None:
-        """Kept for the next turn, in place of what was carried before."""
+        """Stores a recall for the next turn. Replaces an earlier one."""
 
     def find_carried(self, key: ConversationKey) -> CarriedRow | None:
-        """Without the candidates that were forgotten; None when none of them is left."""
+        """Returns the carried recall without forgotten candidates, None if none is left."""
 
     def drop_carried(self, key: ConversationKey, correlation: str) -> bool:
-        """True for the one call that ends it."""
+        """Returns True for the one call that removes it."""
 
     def find_standing(self, key: ConversationKey) -> StandingRow | None:
-        """None before the first, and once a memory in it was forgotten."""
+        """Returns the standing block, None before the first and after a memory in it was forgotten."""
 
     def put_standing(self, key: ConversationKey, standing: StandingRow | None) -> None:
-        """None: it is made anew when it is next asked for."""
+        """Stores the standing block. None means that it is made again when it is next needed."""
 
     def forgets(self, tenant: str, space: str) -> int:
-        """The number of the newest forget, 0 before the first: what a turn notes when it starts.
+        """Returns the number of the newest forget, 0 before the first. A turn stores it when it starts.
 
-        Forgets are counted, not timed: a clock may step. One count serves all spaces of a tenant, and a restore does
-        not take it back.
+        It is a count and not a time, because a clock may go back. It is one count for all spaces of a tenant, and a
+        restore does not reset it.
         """
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
-        """Whether a forget after number `since` covered this conversation, one of the speakers, or all the space."""
+        """Whether a forget after number `since` covered this conversation, one of the speakers, or the whole space."""
 
     def page(self, tenant: str, space: str, *, limit: int, before: str | None = None) -> list[str]:
-        """Ids, newest activity first; `before` continues after that id."""
+        """Returns ids, newest activity first. `before` continues after that id."""
 
 
 class Recalls(Protocol):
-    """What recalls of a conversation came to, bounded per space: the oldest go first."""
+    """The recalls of a conversation. Their number per space is limited; the oldest are removed first."""
 
     def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
-        """One row for each correlation and phase; a later one replaces it."""
+        """Stores one row for each correlation and phase. A later one replaces it."""
 
     def page(self, key: ConversationKey, *, turn: str | None = None, limit: int = 1000) -> list[RecallRow]:
-        """Oldest first, the newest `limit`; with `turn`, those asked or handed over in it. What was forgotten is absent
-        from their candidates, and a question that went with its conversation took its row along."""
+        """Returns the newest `limit` rows, oldest first; with `turn`, those started or delivered in it.
+
+        Forgotten candidates are absent, and so are rows whose question was forgotten with its conversation.
+        """
 
 
 class Timeline(Protocol):
-    """What happened, bounded: the oldest go first."""
+    """Events. Their number is limited; the oldest are removed first."""
 
     def add(self, events: Sequence[Event], *, entries_max: int) -> None: ...
 
     def page(self, scope: Scope, *, conversation: str | None = None, limit: int, skip: int = 0) -> list[Event]:
-        """Oldest first; the newest `limit` of them, not counting the `skip` newest."""
+        """Returns the newest `limit` events, oldest first, without the `skip` newest."""
+
+
+class Reviews(Protocol):
+    """Reviews with the messages that they are to read.
+
+    Forgetting a record, a speaker or a conversation removes its messages here too, and a conversation or a space also
+    its reviews. A message without a record is removed with any record of its conversation, since it is not known which
+    one it belongs to. Forgetting a space also removes the messages of reviews that write there.
+
+    A space keeps the newest `REVIEWS_MAX` ended reviews, by id, and its last consolidation. The changes of older ones
+    stay and can be undone by their ids (`Operations.undo`).
+    """
+
+    def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
+        """Schedules a review. Messages whose record does not exist any more are left out.
+
+        Raises Conflict if the id was used before, or if it takes turns and another review of the conversation is
+        waiting.
+        """
+
+    def get(self, tenant: str, review_id: str) -> ReviewRow:
+        """Raises NotFound if there is none, or it was forgotten."""
+
+    def find_waiting(self, key: ConversationKey) -> ReviewRow | None:
+        """Returns the waiting or running review among those that take turns (`ReviewKind.takes_turns`)."""
+
+    def messages(self, tenant: str, review_id: str) -> list[ReviewMessage]:
+        """Returns the messages in order; none after the review has ended."""
+
+    def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
+        """Replaces the messages of a waiting review. Does nothing if it has ended or was forgotten."""
+
+    def end(self, review: ReviewRow) -> bool:
+        """Stores how the review ended and removes its messages. Returns True for the first call that ends it.
+
+        Returns False if it had ended, or was forgotten: then nothing of it may be written.
+        """
+
+    def page(
+        self, tenant: str, space: str, *, conversation: str | None = None, limit: int, before: str | None = None
+    ) -> list[ReviewRow]:
+        """Returns reviews, newest first. `before` continues after that id."""
+
+    def unconsolidated(self, tenant: str, *, before: float, limit: int) -> list[str]:
+        """Returns spaces whose statements changed since their last consolidation, or whose last one was before
+        `before`.
+        """
+
+    def count_turn(self, key: ConversationKey) -> int:
+        """Counts a completed turn and returns their number since the last review was scheduled. 0 without a
+        conversation.
+        """
+
+    def unreviewed(self, key: ConversationKey) -> tuple[int, int]:
+        """Returns (turns since the last review was scheduled, position of the first record that none has read).
+
+        Positions of forgotten records at the end are used again, and count as unread again.
+        """
+
+    def scheduled(self, key: ConversationKey, *, position: int) -> None:
+        """Sets the number of turns to 0, and marks records before `position` as read."""
+
+    def reopen(self, key: ConversationKey, *, position: int) -> None:
+        """Marks records from `position` on as unread again, after a review that failed."""
+
+
+class Usage(Protocol):
+    """Model calls and tokens, summed by tenant, space, day and purpose."""
+
+    def add(self, tenant: str, spent: UsageRow) -> None: ...
+
+    def tokens(self, tenant: str, day: str, *, space: str | None = None) -> int:
+        """Returns the tokens of all purposes on one day, in one space or in all of the tenant's."""
+
+    def page(self, tenant: str, *, space: str | None = None, limit: int) -> list[UsageRow]:
+        """Returns rows, newest day first, then by space and purpose."""
 
 
 class Unit(Protocol):
-    """One transaction. Valid only inside the function that was handed it."""
+    """One transaction. Only valid inside the function that receives it."""
 
     def check(self) -> None:
-        """Raises DeadlineExceeded when its caller has given up: for long work between two calls of the store."""
+        """Raises DeadlineExceeded if the caller has given up. For long work between two calls of the store."""
 
     @property
     def memories(self) -> Memories: ...
@@ -639,33 +685,37 @@ class Unit(Protocol):
 
 
 class Store(Protocol):
-    """Where everything is kept. A unit of work is a re-runnable synchronous function.
+    """Stores everything. A unit of work is a synchronous function that may be run again.
 
-    It may be run again after a serialisation failure and may share its commit with others, but succeeds or fails
+    It may be run again after a serialisation failure, and may share its commit with others, but succeeds or fails
     alone. No transaction is held across an await.
     """
 
     def write(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        """Runs it in a transaction and returns once that is durable. Cancelling the await does not undo a write
-        that has begun: it commits or rolls back whole."""
+        """Runs the function in a transaction and returns when that is durable.
+
+        Cancelling the await does not undo a write that has begun: it commits or rolls back as a whole.
+        """
 
     def read(self, work: Callable[[Unit], R]) -> Awaitable[R]:
-        """Runs it on one consistent snapshot. Cancelling the await interrupts it."""
+        """Runs the function on one consistent snapshot. Cancelling the await interrupts it."""
 
     def scrub(self) -> Awaitable[bool]:
-        """Removes the bytes of what was forgotten. False: a reader still holds them, try again later."""
+        """Removes the bytes of forgotten entries. Returns False if a reader still holds them: try again later."""
 
     def backup(self, target: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
-        """A consistent copy while others read and write. `progress(done, total)` in pages."""
+        """Makes a consistent copy while others read and write. `progress(done, total)` counts pages."""
 
     def restore(self, source: Path, *, progress: Callable[[int, int], None]) -> Awaitable[None]:
-        """Replaces the content by a backup's, whole or not at all; other processes notice before their next recall."""
+        """Replaces the content with a backup, whole or not at all. Other processes notice before their next recall."""
 
     def check(self) -> Awaitable[list[Finding]]: ...
 
     def backups(self) -> list[Path]:
-        """Automatic copies beside the store, which may hold what was forgotten since."""
+        """Returns the automatic backups next to the store, which may hold entries that were forgotten since."""
 
     def close(self, *, within: float) -> Awaitable[None]:
-        """Finishes writes that have begun, interrupts the rest after `within`. Closing twice is harmless; use after it
-        raises MemoryClosed."""
+        """Finishes writes that have begun and interrupts the rest after `within` seconds.
+
+        May be called twice. Using it afterwards raises MemoryClosed.
+        """

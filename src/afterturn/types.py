@@ -1,4 +1,4 @@
-"""The values that cross module boundaries, all frozen. Times are Unix seconds, UTC, as floats."""
+"""The values that modules exchange, all frozen. Times are Unix seconds, UTC, as floats."""
 
 from __future__ import annotations
 
@@ -182,19 +182,20 @@ class Filter:
 
 
 ANYTHING = Filter()
-"""What narrows nothing: told from others at a glance where it is this one."""
+"""The filter that admits every active entry."""
 
 
 class LaneQuery(NamedTuple):
-    """Which entries one lane may give at `now`. Exclusions hold inside the query, before any cut (L3, L9).
+    """The entries that one lane may return at `now`. Exclusions apply inside the query, before any limit.
 
-    `excluded_refs` are versions the model has seen; `visible_hashes` are content hashes of messages it sees now;
-    `excluded_ids` are memories that the caller does not want, in any version.
-    `lane=None` searches statements and records alike. Recorded tool outputs are evidence for a review: they are given
-    only when `evidence` asks for them (C6). `conversation` is the one of the space `owner`: another owner's of the same
-    id is another conversation (L2). Without `owner` the id alone counts. Records of the conversation that were recorded
-    after `seen_since` are not given: a host that hides its messages still shows them to its model (L9). Nor is a
-    statement all of whose sources are records of its space that the model sees in one of these ways.
+    `excluded_refs` are versions that the model has seen; `visible_hashes` are content hashes of messages that it sees
+    now; `excluded_ids` are memories that the caller does not want, in any version. `lane=None` searches statements and
+    records. Recorded tool outputs are returned only with `evidence`, for a review.
+
+    `conversation` belongs to the space `owner`: the same id under another owner is another conversation. Without
+    `owner`, only the id counts. Records of the conversation after `seen_since` are not returned, because a host with a
+    hidden history still shows them to its model. Nor is a statement if the model sees all its sources in one of these
+    ways.
     """
 
     scope: Scope
@@ -211,8 +212,7 @@ class LaneQuery(NamedTuple):
 
 
 class IndexedEntry(NamedTuple):
-    """What an active entry is ranked by, apart from its vector. `key` is the store's handle on this version, `terms`
-    are its terms with repeats. A tuple, since there are many."""
+    """What an active entry is ranked by, except its vector. A tuple, since there are many."""
 
     key: int
     space: str
@@ -226,14 +226,14 @@ class IndexedEntry(NamedTuple):
 
 
 class ContextEntry(NamedTuple):
-    """A message around another one, and whether the query would give it as an answer."""
+    """A message next to another one, and whether the query would return it as a result."""
 
     entry: IndexedEntry
     is_admitted: bool
 
 
 class SpaceStats(NamedTuple):
-    """How much of a space is searchable, and its newest change."""
+    """How much of a space is searchable, and the number of its newest change."""
 
     documents: int
     terms_total: int
@@ -241,7 +241,7 @@ class SpaceStats(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What moved in a space since a sequence number. `keys=None`: too long ago to say, rebuild."""
+    """The keys that changed in a space since a sequence number. `keys=None`: too long ago to say, rebuild."""
 
     generation: str
     seq: int
@@ -323,9 +323,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else (G1).
+    """A draft that passed the guard. Only `guard.gate` makes one, and a store writes nothing else.
 
-    `terms` is the text as the lexical index sees it, in order, repeats included.
+    `terms` are the terms of the text for the lexical index, in order, with repeats.
     """
 
     draft: Draft
@@ -399,9 +399,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What to forget; exactly one is set. `everything` is the whole space.
+    """What to forget. Exactly one field is set; `everything` is the whole space.
 
-    `memories` are several at once: forgetting looks through the space's jobs and timeline, and once is enough.
+    `memories` are several at once, which is faster than one after another.
     """
 
     memory: str | None = None
@@ -424,7 +424,7 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a store's `forget` removed: entry ids with every version of them, and in which `spaces` they were."""
+    """What a store's `forget` removed: the ids of entries, with all their versions, and the `spaces` they were in."""
 
     ids: tuple[str, ...]
     versions: int
@@ -445,7 +445,7 @@ class Forgotten:
 
 
 class JobKind(StrEnum):
-    """What is done behind a write. A store takes other kinds too."""
+    """The kinds of background jobs. A store accepts other kinds too."""
 
     EMBED = "embed"
     SCRUB = "scrub"
@@ -455,6 +455,8 @@ class JobKind(StrEnum):
 
 
 class JobState(StrEnum):
+    """The state of a background job. `dead`: it failed too often."""
+
     READY = "ready"
     LEASED = "leased"
     DEAD = "dead"
@@ -462,7 +464,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work that follows a write, committed with it. `payload` is JSON text and holds ids, never memory text."""
+    """Work that follows a write and is committed with it. `payload` is JSON with ids, never a memory's text."""
 
     id: str
     kind: str
@@ -476,7 +478,7 @@ class Job:
 
 
 def new_job(kind: JobKind, job_id: str, tenant: str, space: str, at: float) -> Job:
-    """For the whole space, so that those which wait coalesce; due at `at`."""
+    """Makes a job for a whole space, due at `at`. Waiting jobs of one kind and space can be combined."""
     return Job(job_id, kind, tenant, space, "{}", at)
 
 
@@ -529,21 +531,21 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A hit that was chosen for a block; `text` is what is shown of it, and where it was cut it says "…"."""
+    """A hit that was chosen for a block, with the text that is shown. Where it was cut, it has an ellipsis."""
 
     hit: Hit
     text: str
 
 
-# The metadata of what was read from a store: shared by whoever reads it, so nobody may change it.
-
-
 class ReadMetadata(dict[str, Any]):
-    """A dictionary in all but that. A copy, also a deep or a pickled one, is a plain dictionary."""
+    """The metadata of an entry that was read from a store. It is shared, so it cannot be changed.
+
+    A copy, also a deep or a pickled one, is a plain dictionary.
+    """
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "What was read of a memory can not be changed. Change dict(entry.metadata) and update the memory."
+            "The metadata of an entry that was read cannot be changed. Change a copy: dict(entry.metadata)."
         )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -553,7 +555,7 @@ class ReadMetadata(dict[str, Any]):
         return dict, (dict(self),)
 
 
-# The values of conversations and their turns, all frozen. Times are Unix seconds, UTC, as floats.
+# Conversations, turns and recalls.
 
 
 class TurnStatus(StrEnum):
@@ -607,7 +609,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConversationKey:
-    """The same id under another owner is another conversation (L2). `space` is the owner's."""
+    """Identifies a conversation. `space` is its owner's: the same id under another owner is another one."""
 
     tenant: str
     space: str
@@ -616,7 +618,7 @@ class ConversationKey:
 
 @dataclass(frozen=True, slots=True)
 class ConversationState:
-    """What a conversation has come to. `turns` counts those recorded; `compacted_at` is the last compaction's time."""
+    """Counters of a conversation. `turns` counts recorded turns; `compacted_at` is the last compaction's time."""
 
     turns: int = 0
     compactions: int = 0
@@ -637,10 +639,11 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block that was really injected (H5), by the hash of its bytes.
+    """A block that was injected, by the hash of its bytes.
 
-    `anchor` names the messages that it stands after, blank where it is never put back. `text` is blank once something
-    in it was forgotten. `in_sight`: no compaction, reset or exhaustion came since, as far as we were told.
+    `anchor` identifies the messages before it; it is empty if the block is never put back. `text` is empty once
+    something in it was forgotten. `in_sight`: as far as is known, it was not removed by a compaction, a reset or an
+    exhausted exclusion.
     """
 
     hash: str
@@ -748,10 +751,10 @@ class RecallRow:
 
 @dataclass(frozen=True, slots=True)
 class CarriedRow:
-    """A recall that settled too late for its turn, for the next one (R8).
+    """A recall that settled too late for its turn, kept for the next one.
 
-    `refined` are the references that a model chose, the other candidates are the fast phase's. `forgets` and `speakers`
-    tell later whether what was asked is to be known no more (M2).
+    `refined` are the references that a model chose; the other candidates are of the fast phase. `forgets` and
+    `speakers` show later whether the question was forgotten meanwhile.
     """
 
     correlation: str
@@ -770,7 +773,7 @@ class CarriedRow:
 
 @dataclass(frozen=True, slots=True)
 class StandingRow:
-    """The standing block that a conversation is frozen to (S3), and the versions of memories in it."""
+    """The standing block of a conversation, and the versions of the memories in it."""
 
     text: str
     refs: tuple[str, ...]
@@ -787,7 +790,7 @@ class Message:
     hash: str
 
 
-# The values of reviews and of what models cost, all frozen. Times are Unix seconds, UTC, as floats.
+# Reviews and model usage.
 
 
 class ReviewKind(StrEnum):
@@ -823,9 +826,9 @@ class ReviewState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReviewMessage:
-    """One message as it was when the review was scheduled; our own blocks are not in it (C5).
+    """One message when the review was scheduled, without the blocks of memory.
 
-    `source` is the record that holds it, None for what is not recorded. `fresh`: no review has seen it yet.
+    `source` is its record, None if it was not recorded. `fresh`: no review has read it yet.
     """
 
     role: str

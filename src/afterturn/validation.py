@@ -1,4 +1,4 @@
-"""The rules for names: tenants, spaces, conversations, ids. Checked once, where they come in."""
+"""Checks of what callers pass: names, ids, metadata, limits, times and texts. Each raises InvalidInput."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ METADATA_BYTES_MAX = 4096
 
 _SPACE = re.compile(r"[a-z][a-z0-9_-]{0,31}:\S(?:.*\S)?")
 _ID = r"[0-9a-z]{4,40}"
-# Persian names and composed emoji hold joiners, Japanese names a wide space; Python calls them unprintable.
+# Persian names and emoji contain joiners, and Japanese names a wide space; Python calls them unprintable.
 _JOINERS = re.compile("[\u200c\u200d\u00a0\u3000]")
 _UNSTORABLE = "[\x00\ud800-\udfff]"
 
 
 def check_name(value: object, what: str) -> str:
-    """A tenant, conversation, agent, project, speaker or turn id: printable, not blank, at most 200 characters."""
+    """Checks a tenant, conversation, agent, project, speaker or turn id: 1 to 200 printable characters, not blank."""
     if not isinstance(value, str):
         raise InvalidName(f"The {what} must be text, not {type(value).__name__}. Pass a string.")
     if not value.strip() or len(value) > NAME_CHARS_MAX or not _JOINERS.sub("", value).isprintable():
@@ -71,7 +71,7 @@ def check_metadata(value: object) -> Metadata:
 
 
 def check_member(key: object, item: object) -> None:
-    """One key of metadata with its value, as it is stored or asked for."""
+    """Checks one key of metadata with its value."""
     if not isinstance(key, str) or not is_storable(key) or not key:
         raise InvalidInput(f"The metadata key {repr(key)[:60]} is not valid. Use non-empty, plain text.")
     if not isinstance(item, str | int | float | bool | None):
@@ -83,21 +83,18 @@ def check_member(key: object, item: object) -> None:
 
 
 def is_storable(text: str) -> bool:
-    """Whether every store can hold it: no NUL, no lone surrogates."""
+    """Whether every store can hold the text: no NUL, no lone surrogates."""
     if text.isascii():
         return "\x00" not in text
     return not re.search(_UNSTORABLE, text)
 
 
 def mend_name(value: str) -> str | None:
-    """The nearest name that `check_name` takes, for what a host's messages bring. None when nothing is left of it."""
+    """Returns the nearest name that `check_name` accepts, for names in messages. None if nothing is left."""
     if value.isprintable() and len(value) <= NAME_CHARS_MAX:
         return value if value.strip() else None
     shown = (character if character.isprintable() else "\ufffd" for character in value[:NAME_CHARS_MAX])
     return "".join(shown).strip() or None
-
-
-# How many of something a caller may ask for. Checked once, where it comes in.
 
 
 def is_whole(value: object, most: int) -> bool:
@@ -111,9 +108,7 @@ def check_limit(limit: object, most: int) -> int:
     return limit
 
 
-# Points in time as callers give them, in seconds as they are kept. Checked once, where they come in.
-
-# Some three thousand years either way: beyond the calendar nothing can be shown.
+# About three thousand years either way. Later times cannot be shown.
 SECONDS_MAX = 1e11
 _FORMS = "Pass Unix seconds, a datetime with a time zone, or a text such as 2026-11-15T09:30:00Z."
 
@@ -123,7 +118,7 @@ def moment(value: float | datetime | str | None) -> float | None:
 
 
 def seconds(value: float | datetime | str) -> float:
-    """Unix seconds of a datetime or an ISO-8601 text. Without a time zone both are an error: which one is unknown."""
+    """Returns Unix seconds for a datetime or an ISO-8601 text. Both need a time zone."""
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -142,11 +137,8 @@ def seconds(value: float | datetime | str) -> float:
     return float(value)
 
 
-# Which texts can be stored or searched at all.
-
-
 def check_text(text: object, what: str) -> str:
-    """Text that can be stored and searched: not blank, no NUL, no lone surrogates."""
+    """Checks that a text can be stored and searched: not blank, no NUL, no lone surrogates."""
     if not isinstance(text, str):
         raise InvalidInput(f"The {what} must be text, not {type(text).__name__}. Pass a string.")
     if not text.strip():

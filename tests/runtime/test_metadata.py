@@ -26,7 +26,7 @@ READ = ReadMetadata(project="api", stars=3)
 )
 def test_nobody_changes_it_for_others(change):
     """L3: the next answer has it as the store does."""
-    with pytest.raises(TypeError, match="can not be changed"):
+    with pytest.raises(TypeError, match="cannot be changed"):
         change(READ)
     assert READ == {"project": "api", "stars": 3}
 
