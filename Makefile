@@ -46,7 +46,7 @@ check: $(READY) ## Check format, lint, types and the direction of imports
 bench: $(READY) ## Benchmark store, turns, recall and reviews against bare baselines; ARGS=--page writes docs/benchmarks.md
 	@failed=0; for part in store turn recall review; do $(BENCH) $$part $(ARGS) || failed=1; done; exit $$failed
 
-bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick shows the form of a report in seconds
+bench-store: $(READY) ## Benchmark adding and importing; ARGS=--quick only checks that it works
 	@$(BENCH) store $(ARGS)
 
 bench-turn: $(READY) ## Benchmark delivery in the same turn, the time a host waits, and tokens; 12 minutes

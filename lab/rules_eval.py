@@ -1,7 +1,7 @@
-"""`make eval-rules`: how well the rule-based reviewer learns, on labelled messages and on dialogue. Nothing is stored.
+"""`make eval-rules`: measures the rule-based reviewer on labelled messages and on dialogue. Stores nothing.
 
-Labelled messages give precision and recall, for the half that the rules were written by and for the half that is held
-out. Conversations and utterances give how often the reviewer would write.
+Labelled messages give precision and recall, separately for the half that the rules were written for and the held-out
+half. Conversations and utterances show how often the reviewer would write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USER, _ASSISTANT = "user", "assistant"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`gist` are words that the lesson's text must hold, in any case."""
+    """`gist` lists words that the lesson's text must contain, in any case."""
 
     kind: str
     target: str
@@ -40,7 +40,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One message of a user after what was said `before`. `also` are gists that may be learned, and need not be."""
+    """One user message, after the messages in `before`. `also` lists gists that may be learned but need not be."""
 
     text: str
     language: str
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def held_out(self) -> bool:
-        """By the first bit of the text's hash, so that nobody chooses; nothing of a set that is open in full."""
+        """Chosen by the first bit of the text's hash. Sets that are fully open have no held-out half."""
         return not self.is_open and bool(hashlib.sha256(self.text.encode()).digest()[0] >> 7)
 
     def learned(self) -> list[Lesson]:
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(slots=True)
 class Score:
-    """Counts of lessons. `wrong` and `missed` hold the messages, for people to look at."""
+    """Counts of lessons. `wrong` and `missed` hold the messages, to read."""
 
     right: int = 0
     right_kind: int = 0
@@ -89,7 +89,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Turns as (what was said before, what a user says)."""
+    """Turns as (earlier messages, user message)."""
 
     name: str
     turns: tuple[tuple[str, str], ...]
@@ -97,7 +97,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What the rules would write in a dialogue, each with the message that it was found in."""
+    """The lessons that the rules find in a dialogue, each with its message."""
 
     turns: int
     found: tuple[tuple[str, Lesson], ...]
@@ -128,7 +128,7 @@ class Measured:
 
 
 def measure(paths: Sequence[Path]) -> Measured:
-    """InvalidFile when one of them is of no use here."""
+    """Raises InvalidFile if a file cannot be used."""
     scores: dict[str, dict[str, Score]] = {}
     writes: dict[str, Writes] = {}
     for path in paths:
@@ -164,12 +164,12 @@ def count_writes(dialogue: Dialogue) -> Writes:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """One a line, as tests/learning/rule_cases tells. Empty when the file holds something else."""
+    """One case per line, in the format of tests/learning/rule_cases. Empty if the file has another format."""
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         return [_case(row) for row in rows] if all("lessons" in row for row in rows) else []
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InvalidFile(f"{path} can not be read: {error!r}. docs/rules.md tells what can.") from error
+        raise InvalidFile(f"{path} cannot be read: {error!r}. See docs/rules.md for the format.") from error
 
 
 def read_dialogue(path: Path) -> Dialogue:
@@ -181,7 +181,7 @@ def read_dialogue(path: Path) -> Dialogue:
 
 
 def _turns(dataset: Dataset) -> Iterator[tuple[str, str]]:
-    """Where two people speak, each is the user in turn."""
+    """In a dialogue of two people, each of them is the user in turn."""
     for talk in dataset.talks:
         speaker, before = "", ""
         for item in talk.items:
@@ -243,7 +243,7 @@ def _recall(counts: Counter[str]) -> dict[str, Any]:
 
 
 def as_text(measured: Measured, *, shown: int = 0) -> str:
-    """`shown`: so many of what was wrong and missed in the open half, and of what dialogue taught, are told."""
+    """`shown`: how many wrong and missed messages of the open half, and lessons from dialogue, are listed."""
     parts = [
         "\n".join(_labelled(name, part, score, shown))
         for name, scores in measured.scores.items()
@@ -258,10 +258,10 @@ def _labelled(name: str, part: str, score: Score, shown: int) -> Iterator[str]:
     yield f"{name}, {part.replace('_', ' ')}: {found['messages']} messages"
     yield f"  precision {_number(found['precision'])} ({found['right']} right, {found['wrong']} wrong)"
     yield f"  recall    {_number(found['recall'])} ({found['missed']} missed)"
-    yield f"  kind      {_number(found['kind_right'])} of what was right"
+    yield f"  kind      {_number(found['kind_right'])} of the right lessons"
     for group in ("kinds", "languages"):
         yield f"  {group}: " + ", ".join(_group(title, figures) for title, figures in found[group].items())
-    # What is held out stays so, or the next rule is written for it.
+    # Held-out messages are not shown, so that no rule is written for them.
     if part == "dev":
         yield from _listed("wrong", score.wrong, shown)
         yield from _listed("missed", score.missed, shown)
@@ -270,8 +270,8 @@ def _labelled(name: str, part: str, score: Score, shown: int) -> Iterator[str]:
 def _dialogue(name: str, writes: Writes, shown: int) -> Iterator[str]:
     rate = writes.figures()[f"writes_per_{TURNS_UNIT}_turns"]
     yield f"{name}: {writes.turns} user turns, {len(writes.found)} writes, {rate:.2f} per {TURNS_UNIT} turns"
-    told = [f"{lesson.kind}, {lesson.target}: {lesson.text}" for _, lesson in writes.found]
-    yield from _listed("written", told, shown)
+    lines = [f"{lesson.kind}, {lesson.target}: {lesson.text}" for _, lesson in writes.found]
+    yield from _listed("written", lines, shown)
 
 
 def _listed(title: str, lines: Sequence[str], shown: int) -> Iterator[str]:

@@ -34,25 +34,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> Report:
-    def tell(step: str) -> None:
+    def show_step(step: str) -> None:
         print(f"{options.part}: {step}", file=sys.stderr, flush=True)
 
     match options.part:
         case "store":
-            return measure_store(quick=options.quick, progress=tell)
+            return measure_store(quick=options.quick, progress=show_step)
         case "turn":
-            return measure_turn(quick=options.quick, progress=tell)
+            return measure_turn(quick=options.quick, progress=show_step)
         case "review":
-            return measure_review(quick=options.quick, progress=tell)
+            return measure_review(quick=options.quick, progress=show_step)
         case _:
             sizes = tuple(options.size or ())
-            return measure_recall(Options(options.quick, sizes, options.text, options.keep), progress=tell)
+            return measure_recall(Options(options.quick, sizes, options.text, options.keep), progress=show_step)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.bench", description=__doc__)
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--quick", action="store_true", help="a small run: it shows the form and judges nothing")
+    parser.add_argument("--quick", action="store_true", help="a small run that only checks that the benchmark works")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--page", action="store_true", help="also replace the part's section of docs/benchmarks.md")
     recall = parser.add_argument_group("recall")

@@ -1,4 +1,4 @@
-"""An agent's loop, and the ways in which it may have memory: none, recalled per call, recalled per turn, ours."""
+"""An agent loop with four kinds of memory: none, recall per call, recall per turn, and afterturn."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from lab.bench.texts import SPACE, TOOLS, tool_call, tool_result
 
 Message: TypeAlias = dict[str, Any]
 TOOL_DEFINITIONS = tuple({"type": "function", "function": {"name": name, "parameters": {}}} for name in TOOLS)
-# More hits than a block holds, as ours has.
+# More hits than a block holds, as afterturn uses.
 HITS = 32
 
 
-class Way(Protocol):
-    """How a host's turn meets memory. `spent` is the time, in seconds, that the turn was in these three."""
+class MemoryMode(Protocol):
+    """A kind of memory in an agent loop. `spent` is the time, in seconds, spent in these three methods."""
 
     spent: float
 
     async def begin(self, messages: list[Message]) -> None:
-        """The user's message is the last one."""
+        """Called when the user's message is the last one."""
 
     async def prompt(self, messages: list[Message]) -> list[Message]:
-        """What the model is shown at this call."""
+        """The prompt for this call."""
 
     async def end(self, messages: list[Message]) -> None:
-        """The agent's answer is the last one."""
+        """Called when the agent's answer is the last message."""
 
 
-async def run_turn(way: Way, model: ChatModel, messages: list[Message], question: str) -> int:
-    """One turn of an agent, up to the answer that calls no tool; how many times the model was called."""
+async def run_turn(way: MemoryMode, model: ChatModel, messages: list[Message], question: str) -> int:
+    """Runs one turn of an agent, until an answer that calls no tool. Returns the number of model calls."""
     calls = 0
     messages.append({"role": "user", "content": question})
     await way.begin(messages)
@@ -53,12 +53,12 @@ async def run_turn(way: Way, model: ChatModel, messages: list[Message], question
 
 
 def script(steps: int) -> list[Any]:
-    """What the model says in a turn: all steps but the last call a tool."""
+    """The replies of the model in a turn: each step except the last calls a tool."""
     return [*(call_tools(tool_call(at)) for at in range(steps - 1)), "Done: the answer is in the files that I read."]
 
 
-class Paced:
-    """A model that takes a while for each call, and after so many steps answers. It keeps what it was shown last."""
+class SlowModel:
+    """A model that takes `seconds` per call and answers after `steps` calls. It keeps the last prompt."""
 
     def __init__(self, steps: int, seconds: float) -> None:
         self._script = script(steps)
@@ -83,8 +83,8 @@ class Paced:
         return {**line, "tool_calls": calls}
 
 
-class Choosing:
-    """The selector: a model that takes so many seconds, or for ever with None, and chooses the first three."""
+class SlowSelector:
+    """A selecting model that takes the given seconds (None: forever) and chooses the first three."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -101,7 +101,7 @@ class Choosing:
 
 
 async def timer(seconds: float | None) -> None:
-    """Until the running loop's clock has gone so far; None is never."""
+    """Waits on the clock of the running loop; None waits forever."""
     loop = asyncio.get_running_loop()
     rung: asyncio.Future[None] = loop.create_future()
     handle = loop.call_later(seconds, rung.set_result, None) if seconds is not None else None
@@ -126,8 +126,8 @@ class NoMemory:
         """Nothing."""
 
 
-class Searching:
-    """Looks for what the user's last message is about, and renders it as ours does. `recalls` counts."""
+class SearchMode:
+    """Searches for the user's last message and renders a block as afterturn does. Counts its `recalls`."""
 
     def __init__(self, space: afterturn.Space, config: afterturn.Config) -> None:
         self._space = space
@@ -146,8 +146,8 @@ class Searching:
         """Nothing."""
 
 
-class PerCall(Searching):
-    """Recalls before every call, and shows the block after the last message of this one call."""
+class PerCall(SearchMode):
+    """Recalls before every call, and shows the block at the end of that call's prompt only."""
 
     async def begin(self, messages: list[Message]) -> None:
         """Nothing."""
@@ -156,8 +156,8 @@ class PerCall(Searching):
         return [*messages, *await self._found(messages)]
 
 
-class PerTurn(Searching):
-    """Recalls once a turn and keeps the block in the conversation, whatever is there already."""
+class PerTurn(SearchMode):
+    """Recalls once a turn and keeps the block in the conversation, even if its memories are there already."""
 
     async def begin(self, messages: list[Message]) -> None:
         messages.extend(await self._found(messages))
@@ -166,8 +166,8 @@ class PerTurn(Searching):
         return messages
 
 
-class Ours:
-    """As the README has it. With `phase="refined"` it waits for the whole recall, `within` seconds at each call."""
+class AfterturnMode:
+    """afterturn, used as in the README. With `phase="refined"` it waits up to `within` seconds for the whole recall."""
 
     def __init__(
         self, conversation: afterturn.Conversation, *, phase: PhaseName = "fast", within: float | None = None
@@ -199,6 +199,6 @@ class Ours:
 
 
 async def learn(memory: afterturn.Memory, texts: Sequence[str]) -> None:
-    """Returns when the memories have their vectors too."""
+    """Adds the memories and waits for their vectors."""
     await memory.space(SPACE).add_many([afterturn.Draft(text) for text in texts])
     await memory.drain()

@@ -40,7 +40,7 @@ SPACE = "user:bench"
 LIMIT = 10
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_SIZES = (100, 600)
-# The default index has room for some 200,000 memories; a host with more of them in one space raises it.
+# The default index has room for about 200,000 memories; a host with more in one space raises the setting.
 INDEX_BYTES_MAX = 4 * 1024**3
 FOUND = Goal(0.97, "", at_least=True)
 EXPLAINED = (
@@ -64,7 +64,7 @@ with afterturn.blocking.open(path, background=False) as memory:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`keep` is a folder whose stores the next run finds again; without it they are removed at the end."""
+    """`keep` is a folder for the stores, so that the next run can use them again; without it they are removed."""
 
     quick: bool = False
     sizes: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ async def _size_figures(path: Path, size: int, asked: Sequence[str]) -> list[Fig
         grown = (_resident_bytes() - resident) / 1e6
         with BruteForce(path.with_suffix(".brute"), size) as brute:
             ours, baseline = await _alternate(space, brute, asked)
-    # Beyond that size, only a ratio carries over to other machines; a turn's grace is 50 ms.
+    # For larger spaces only the ratio carries over to other machines; a turn's grace is 50 ms.
     goal = Goal(10, "ms") if size <= 10_000 else Goal(1.0)
     name = f"{size:,} memories"
     lacking = f", without {', '.join(first.missing)}" if first.missing else ""
@@ -135,8 +135,9 @@ async def _size_figures(path: Path, size: int, asked: Sequence[str]) -> list[Fig
 async def _alternate(
     space: afterturn.Space, brute: BruteForce, asked: Sequence[str]
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of ours and of brute force, in blocks. The first of a block is not measured: it finds the
-    processor's cache filled by the other side."""
+    """Milliseconds of afterturn and of brute force, in blocks. The first search of a block is not measured: the other
+    side has filled the processor's cache.
+    """
     ours: list[float] = []
     baseline: list[float] = []
     for start in range(0, len(asked), _BLOCK):
@@ -156,7 +157,7 @@ async def _alternate(
 
 
 async def _indexed(space: afterturn.Space, question: str) -> None:
-    """Waits until the space is in memory."""
+    """Waits until the index of the space is built."""
     async with asyncio.timeout(_INDEXED_WITHIN):
         await space.search(question)
         while (await space.search(question)).missing:  # noqa: ASYNC110 no event says that a space is in memory
@@ -165,7 +166,7 @@ async def _indexed(space: afterturn.Space, question: str) -> None:
 
 
 class BruteForce:
-    """Search by meaning in thirty lines: a matrix of vectors, and texts in SQLite. No filter, no words."""
+    """Vector search in thirty lines: a float32 matrix, and texts in SQLite. No filters, no words."""
 
     def __init__(self, path: Path, size: int) -> None:
         path.unlink(missing_ok=True)
@@ -177,7 +178,7 @@ class BruteForce:
         with self._connection:
             rows = ((at, f"Memory {at} of the baseline.") for at in range(size))
             self._connection.executemany("INSERT INTO memory VALUES (?, ?)", rows)
-        # The time of a product does not depend on the numbers in it.
+        # The time of the product does not depend on the values.
         width = self._embedder.embed(["width"]).shape[1]
         self._matrix = np.random.default_rng(1).standard_normal((size, width), dtype=np.float32)
 
@@ -204,7 +205,7 @@ class BruteForce:
 
 
 def _found_figure(path: Path, size: int, corpus: Corpus, asked: Sequence[str]) -> Figure:
-    """The share of the exact ranking's ten best that the index finds too."""
+    """The share of the exact ten best that the index also finds."""
     with _asker(path, exact=True) as exact, _asker(path, exact=False) as ours:
         right = [exact.best(question) for question in asked]
         found = sum(len(best & ours.best(question)) for best, question in zip(right, asked, strict=True))
@@ -217,8 +218,8 @@ def _found_figure(path: Path, size: int, corpus: Corpus, asked: Sequence[str]) -
     )
 
 
-class _Asker:
-    """One store with an index of its own, which the exact ranking needs."""
+class _ExactSearch:
+    """A store with its own index, which the exact ranking needs."""
 
     def __init__(self, path: Path, *, exact: bool) -> None:
         self._config = Config(index_bytes_max=INDEX_BYTES_MAX)
@@ -244,8 +245,8 @@ class _Asker:
 
 
 @contextmanager
-def _asker(path: Path, *, exact: bool) -> Iterator[_Asker]:
-    asker = _Asker(path, exact=exact)
+def _asker(path: Path, *, exact: bool) -> Iterator[_ExactSearch]:
+    asker = _ExactSearch(path, exact=exact)
     try:
         # The index is built after the second question about a space.
         for _ in range(2):
@@ -256,9 +257,9 @@ def _asker(path: Path, *, exact: bool) -> Iterator[_Asker]:
         asker.store.close_now(within=10.0)
 
 
-def _script_figure(path: Path, size: int, asked: Sequence[str], told: Progress) -> Figure:
-    """From the start of a process to its first answer, as a hook or a script waits for it."""
-    told(f"{size:,} memories: new processes")
+def _script_figure(path: Path, size: int, asked: Sequence[str], progress: Progress) -> Figure:
+    """From the start of a process to its first answer, as for a hook or a script."""
+    progress(f"{size:,} memories: new processes")
     times = []
     for question in asked:
         began = perf_counter()
@@ -278,25 +279,25 @@ def _script_figure(path: Path, size: int, asked: Sequence[str], told: Progress) 
     )
 
 
-def _store(folder: Path, corpus: Corpus, size: int, told: Progress) -> Path:
-    """A store with one space, filled by the public verbs."""
+def _store(folder: Path, corpus: Corpus, size: int, progress: Progress) -> Path:
+    """A store with one space, filled with the public API."""
     form = f"{corpus.name} {len(corpus.items)} {len(MIGRATIONS)}"
     path = folder / f"memories-{size}-{hashlib.blake2b(form.encode(), digest_size=4).hexdigest()}.db"
     done = path.with_suffix(".done")
     if not done.exists():
         for left in folder.glob(f"{path.name}*"):
             left.unlink()
-        asyncio.run(_fill(path, corpus, size, told))
+        asyncio.run(_fill(path, corpus, size, progress))
         done.touch()
     return path
 
 
-async def _fill(path: Path, corpus: Corpus, size: int, told: Progress) -> None:
+async def _fill(path: Path, corpus: Corpus, size: int, progress: Progress) -> None:
     async with afterturn.open(path, {"synchronous": "normal"}) as memory:
         assert await memory.ready(within=60.0), "the embedder could not be loaded"
         texts = drafts(corpus.texts(size, seed=size), size)
         for start in range(0, size, _FILLED_AT_ONCE):
-            told(f"{size:,} memories: filling, {start:,} done")
+            progress(f"{size:,} memories: filling, {start:,} done")
             await memory.space(SPACE).add_many(list(islice(texts, _FILLED_AT_ONCE)))
         assert await memory.drain(within=900.0), "the memories could not be embedded in time"
 

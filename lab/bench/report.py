@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 Progress: TypeAlias = Callable[[str], None]
 
 _PACKAGES = ("afterturn", "apsw", "numpy", "tokenizers", "wordllama")
-_QUICK = "too little was measured to mean anything; figures show the form and are not judged"
+_QUICK = "too few rounds for valid figures, so no target is checked"
 _COLUMNS = ("figure", "ours", "baseline", "ratio", "target", "result")
 _TEXT_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """At most `bound`, or at least: in `unit`, or times the baseline when the unit is "×"."""
+    """At most or at least `bound`, in `unit`, or times the baseline if the unit is "×"."""
 
     bound: float
     unit: str = "×"
@@ -71,7 +71,7 @@ class Figure:
 def judge(
     name: str, unit: str, ours: float, goal: Goal | None = None, *notes: str, baseline: float | None = None
 ) -> Figure:
-    """A figure held to its goal."""
+    """A figure compared with its goal."""
     figure = Figure(name, unit, ours, "" if goal is None else str(goal), None, baseline, notes)
     if goal is None:
         return figure
@@ -89,7 +89,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`title` and `explained` open the section of docs/benchmarks.md."""
+    """`title` and `explained` begin the section in docs/benchmarks.md."""
 
     title: str
     explained: str
@@ -101,7 +101,7 @@ class Report:
 
     @property
     def passed(self) -> bool | None:
-        """Whether every target was met. None when a quick run was not judged."""
+        """Whether every target was met; None if a quick run was not judged."""
         results = {figure.result for figure in self.figures}
         return False if "FAIL" in results else None if "not judged" in results else True
 
@@ -142,7 +142,7 @@ class Report:
 def make_report(
     part: str, arguments: Sequence[str], explained: str, figures: Sequence[Figure], tables: Sequence[Table] = ()
 ) -> Report:
-    """Figures of a run with `--quick` among its arguments are not judged."""
+    """Does not judge the figures of a run with `--quick` among its arguments."""
     given = " ".join(arguments)
     command = f"make bench-{part}" + (f' ARGS="{given}"' if given else "")
     judged = [replace(figure, passed=None) for figure in figures] if "--quick" in arguments else figures

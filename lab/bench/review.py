@@ -15,7 +15,7 @@ import afterturn
 from afterturn.config import Config
 from afterturn.testing.model import call_tools
 from afterturn.types import ReviewKind, ReviewRow
-from lab.bench.host import Message, Ours, Paced, learn, run_turn, timer
+from lab.bench.host import AfterturnMode, Message, SlowModel, learn, run_turn, timer
 from lab.bench.report import Figure, Goal, Progress, Report, judge, make_report
 from lab.bench.texts import SPACE, USER, memories, past, questions
 
@@ -32,7 +32,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Conversations of `turns` turns; one more than counts warms up."""
+    """Conversations of `turns` turns. One more conversation warms up and is not counted."""
 
     rounds: int
     turns: int
@@ -45,7 +45,7 @@ QUICK = Scale(rounds=1, turns=3, call_seconds=0.05)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How long the model that reviews takes for each call; None: it never answers."""
+    """How long the review model takes for each call; None: it never answers."""
 
     name: str
     seconds: float | None
@@ -59,8 +59,8 @@ CASES = (
 )
 
 
-class Reviewing:
-    """A model that saves one thing in each review: what the user has said last."""
+class ReviewModel:
+    """A review model that saves one thing in each review: the user's last message."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -82,7 +82,7 @@ class Reviewing:
 
 
 def measure_review(*, quick: bool = False, progress: Progress = lambda step: None) -> Report:
-    """`quick` measures too little to mean anything: it shows the form."""
+    """`quick` runs too few rounds for valid figures; it only checks that the benchmark works."""
     scale = QUICK if quick else FULL
     with tempfile.TemporaryDirectory(prefix="afterturn-bench-") as folder:
         figures = asyncio.run(_figures(Path(folder), scale, progress))
@@ -90,11 +90,11 @@ def measure_review(*, quick: bool = False, progress: Progress = lambda step: Non
     return make_report("review", ["--quick"] if quick else [], explained, figures)
 
 
-async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
-    return [await _measure(folder / f"{at}.db", case, scale, told) for at, case in enumerate(CASES)]
+async def _figures(folder: Path, scale: Scale, progress: Progress) -> list[Figure]:
+    return [await _measure(folder / f"{at}.db", case, scale, progress) for at, case in enumerate(CASES)]
 
 
-async def _measure(store: Path, case: Case, scale: Scale, told: Progress) -> Figure:
+async def _measure(store: Path, case: Case, scale: Scale, progress: Progress) -> Figure:
     bare = Config(rules=False)
     beside = replace(bare, **case.settings)
     async with afterturn.open(store, bare) as memory:
@@ -102,15 +102,15 @@ async def _measure(store: Path, case: Case, scale: Scale, told: Progress) -> Fig
     took: dict[bool, list[float]] = {True: [], False: []}
     reviews: list[ReviewRow] = []
     for at in range(scale.rounds + 1):
-        told(f"{case.name}: round {at} of {scale.rounds}")
+        progress(f"{case.name}: round {at} of {scale.rounds}")
         for reviewed in (True, False) if at % 2 else (False, True):
             config = beside if reviewed else bare
-            async with afterturn.open(store, config, model=Reviewing(case.seconds)) as memory:
+            async with afterturn.open(store, config, model=ReviewModel(case.seconds)) as memory:
                 await memory.ready()
                 name = f"{'with' if reviewed else 'without'}-{at}"
                 took[reviewed].append(await _converse(memory, name, scale))
                 if reviewed:
-                    # What is counted, not timed: the turns are over.
+                    # Counted, not timed, because the turns have ended.
                     await memory.drain(within=0.0 if case.seconds is None else SETTLED_WITHIN)
                     reviews += await memory.space(SPACE).reviews(conversation=name)
     ours, baseline = (median(took[reviewed][1:]) for reviewed in (True, False))
@@ -122,11 +122,11 @@ async def _converse(memory: afterturn.Memory, name: str, scale: Scale) -> float:
     """Milliseconds a turn."""
     conversation = memory.conversation(name, user=USER)
     messages = past(HISTORY)
-    way = Ours(conversation)
+    way = AfterturnMode(conversation)
     began = perf_counter()
     for number, question in enumerate(questions(scale.turns)):
         said = f"I prefer answer number {number} of {name}. {question}"
-        await run_turn(way, Paced(STEPS, scale.call_seconds), messages, said)
+        await run_turn(way, SlowModel(STEPS, scale.call_seconds), messages, said)
     took = perf_counter() - began
     assert way.turn is not None
     await way.turn.wait_recorded()

@@ -33,7 +33,7 @@ _IMPORT = "import time; began = time.perf_counter(); import afterturn; print(tim
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """One round more than counts comes first and warms up."""
+    """One extra round warms up and is not counted."""
 
     rounds: int
     import_rounds: int
@@ -52,9 +52,9 @@ def measure_store(*, quick: bool = False, progress: Progress = lambda step: None
     return make_report("store", ["--quick"] if quick else [], EXPLAINED, figures)
 
 
-async def _figures(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
-    found = [await _adding(folder, scale, told), *await _importing(folder, scale, told)]
-    told("import afterturn")
+async def _figures(folder: Path, scale: Scale, progress: Progress) -> list[Figure]:
+    found = [await _adding(folder, scale, progress), *await _importing(folder, scale, progress)]
+    progress("import afterturn")
     return [*found, await asyncio.to_thread(_package_import)]
 
 
@@ -67,7 +67,7 @@ def _package_import() -> Figure:
 
 
 class BareStore:
-    """The least that stores a text durably and finds it by its words: one table and its FTS5 index."""
+    """The smallest store that keeps a text durably and finds it by its words: one table with an FTS5 index."""
 
     def __init__(self, path: Path) -> None:
         self._connection = apsw.Connection(str(path))
@@ -94,7 +94,7 @@ class BareStore:
 async def alternate(
     rounds: int, ours: Callable[[int], Awaitable[float]], baseline: Callable[[int], Awaitable[float]]
 ) -> tuple[float, float]:
-    """The medians of both, measured in every round; the one that was first is second in the next."""
+    """The medians of both, measured in every round; their order alternates."""
     found: dict[object, list[float]] = {ours: [], baseline: []}
     for at in range(rounds + 1):
         for measure in (ours, baseline) if at % 2 else (baseline, ours):
@@ -102,8 +102,8 @@ async def alternate(
     return median(found[ours][1:]), median(found[baseline][1:])
 
 
-async def _adding(folder: Path, scale: Scale, told: Progress) -> Figure:
-    told("durable adds")
+async def _adding(folder: Path, scale: Scale, progress: Progress) -> Figure:
+    progress("durable adds")
     texts = sentences((scale.rounds + 1) * ADDS, seed=2)
     bare = BareStore(folder / "bare.db")
 
@@ -131,7 +131,7 @@ async def _adding(folder: Path, scale: Scale, told: Progress) -> Figure:
     )
 
 
-async def _importing(folder: Path, scale: Scale, told: Progress) -> list[Figure]:
+async def _importing(folder: Path, scale: Scale, progress: Progress) -> list[Figure]:
     """Every round imports into a new store, so that all rounds do the same work."""
     rates: dict[str, list[float]] = {"ours": [], "embedding": [], "inserting": []}
     idle: list[float] = []
@@ -139,7 +139,7 @@ async def _importing(folder: Path, scale: Scale, told: Progress) -> list[Figure]
     embedder = StaticEmbedder()
     embedder.load()
     for at in range(scale.import_rounds + 1):
-        told(f"import: round {at} of {scale.import_rounds}")
+        progress(f"import: round {at} of {scale.import_rounds}")
         texts = sentences(scale.imported, seed=10 + at)
         idle += await _ticks(asyncio.sleep(scale.idle_seconds))
         began = perf_counter()

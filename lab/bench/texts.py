@@ -272,7 +272,7 @@ TOPICS = (
         (
             "The search service ranks products by sales of the last thirty days and by how well the title matches.",
             "Synonyms for search live in search/synonyms.yaml, and a change needs a rebuild of the index.",
-            "Searching for an article number must put that article first, which is covered by test_article_numbers.",
+            "SearchMode for an article number must put that article first, which is covered by test_article_numbers.",
             "The search index holds 2.4 million products and fits in 11 gigabytes of memory.",
             "Misspelled search words are corrected only when nothing at all was found.",
         ),

@@ -26,7 +26,19 @@ from afterturn.stores.sqlite.store import open_store
 from afterturn.testing.model import ScriptedModel
 from afterturn.text import estimate_tokens
 from afterturn.types import Event
-from lab.bench.host import Choosing, Message, NoMemory, Ours, Paced, PerCall, PerTurn, learn, run_turn, script, timer
+from lab.bench.host import (
+    AfterturnMode,
+    Message,
+    NoMemory,
+    PerCall,
+    PerTurn,
+    SlowModel,
+    SlowSelector,
+    learn,
+    run_turn,
+    script,
+    timer,
+)
 from lab.bench.report import Figure, Goal, Progress, Report, Table, judge, make_report, milliseconds
 from lab.bench.texts import SPACE, USER, memories, past, questions
 
@@ -43,7 +55,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A fault of memory. `selector`: the seconds that the selecting model takes; None: it never answers."""
+    """A fault in memory. `selector`: the seconds that the selecting model takes; None: it never answers."""
 
     name: str
     selector: float | None = None
@@ -58,8 +70,8 @@ HANGING = Case("store hangs", 0.0, hangs=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A conversation by the steps of its turns."""
+class ConversationPlan:
+    """A conversation, given as the number of steps of each turn."""
 
     name: str
     steps: tuple[int, ...]
@@ -67,14 +79,14 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`others` are memories that have nothing to do with the questions. `delivered` are (steps, turns).
+    """`others` are memories unrelated to the questions. `delivered` are (steps, turns).
 
-    Every other first turn of a process begins at once, the others after one of `delays`, while the process loads.
+    Every second first turn of a process begins at once, the others after one of `delays`, while the process loads.
     """
 
     call_seconds: float
     others: int
-    courses: tuple[Course, ...]
+    courses: tuple[ConversationPlan, ...]
     waiting: tuple[Case, ...]
     waiting_steps: tuple[int, ...]
     rounds: int
@@ -85,12 +97,15 @@ class Scale:
     delays: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
 
 
-# 30 turns with 144 model calls, as in the conversation of a real bot.
+# 30 turns with 144 model calls, like a real conversation of a bot.
 MIXED = (1, 2, 5, 14, 2) * 6
 FULL = Scale(
     call_seconds=CALL_SECONDS,
     others=1000,
-    courses=(Course("20 turns of 14 steps", (14,) * 20), Course(f"{sum(MIXED)} calls in {len(MIXED)} turns", MIXED)),
+    courses=(
+        ConversationPlan("20 turns of 14 steps", (14,) * 20),
+        ConversationPlan(f"{sum(MIXED)} calls in {len(MIXED)} turns", MIXED),
+    ),
     waiting=(Case("selector 100 ms", 0.1), SLOW, SILENT, HANGING),
     waiting_steps=(1, 5),
     rounds=8,
@@ -102,7 +117,7 @@ FULL = Scale(
 QUICK = Scale(
     call_seconds=0.02,
     others=50,
-    courses=(Course("3 turns of 2 steps", (2,) * 3),),
+    courses=(ConversationPlan("3 turns of 2 steps", (2,) * 3),),
     waiting=(SILENT, HANGING),
     waiting_steps=(1,),
     rounds=1,
@@ -122,13 +137,13 @@ def measure_turn(*, quick: bool = False, progress: Progress = lambda step: None)
     return make_report("turn", ["--quick"] if quick else [], EXPLAINED, figures, tables)
 
 
-async def _measure(store: Path, scale: Scale, told: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
+async def _measure(store: Path, scale: Scale, progress: Progress) -> tuple[list[Prompts], list[Waits], list[Delivery]]:
     async with afterturn.open(store, Config()) as memory:
         await learn(memory, memories(scale.others))
     return (
-        await measure_prompts(store, scale.courses, told),
-        await measure_waiting(store, scale, told),
-        await measure_delivery(store, scale, told),
+        await measure_prompts(store, scale.courses, progress),
+        await measure_waiting(store, scale, progress),
+        await measure_delivery(store, scale, progress),
     )
 
 
@@ -155,7 +170,7 @@ _PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of one conversation; the table explains the counts."""
+    """The counts of one conversation's prompts; the table explains them."""
 
     course: str
     way: str
@@ -169,12 +184,12 @@ class Prompts:
     most_often: int
 
 
-async def measure_prompts(store: Path, courses: Sequence[Course], told: Progress) -> list[Prompts]:
-    """`store` is copied, so that each conversation begins with the same memories."""
+async def measure_prompts(store: Path, courses: Sequence[ConversationPlan], progress: Progress) -> list[Prompts]:
+    """Copies `store`, so that each conversation begins with the same memories."""
     found = []
     for at, course in enumerate(courses):
         for way in WAYS:
-            told(f"prompts: {course.name}, {way}")
+            progress(f"prompts: {course.name}, {way}")
             path = store.with_name(f"prompts-{at}-{WAYS.index(way)}.db")
             async with afterturn.open(store, Config()) as memory:
                 await memory.backup(path)
@@ -182,7 +197,7 @@ async def measure_prompts(store: Path, courses: Sequence[Course], told: Progress
     return found
 
 
-async def _converse(path: Path, course: Course, way: str) -> Prompts:
+async def _converse(path: Path, course: ConversationPlan, way: str) -> Prompts:
     model = ScriptedModel(*(line for steps in course.steps for line in script(steps)))
     started: list[Event] = []
 
@@ -193,7 +208,7 @@ async def _converse(path: Path, course: Course, way: str) -> Prompts:
     config = Config()
     async with afterturn.open(path, config, on_event=count) as memory:
         await memory.ready()
-        ours = Ours(memory.conversation("bench", user=USER))
+        ours = AfterturnMode(memory.conversation("bench", user=USER))
         naive: dict[str, PerCall | PerTurn] = {
             PER_CALL: PerCall(memory.space(SPACE), config),
             PER_TURN: PerTurn(memory.space(SPACE), config),
@@ -207,8 +222,8 @@ async def _converse(path: Path, course: Course, way: str) -> Prompts:
     return weigh(course, way, recalls, [list(call.messages) for call in model.calls])
 
 
-def weigh(course: Course, way: str, recalls: int, prompts: Sequence[Sequence[Mapping[str, Any]]]) -> Prompts:
-    """Counts what the model was shown, prompt after prompt."""
+def weigh(course: ConversationPlan, way: str, recalls: int, prompts: Sequence[Sequence[Mapping[str, Any]]]) -> Prompts:
+    """Counts the memories in each prompt."""
     before: Sequence[Mapping[str, Any]] = ()
     injected = carried = whole = repeats = 0
     shown: Counter[str] = Counter()
@@ -230,7 +245,7 @@ def weigh(course: Course, way: str, recalls: int, prompts: Sequence[Sequence[Map
 
 
 def shared_prefix(before: Sequence[object], prompt: Sequence[object]) -> int:
-    """The number of messages, from the first on, that are the same in both."""
+    """The number of equal messages at the beginning of both."""
     shared = 0
     while shared < min(len(before), len(prompt)) and before[shared] == prompt[shared]:
         shared += 1
@@ -316,30 +331,34 @@ class Waits:
     wall: float
 
 
-async def measure_waiting(store: Path, scale: Scale, told: Progress) -> list[Waits]:
-    """Ours at grace 0 and at the default, and awaiting the whole recall; each alternates with the same loop alone."""
+async def measure_waiting(store: Path, scale: Scale, progress: Progress) -> list[Waits]:
+    """afterturn at grace 0, at the default, and waiting for the whole recall; each alternates with the same loop
+    without memory.
+    """
     found = []
     for case in scale.waiting:
         for grace in (0.0, Config().grace):
             async with _open(store, case, scale, grace) as memory:
                 for steps in scale.waiting_steps:
-                    told(f"waiting: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
+                    progress(f"waiting: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
                     pairs = _Pairs(memory, case, f"{case.name}-{grace}", steps, scale.call_seconds)
                     found.append(_waits(case, "ours", grace, steps, await pairs.run(scale.rounds)))
         async with _open(store, case, scale, 0.0) as memory:
-            told(f"waiting: {case.name}, awaiting everything")
+            progress(f"waiting: {case.name}, awaiting everything")
             pairs = _Pairs(memory, case, f"{case.name}-all", 1, scale.call_seconds, "refined", scale.naive_within)
             found.append(_waits(case, "awaiting everything", None, 1, await pairs.run(1)))
     return found
 
 
 def _open(store: Path, case: Case, scale: Scale, grace: float) -> afterturn.Memory:
-    parts = afterturn.Components(store=Hanging) if case.hangs else afterturn.Components()
-    return afterturn.open(store, replace(scale.settings, grace=grace), model=Choosing(case.selector), components=parts)
+    parts = afterturn.Components(store=UnreadableStore) if case.hangs else afterturn.Components()
+    return afterturn.open(
+        store, replace(scale.settings, grace=grace), model=SlowSelector(case.selector), components=parts
+    )
 
 
-class Hanging:
-    """The SQLite store, whose reads never return once it is open: a network drive that is gone."""
+class UnreadableStore:
+    """A SQLite store whose reads never return after it has opened, like a network drive that is gone."""
 
     def __init__(self, path: Path, config: Config, clock: Clock) -> None:
         self._inner: Store = open_store(path, config, clock)
@@ -357,7 +376,7 @@ class Hanging:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Turns without memory and with it, one after the other, in conversations whose names begin with `name`."""
+    """Turns without and with memory, one after the other, in conversations whose names begin with `name`."""
 
     memory: afterturn.Memory
     case: Case
@@ -368,9 +387,9 @@ class _Pairs:
     within: float | None = None
 
     async def run(self, rounds: int) -> list[tuple[float, float, float]]:
-        """Of each round: the turn without memory, the turn with it, and the time that it spent in memory's verbs.
+        """For each round: the turn without memory, the turn with it, and its time in calls to memory.
 
-        One round more warms up and does not count, unless there is only one. The order changes with every round.
+        One extra round warms up and is not counted, unless there is only one. The order changes with every round.
         """
         await self.memory.ready()
         counted = range(rounds if rounds == 1 else rounds + 1)
@@ -378,13 +397,13 @@ class _Pairs:
         return found[-rounds:]
 
     async def _both(self, at: int, question: str) -> tuple[float, float, float]:
-        # A new conversation, so that the model has been shown nothing and there is always something to inject.
+        # A new conversation: nothing is visible yet, so there is always something to inject.
         conversation = self.memory.conversation(f"{self.name}-{self.steps}-{at}", user=USER)
-        ours = Ours(conversation, phase=self.phase, within=self.within)
+        ours = AfterturnMode(conversation, phase=self.phase, within=self.within)
         took = {}
         for way in (NoMemory(), ours) if at % 2 else (ours, NoMemory()):
             began = perf_counter()
-            await run_turn(way, Paced(self.steps, self.call_seconds), past(HISTORY), question)
+            await run_turn(way, SlowModel(self.steps, self.call_seconds), past(HISTORY), question)
             took[way is ours] = perf_counter() - began
             if ours.turn is not None and not self.case.hangs:
                 await ours.turn.wait_recorded()
@@ -442,7 +461,7 @@ _DELIVERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A recall that did not settle in 10 s counts as relevant. `waited` is seconds in memory's verbs."""
+    """`waited` is seconds in calls to memory. A recall that does not settle within 10 s counts as relevant."""
 
     kind: str
     grace: float
@@ -455,16 +474,16 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One turn: whether its fast recall found something, whether the model was shown it, and the time in the verbs."""
+class DeliveredTurn:
+    """One turn: whether its fast recall found something, whether the model got it, and the time in calls to memory."""
 
     had_something: bool
     shown: bool
     spent: float
 
 
-class Settled:
-    """An event listener that keeps how many memories the recall of each turn found."""
+class RecallCounter:
+    """An event handler that counts the memories that each turn's recall found."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -477,7 +496,7 @@ class Settled:
                 self._changed.notify_all()
 
     async def count(self, turn: str) -> int | None:
-        """None when the recall did not settle in time."""
+        """None if the recall did not settle in time."""
         return await asyncio.to_thread(self._wait, turn)
 
     def _wait(self, turn: str) -> int | None:
@@ -486,47 +505,49 @@ class Settled:
             return self._counts.get(turn)
 
 
-async def measure_delivery(store: Path, scale: Scale, told: Progress) -> list[Delivery]:
-    """Without a selector at grace 0 and at the default, with slow and silent ones at the default."""
+async def measure_delivery(store: Path, scale: Scale, progress: Progress) -> list[Delivery]:
+    """Without a selector at grace 0 and at the default; with slow and silent selectors at the default."""
     found = []
     default = Config().grace
     for case, grace in ((NO_SELECTOR, 0.0), (NO_SELECTOR, default), (SLOW, default), (SILENT, default)):
-        settled = Settled()
+        settled = RecallCounter()
         config = Config(grace=grace, refined=case.has_selector)
-        async with afterturn.open(store, config, model=Choosing(case.selector), on_event=settled) as memory:
+        async with afterturn.open(store, config, model=SlowSelector(case.selector), on_event=settled) as memory:
             await memory.ready()
             for steps, turns in scale.delivered:
-                told(f"delivery: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
+                progress(f"delivery: {case.name}, grace {grace * 1000:g} ms, {steps} steps")
                 name = f"{case.name}-{grace}-{steps}"
                 seen = [await _deliver(memory, settled, steps, scale, f"{name}-{at}", at) for at in range(turns)]
                 found.append(tally(case.name, grace, steps, seen))
-    first: dict[str, list[Seen]] = {}
+    first: dict[str, list[DeliveredTurn]] = {}
     for at in range(scale.processes):
-        told(f"delivery: first turn of process {at + 1} of {scale.processes}")
+        progress(f"delivery: first turn of process {at + 1} of {scale.processes}")
         delay = scale.delays[at // 2 % len(scale.delays)] if at % 2 else 0.0
         seen_first = await _start_first_turn(store, at, delay, quick=scale is QUICK)
         first.setdefault(FIRST_LATER if delay else FIRST_AT_ONCE, []).append(seen_first)
     return [*found, *(tally(kind, default, 1, seen) for kind, seen in first.items())]
 
 
-async def _deliver(memory: afterturn.Memory, settled: Settled, steps: int, scale: Scale, name: str, at: int) -> Seen:
-    """One turn in the conversation `name`, which must be new: then the model has been shown nothing yet."""
+async def _deliver(
+    memory: afterturn.Memory, settled: RecallCounter, steps: int, scale: Scale, name: str, at: int
+) -> DeliveredTurn:
+    """One turn in the conversation `name`. It must be new, so that no memories are visible yet."""
     messages: list[Message] = past(20)
-    way, model = Ours(memory.conversation(name, user=USER)), Paced(steps, scale.call_seconds)
+    way, model = AfterturnMode(memory.conversation(name, user=USER)), SlowModel(steps, scale.call_seconds)
     await run_turn(way, model, messages, questions(at + 1)[at])
-    # The list of the last call is the one that the answer was appended to: it holds everything that was shown.
+    # The list of the last call contains everything that the model saw, because the answer was appended to it.
     shown = any(find_blocks(str(message.get("content"))) for message in model.shown)
     assert way.turn is not None
-    return Seen(await settled.count(way.turn.id) != 0, shown, way.spent)
+    return DeliveredTurn(await settled.count(way.turn.id) != 0, shown, way.spent)
 
 
-def tally(kind: str, grace: float, steps: int, seen: Sequence[Seen]) -> Delivery:
+def tally(kind: str, grace: float, steps: int, seen: Sequence[DeliveredTurn]) -> Delivery:
     relevant = [turn.shown for turn in seen if turn.had_something]
     spent = [turn.spent for turn in seen]
     return Delivery(kind, grace, steps, len(seen), len(relevant), sum(relevant), median(spent), max(spent))
 
 
-async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) -> Seen:
+async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) -> DeliveredTurn:
     arguments = [str(store), str(at), str(delay), *(["--quick"] if quick else [])]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "lab.bench.turn", *arguments, stdout=asyncio.subprocess.PIPE
@@ -540,12 +561,12 @@ async def _start_first_turn(store: Path, at: int, delay: float, *, quick: bool) 
             await child.wait()
     if child.returncode != 0:
         raise RuntimeError(f"The process of a first turn ended with {child.returncode}. Its standard error says why.")
-    return Seen(**json.loads(out))
+    return DeliveredTurn(**json.loads(out))
 
 
-async def first_turn(store: Path, number: int, delay: float, scale: Scale) -> Seen:
+async def first_turn(store: Path, number: int, delay: float, scale: Scale) -> DeliveredTurn:
     """The first turn of this process, `delay` seconds after memory was opened, with default settings."""
-    settled = Settled()
+    settled = RecallCounter()
     async with afterturn.open(store, Config(), on_event=settled) as memory:
         if delay:
             await timer(delay)

@@ -1,4 +1,4 @@
-"""Rounds of writing and killing over one store, and of migrating and killing over fresh ones; then the counts."""
+"""`make crash`: kills processes that write to a store or migrate one, then checks the stores and prints counts."""
 
 import argparse
 import signal
@@ -48,8 +48,8 @@ class Counts:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What one child said before it died."""
+class ChildLog:
+    """The lines that one child printed before it died."""
 
     done: list[Step] = field(default_factory=list)
     begun: dict[str, Step] = field(default_factory=dict)
@@ -80,10 +80,10 @@ def run(rounds: int, seed: int, folder: Path) -> Counts:
 def _write(path: Path, seed: str, random: Random, states: dict[str, State], counts: Counts) -> dict[str, State]:
     at_a_call = random.random() < 0.5
     child = _start(path, seed, random.randrange(_CALLS_MAX) if at_a_call else -1)
-    told = _listen(child, kill_after=None if at_a_call else random.randrange(1, 300), random=random)
+    logged = _listen(child, kill_after=None if at_a_call else random.randrange(1, 300), random=random)
     _count_end(child, counts, "killed_at_a_call" if at_a_call else "killed_at_random")
-    counts.acknowledged += len(told.done)
-    return _judge(path, told, states, counts)
+    counts.acknowledged += len(logged.done)
+    return _judge(path, logged, states, counts)
 
 
 def _migrate(path: Path, random: Random, counts: Counts) -> None:
@@ -106,16 +106,16 @@ def _start(path: Path, seed: str, kill_at: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _listen(child: "subprocess.Popen[str]", *, kill_after: int | None, random: Random) -> _Told:
-    """Hears the child out; with `kill_after`, kills it a random moment after that many lines."""
-    told, heard = _Told(), 0
-    # A child that hangs must not hang the lab; its death then counts as one at random.
+def _listen(child: "subprocess.Popen[str]", *, kill_after: int | None, random: Random) -> ChildLog:
+    """Reads the child's lines to the end; with `kill_after`, kills it at a random moment after that many lines."""
+    logged, heard = ChildLog(), 0
+    # A child that hangs must not hang this process; its death then counts as a random one.
     watchdog = threading.Timer(_CHILD_SECONDS_MAX, child.kill)
     watchdog.start()
     assert child.stdout is not None
     with child.stdout:
         for line in child.stdout:
-            told.hear(line.rstrip("\n"))
+            logged.hear(line.rstrip("\n"))
             heard += 1
             if heard == kill_after:
                 time.sleep(random.uniform(0, 0.005))
@@ -123,7 +123,7 @@ def _listen(child: "subprocess.Popen[str]", *, kill_after: int | None, random: R
     child.wait()
     watchdog.cancel()
     watchdog.join()
-    return told
+    return logged
 
 
 def _count_end(child: "subprocess.Popen[str]", counts: Counts, how: str) -> None:
@@ -135,16 +135,16 @@ def _count_end(child: "subprocess.Popen[str]", counts: Counts, how: str) -> None
         counts.details.append(f"a child failed with exit code {child.returncode}")
 
 
-def _judge(path: Path, told: _Told, states: dict[str, State], counts: Counts) -> dict[str, State]:
+def _judge(path: Path, logged: ChildLog, states: dict[str, State], counts: Counts) -> dict[str, State]:
     open_engine(path, Config(), SystemClock()).close()
     actual, found = look_at(path)
     counts.contradictions += len(found)
     counts.details += found
-    for space in sorted({step.space for step in told.done} | set(told.begun) | set(states)):
+    for space in sorted({step.space for step in logged.done} | set(logged.begun) | set(states)):
         promised = states.get(space, {})
-        for step in told.done:
+        for step in logged.done:
             promised = after(promised, step) if step.space == space else promised
-        _compare(space, actual.get(space, {}), promised, told.begun.get(space), counts)
+        _compare(space, actual.get(space, {}), promised, logged.begun.get(space), counts)
     return actual
 
 
@@ -162,8 +162,8 @@ def _compare(space: str, actual: State, promised: State, begun: Step | None, cou
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.crash", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100, help="how many children are killed (default 100)")
-    parser.add_argument("--seed", type=int, default=1, help="which random moments (default 1)")
+    parser.add_argument("--rounds", type=int, default=100, help="how many processes to kill (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the random moments (default 1)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="afterturn-crash-") as folder:
         counts = run(arguments.rounds, arguments.seed, Path(folder))

@@ -1,4 +1,6 @@
-"""The process that is killed: several writers on one memory, each telling what it begins and what was acknowledged."""
+"""The process that is killed: several writers on one store. It prints each step when it begins and when it is
+acknowledged.
+"""
 
 import asyncio
 import os
@@ -8,7 +10,7 @@ from random import Random
 import afterturn
 from afterturn.types import Filter, Kind, Status
 from lab.crash.killing_vfs import KillingVfs
-from lab.crash.plan import WRITERS, Act, Held, State, Step, after, choose, space_of
+from lab.crash.plan import WRITERS, ExpectedEntry, State, Step, StepKind, after, choose, space_of
 
 STEPS = 60
 SETTINGS = {"embedder": "none", "background": False, "recall": False}
@@ -16,7 +18,7 @@ _LISTED_MAX = 10_000
 
 
 def main(path: str, seed: str, kill_at: int) -> None:
-    # Kept in a name: SQLite's default must not be freed while connections use it.
+    # Kept in a variable: SQLite's default VFS must not be freed while connections use it.
     disk = KillingVfs(kill_at) if kill_at >= 0 else None
     asyncio.run(_write_all(path, seed))
     del disk
@@ -24,13 +26,13 @@ def main(path: str, seed: str, kill_at: int) -> None:
 
 async def _write_all(path: str, seed: str) -> None:
     async with afterturn.open(path, SETTINGS) as memory:
-        tell("open", "")
+        print_step("open", "")
         await asyncio.gather(*(_Writer(memory, writer, seed).run() for writer in range(WRITERS)))
-    tell("closed", "")
+    print_step("closed", "")
 
 
-def tell(word: str, detail: str) -> None:
-    """In one system call, so that a line is there whole or not at all."""
+def print_step(word: str, detail: str) -> None:
+    """Writes a line in one system call, so that it is complete or missing."""
     os.write(1, f"{word} {detail}\n".encode())
 
 
@@ -48,9 +50,9 @@ class _Writer:
         await self._look_up()
         for number in range(STEPS):
             step = choose(self._random, self._space.name, f"{self._prefix}{number}", self._state)
-            tell("begin", step.to_json())
+            print_step("begin", step.to_json())
             await self._take(step)
-            tell("done", step.to_json())
+            print_step("done", step.to_json())
             self._state = after(self._state, step)
 
     async def _look_up(self) -> None:
@@ -61,21 +63,21 @@ class _Writer:
             texts = (*held.texts, entry.text) if held and entry.kind is Kind.RECORD else (entry.text,)
             self._state = {
                 **self._state,
-                label: Held(entry.version, entry.status, texts, is_record=entry.kind is Kind.RECORD),
+                label: ExpectedEntry(entry.version, entry.status, texts, is_record=entry.kind is Kind.RECORD),
             }
             self._ids[label] = entry.id
 
     async def _take(self, step: Step) -> None:
         match step.act:
-            case Act.ADD:
+            case StepKind.ADD:
                 self._ids[step.label] = (await self._space.add(step.texts[0])).entry.id
-            case Act.UPDATE:
+            case StepKind.UPDATE:
                 await self._space.update(self._ids[step.label], step.texts[0])
-            case Act.DELETE:
+            case StepKind.DELETE:
                 await self._space.delete(self._ids[step.label])
-            case Act.FORGET:
+            case StepKind.FORGET:
                 await self._forget(step.label)
-            case Act.RECORD:
+            case StepKind.RECORD:
                 await self._record(step)
 
     async def _forget(self, label: str) -> None:

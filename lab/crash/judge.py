@@ -1,4 +1,4 @@
-"""Looks at a store after a crash: what it holds, and whether its tables agree with one another."""
+"""Checks a store after a crash: its content, and whether its tables agree."""
 
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -9,7 +9,7 @@ import apsw
 from afterturn.errors import StoreCorrupt
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.types import Status
-from lab.crash.plan import Held, State
+from lab.crash.plan import ExpectedEntry, State
 
 _CONTRADICTIONS = {
     "active without index entry": "SELECT key FROM entry WHERE status = 'active' EXCEPT SELECT rowid FROM entry_terms",
@@ -56,7 +56,7 @@ _CONTRADICTIONS = {
 
 
 def look_at(path: Path) -> tuple[dict[str, State], list[str]]:
-    """The state by space, and every contradiction found. The store must not be open anywhere."""
+    """The state of each space, and all contradictions. The store must not be open anywhere."""
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         session = ApswSession(connection)
         return _states(session), [*_damage(session), *_contradictions(session), *_wrong_figures(session)]
@@ -67,18 +67,18 @@ def _states(session: ApswSession) -> dict[str, State]:
         "SELECT name, version, status, kind, text FROM entry AS e JOIN space AS s ON s.key = e.space_key "
         "WHERE version = (SELECT max(version) FROM entry WHERE space_key = e.space_key AND id = e.id) ORDER BY e.key"
     )
-    states: defaultdict[str, dict[str, Held]] = defaultdict(dict)
+    states: defaultdict[str, dict[str, ExpectedEntry]] = defaultdict(dict)
     for space, version, status, kind, text in newest:
         label = text.split(" ", 1)[0]
         earlier = states[space][label].texts if label in states[space] else ()
-        states[space][label] = Held(version, Status(status), (*earlier, text), is_record=kind == "record")
+        states[space][label] = ExpectedEntry(version, Status(status), (*earlier, text), is_record=kind == "record")
     return dict(states)
 
 
 def _damage(session: ApswSession) -> list[str]:
     said = [f"integrity: {row[0]}" for row in session.rows("PRAGMA integrity_check") if row[0] != "ok"]
     try:
-        # FTS5 compares its index with its content and raises when they differ.
+        # FTS5 compares its index with its content and raises if they differ.
         session.rows("INSERT INTO entry_terms (entry_terms) VALUES ('integrity-check')")
     except StoreCorrupt as error:
         said.append(f"integrity of the index: {error}")

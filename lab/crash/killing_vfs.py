@@ -1,4 +1,4 @@
-"""A disk under which the process dies: SQLite's own calls, ended by SIGKILL at a chosen one."""
+"""A SQLite VFS that kills the process with SIGKILL at a chosen call."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ import apsw
 
 
 class KillingVfs(apsw.VFS):
-    """From now on the default for every connection. Writes, syncs, truncates and deletes count."""
+    """Becomes the default VFS for all connections. Counts writes, syncs, truncates and deletes."""
 
     def __init__(self, kill_at: int) -> None:
         self._left = kill_at
-        # By its name: an empty one would mean the default, which is this disk itself in a moment.
+        # By name: an empty name would mean the default, which will be this VFS itself.
         self.real = apsw.vfs_names()[0]
         super().__init__("killing", base=self.real, makedefault=True)
 
@@ -36,7 +36,7 @@ class _File(apsw.VFSFile):
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
         if self._disk.is_due():
-            # Half of it: a page that was torn is what recovery has to notice.
+            # Writes half of the page: recovery must notice a torn page.
             super().xWrite(bytes(data)[: len(bytes(data)) // 2], offset)
             die()
         super().xWrite(data, offset)

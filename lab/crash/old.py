@@ -1,4 +1,4 @@
-"""Stores as earlier versions left them, for migrations that are killed."""
+"""Writes stores with the schemas of earlier versions, for migrations that are killed."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +32,9 @@ _ENTRY: dict[str, Value] = {
 
 
 def write_old_store(path: Path, version: int) -> None:
-    """`ROWS` statements in the space "user:old", each made by an operation, under the schema of `version`.
+    """Writes `ROWS` statements to the space "user:old", each made by an operation, with the schema of `version`.
 
-    From the second version on, with a conversation in which all of them were shown.
+    From the second version on, a conversation shows all of them.
     """
     place = StoreLocation(path, Config(), SystemClock(), MIGRATIONS[:version])
     engine = open_place(place, partial(_Fill, version=version))  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def write_old_store(path: Path, version: int) -> None:
 
 @dataclass(slots=True)
 class _Fill:
-    """Stands in for the repositories, which know the newest schema only."""
+    """Replaces the repositories, which know only the newest schema."""
 
     session: ApswSession
     version: int

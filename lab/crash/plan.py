@@ -1,4 +1,4 @@
-"""What a writer does step by step, and the state that each step must lead to. Pure: child and judge share it."""
+"""The steps of a writer, and the state after each step. Pure functions, shared by child and judge."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ WRITERS = 4
 _WORDS = ("amber", "birch", "cobalt", "dune", "ember", "fjord", "granite", "harbour", "indigo", "juniper")
 
 
-class Act(StrEnum):
+class StepKind(StrEnum):
     ADD = "add"
     UPDATE = "update"
     DELETE = "delete"
@@ -25,7 +25,7 @@ class Step:
     """One operation in one space. `label` is the first word of every text it writes."""
 
     space: str
-    act: Act
+    act: StepKind
     label: str
     texts: tuple[str, ...] = ()
 
@@ -34,8 +34,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a space holds under one label: a statement's newest version, or the records of one turn."""
+class ExpectedEntry:
+    """The content of a space under one label: a statement's newest version, or the records of one turn."""
 
     version: int
     status: Status
@@ -43,12 +43,12 @@ class Held:
     is_record: bool = False
 
 
-State = Mapping[str, Held]
+State = Mapping[str, ExpectedEntry]
 
 
 def step_from_json(text: str) -> Step:
     fields = json.loads(text)
-    return Step(fields["space"], Act(fields["act"]), fields["label"], tuple(fields["texts"]))
+    return Step(fields["space"], StepKind(fields["act"]), fields["label"], tuple(fields["texts"]))
 
 
 def space_of(writer: int) -> str:
@@ -56,39 +56,39 @@ def space_of(writer: int) -> str:
 
 
 def after(state: State, step: Step) -> State:
-    """The state that `step` leads to; it never leads halfway."""
+    """The state after `step`. A step is applied completely or not at all."""
     changed = dict(state)
     held = changed.pop(step.label, None)
     match step.act:
-        case Act.ADD:
-            changed[step.label] = Held(1, Status.ACTIVE, step.texts)
-        case Act.RECORD:
-            changed[step.label] = Held(1, Status.ACTIVE, step.texts, is_record=True)
-        case Act.UPDATE:
+        case StepKind.ADD:
+            changed[step.label] = ExpectedEntry(1, Status.ACTIVE, step.texts)
+        case StepKind.RECORD:
+            changed[step.label] = ExpectedEntry(1, Status.ACTIVE, step.texts, is_record=True)
+        case StepKind.UPDATE:
             assert held is not None
-            changed[step.label] = Held(held.version + 1, Status.ACTIVE, step.texts)
-        case Act.DELETE:
+            changed[step.label] = ExpectedEntry(held.version + 1, Status.ACTIVE, step.texts)
+        case StepKind.DELETE:
             assert held is not None
-            changed[step.label] = Held(held.version, Status.DELETED, held.texts)
-        case Act.FORGET:
+            changed[step.label] = ExpectedEntry(held.version, Status.DELETED, held.texts)
+        case StepKind.FORGET:
             pass
     return changed
 
 
 def choose(random: Random, space: str, fresh_label: str, state: State) -> Step:
-    """The next thing to do: mostly new things, but never many, so that each kind of step gets its share."""
+    """The next step: mostly new entries, but a limited number, so that every kind of step occurs."""
     active = [label for label, held in state.items() if held.status is Status.ACTIVE and not held.is_record]
-    act = random.choices(list(Act), weights=(4, 3, 1, 1 + len(state) // 20, 3))[0]
-    if act is Act.FORGET and state:
+    act = random.choices(list(StepKind), weights=(4, 3, 1, 1 + len(state) // 20, 3))[0]
+    if act is StepKind.FORGET and state:
         return Step(space, act, random.choice(list(state)))
-    if act is Act.UPDATE and active:
+    if act is StepKind.UPDATE and active:
         label = random.choice(active)
         return Step(space, act, label, (_sentence(random, label),))
-    if act is Act.DELETE and active:
+    if act is StepKind.DELETE and active:
         return Step(space, act, random.choice(active))
-    if act is Act.RECORD:
+    if act is StepKind.RECORD:
         return Step(space, act, fresh_label, (_sentence(random, fresh_label), _sentence(random, fresh_label)))
-    return Step(space, Act.ADD, fresh_label, (_sentence(random, fresh_label),))
+    return Step(space, StepKind.ADD, fresh_label, (_sentence(random, fresh_label),))
 
 
 def _sentence(random: Random, label: str) -> str:

@@ -58,10 +58,10 @@ def _propose(messages: Messages) -> Answer:
 
 async def play_first(play: SceneContext) -> None:
     host = Host(play, play.memory.conversation(CONVERSATION, user=USER))
-    named, told, paid = FIRST
+    named, noted, paid = FIRST
     await host.play(named)
     await _show_learned(play, ReviewKind.RULES, "learned in the background, without a model:")
-    await host.play(told)
+    await host.play(noted)
     await host.play(paid)
     await _show_redacted(play)
     await _show_learned(play, ReviewKind.INTERVAL, f"after {TURNS} turns, a scripted model reviewed:")

@@ -29,8 +29,8 @@ GUESTS = {
 
 def _guests(messages: Messages) -> Answer:
     known = [name for name in GUESTS if f"Party guest {name}" in text_of(messages)]
-    told = [name for name in known if re.search(rf"^Noted: .*{name}", text_of(messages), re.MULTILINE)]
-    fresh = [name for name in known if name not in told]
+    noted = [name for name in known if re.search(rf"^Noted: .*{name}", text_of(messages), re.MULTILINE)]
+    fresh = [name for name in known if name not in noted]
     return f"Noted: {', '.join(fresh)}. That makes {len(known)}." if fresh else "I know of no guests."
 
 

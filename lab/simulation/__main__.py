@@ -1,4 +1,4 @@
-"""Runs seeds and tells which of them broke a promise, and how to see one again."""
+"""`make simulation`: runs seeds, prints those that broke a promise, and how to run one again."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ def main() -> int:
         print("\n".join(f"  {what}" for what in result.broken[:5]))
     print(f"{len(results)} seeds, {len(failing)} failing: {' '.join(str(result.seed) for result in failing[:50])}")
     if failing:
-        print(f"See one again: python -m lab.simulation --seed {failing[0].seed} --trace")
+        print(f"Run one again: python -m lab.simulation --seed {failing[0].seed} --trace")
     return 1 if failing else 0
 
 
@@ -39,9 +39,9 @@ def _run(seeds: list[int], folder: Path, *, is_traced: bool) -> list[Result]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.simulation", description=__doc__)
-    parser.add_argument("--seeds", default="1-1000", help="which seeds, as FIRST-LAST (default 1-1000)")
-    parser.add_argument("--seed", type=int, help="this one only")
-    parser.add_argument("--trace", action="store_true", help="tell everything that happens")
+    parser.add_argument("--seeds", default="1-1000", help="the seeds to run, as FIRST-LAST (default 1-1000)")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="print every event")
     return parser
 
 
@@ -51,7 +51,7 @@ def _range(text: str) -> list[int]:
 
 
 def _fast_folder() -> str | None:
-    """In memory where that is at hand: what a power cut would lose is not what is looked for."""
+    """A folder in RAM if there is one: the simulation does not test power cuts."""
     return str(_MEMORY_FOLDER) if _MEMORY_FOLDER.is_dir() else None
 
 

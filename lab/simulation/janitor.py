@@ -1,4 +1,4 @@
-"""Somebody who looks after what was learned while hosts are at work: forgets some of it, and takes reviews back."""
+"""A simulated user who forgets memories and undoes reviews while hosts are working."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ROUNDS_MAX = 4
 
 @dataclass(slots=True)
 class Forget:
-    """Of a conversation, or of one memory, of the `turn` if that is a record. It was `done` when memory said so.
+    """A `forget` of a conversation, or of one memory (with its `turn` if it is a record). `done`: memory confirmed it.
 
-    `ids` and `marks` are what was there when it began.
+    `ids` and `marks` are those that existed when it began.
     """
 
     began: float
@@ -35,7 +35,7 @@ class Forget:
 
 
 class Janitor:
-    """`forgets` are those that were begun, whether or not anybody heard how they ended."""
+    """`forgets` lists those that were begun, even if their result is unknown."""
 
     def __init__(self, world: World, transcripts: Sequence[Transcript]) -> None:
         self.forgets: list[Forget] = []
@@ -52,8 +52,8 @@ class Janitor:
             try:
                 await act(space, transcript)
             except AfterturnError as error:
-                # The store refuses, memory is closed, or somebody else was quicker.
-                self._note(f"can not: {type(error).__name__}")
+                # The store refuses, memory is closed, or somebody else was faster.
+                self._note(f"failed: {type(error).__name__}")
 
     async def _forget_conversation(self, space: Space, transcript: Transcript) -> None:
         chosen = Filter(kind=Kind.RECORD, conversation=transcript.id)
@@ -79,7 +79,7 @@ class Janitor:
         if rows:
             row = self._random.choice(rows)
             await space.undo_review(row.id)
-            self._note(f"took back {row.id}")
+            self._note(f"undid {row.id}")
 
     def _begin(self, space: Space, entries: Sequence[Entry]) -> Forget:
         forget = Forget(self._world.monotonic(), [entry.id for entry in entries])

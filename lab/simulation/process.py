@@ -26,8 +26,8 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Troubles:
-    """Chances from 0 to 1, for each piece of work. `usual` is the mean time that one takes, in seconds."""
+class FaultRates:
+    """Probabilities from 0 to 1 for each piece of work. `usual` is the mean duration of one, in seconds."""
 
     name: str
     usual: float = 0.001
@@ -38,28 +38,28 @@ class Troubles:
 
 
 KINDS = (
-    Troubles("calm"),
-    Troubles("calm"),
-    Troubles("slow", usual=0.02, slow=0.2),
-    Troubles("failing writes", write_fails=0.15),
-    Troubles("failing reads", read_fails=0.15),
-    Troubles("hanging", hang=0.02),
-    Troubles("all", usual=0.005, slow=0.1, hang=0.01, read_fails=0.08, write_fails=0.08),
+    FaultRates("calm"),
+    FaultRates("calm"),
+    FaultRates("slow", usual=0.02, slow=0.2),
+    FaultRates("failing writes", write_fails=0.15),
+    FaultRates("failing reads", read_fails=0.15),
+    FaultRates("hanging", hang=0.02),
+    FaultRates("all", usual=0.005, slow=0.1, hang=0.01, read_fails=0.08, write_fails=0.08),
 )
 _SLOW = (0.02, 0.3)
 _HANG = (1.0, 12.0)
 
 
 class Faults:
-    """Decides, each time, by the world's chance. `over`: nothing goes wrong any more."""
+    """Decides each fault with the world's random numbers. `over`: no more faults."""
 
-    def __init__(self, world: World, troubles: Troubles) -> None:
+    def __init__(self, world: World, troubles: FaultRates) -> None:
         self.troubles = troubles
         self.over = False
         self._world = world
 
     def pace(self) -> float:
-        """How long the store's next piece of work takes to begin."""
+        """The delay before the store's next piece of work."""
         random, troubles = self._world.random, self.troubles
         chance = random.random()
         if not self.over and chance < troubles.hang:
@@ -71,7 +71,7 @@ class Faults:
         return random.expovariate(1 / troubles.usual)
 
     def usual_pace(self) -> float:
-        """The same for threads that no trouble reaches."""
+        """The same for threads without faults."""
         return self._world.random.expovariate(1 / KINDS[0].usual)
 
     def refuses_read(self) -> bool:
@@ -82,7 +82,7 @@ class Faults:
 
 
 class FaultyStore:
-    """The Store port over a real store. A refusal comes from inside the unit of work, on the store's own thread."""
+    """The Store port over a real store. Errors are raised inside the unit of work, on the store's own thread."""
 
     def __init__(self, inner: Store, faults: Faults) -> None:
         self._inner = inner
@@ -118,7 +118,7 @@ def _busy(unit: Unit) -> NoReturn:
 
 
 def _unavailable(unit: Unit) -> NoReturn:
-    raise StoreUnavailable("The simulated store can not be reached. Try again later.")
+    raise StoreUnavailable("The simulated store cannot be reached. Try again later.")
 
 
 _DELAYS = (0.0, 0.1, 0.9, 2.5, 1000.0)
@@ -128,7 +128,7 @@ _SAID = re.compile(r'\{"message": (\d+), "from": "user.*?"text": "([^"]*)"')
 
 
 class SimModel:
-    """The ChatModel port. Most answers choose some of the memories that were shown, or keep what the user said."""
+    """The ChatModel port. Most answers select some of the memories in the prompt, or save what the user said."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
@@ -155,7 +155,7 @@ class SimModel:
         return {"role": "assistant", "content": json.dumps({"ids": chosen})}
 
     def _review(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Adds what a user said, or puts it in the place of what was known, or drops that."""
+        """Adds what a user said, replaces a memory with it, or deletes a memory."""
         random, shown = self._world.random, str(messages[1]["content"])
         said = _SAID.findall(shown)
         if messages[-1]["role"] == "tool" or not said:
@@ -179,7 +179,7 @@ class SimModel:
 
 
 class SimIds:
-    """Ids that sort as they were made, over all processes of a world."""
+    """Ids that sort by creation, across all processes of a world."""
 
     def __init__(self, prefix: str = "s") -> None:
         self._prefix = prefix
@@ -191,8 +191,8 @@ class SimIds:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What outlives a process."""
+class Environment:
+    """Everything that outlives a process."""
 
     world: World
     path: Path
@@ -204,14 +204,14 @@ class Surroundings:
 
 
 class Process:
-    """Its events are kept in order. `is_open` until its host closes it: from then on nothing is promised."""
+    """Keeps its events in order. `is_open` until its host closes it; after that nothing is promised."""
 
-    def __init__(self, surroundings: Surroundings, name: str) -> None:
+    def __init__(self, environment: Environment, name: str) -> None:
         self.name = name
         self.events: list[Event] = []
         self.is_open = True
         self.killed = False
-        self._around = surroundings
+        self._around = environment
         self._loops: list[VirtualLoop] = []
         self._workers: list[SimWorker] = []
         self._stores: list[SqliteStore] = []
@@ -225,23 +225,23 @@ class Process:
 
     @property
     def troubles(self) -> list[str]:
-        """What asyncio complained about, on any of its loops."""
+        """Errors that asyncio reported on any of its loops."""
         return [trouble for loop in self._loops for trouble in loop.troubles]
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Those that each of its recalls has."""
+        """The phases of each of its recalls."""
         return tuple(Phase) if self._around.config.refined else (Phase.FAST,)
 
     def new_loop(self, name: str) -> VirtualLoop:
-        """One of its hosts' loops."""
+        """A new loop for one of its hosts."""
         loop = VirtualLoop(self._around.world, f"{self.name}.{name}", pausing=False)
         self._loops.append(loop)
         self._around.world.add(loop)
         return loop
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
-        """Lets the world go on until the work is done, on the main loop."""
+        """Runs the world until the work is done, on the main loop."""
         return self.main.run_until_complete(work)
 
     def open(self) -> None:
@@ -264,13 +264,13 @@ class Process:
         self.wait(self.memory.close())
 
     def kill(self) -> None:
-        """As if the power of its machine were cut: not one step more."""
+        """Stops the process at once, like a power cut."""
         self.killed = True
         self._around.world.note(self.name, "is killed")
         self.bury()
 
     def bury(self) -> None:
-        """Frees what it held, without a step of its own. Its files are closed: nobody else can."""
+        """Frees its resources without running any of its code. Its files are closed, because nobody else can do it."""
         if self._memory is not None:
             exit_closer.forget(self._memory)
         for worker in self._workers:
@@ -284,12 +284,12 @@ class Process:
             store.engine.close()
 
     def unfinished(self) -> list[str]:
-        """Tasks that are left on memory's loops."""
+        """Tasks that remain on memory's loops."""
         private = [loop for loop in self._loops if loop.when_stopped is not None]
         return [f"{loop.name}: {task.get_name()}" for loop in private for task in asyncio.all_tasks(loop)]
 
     def is_at_rest(self) -> bool:
-        """Whether no thread of its workers has anything left to do."""
+        """Whether none of its worker threads has work left."""
         return all(worker.is_idle() for worker in self._workers)
 
     def _hear(self, event: Event) -> None:
@@ -304,7 +304,7 @@ class Process:
 
     def _new_worker(self, name: str, threads: int) -> Worker:
         faults = self._around.faults
-        # Files and embedder have no troubles of their own: what is shown here is that a store's do not reach them.
+        # Files and embedder have no faults: the simulation shows that faults of the store do not reach them.
         pace = faults.pace if name in _OF_STORE else faults.usual_pace
         worker = SimWorker(self._around.world, f"{self.name}.{name}", threads, pace)
         self._workers.append(worker)
@@ -319,15 +319,15 @@ class Process:
 _OF_STORE = ("afterturn-write", "afterturn-read")
 
 
-def healed(surroundings: Surroundings) -> Surroundings:
-    """The same place with nothing going wrong any more."""
-    faults = Faults(surroundings.world, surroundings.faults.troubles)
+def healed(environment: Environment) -> Environment:
+    """The same environment without faults."""
+    faults = Faults(environment.world, environment.faults.troubles)
     faults.over = True
-    return replace(surroundings, faults=faults)
+    return replace(environment, faults=faults)
 
 
 def _end_tasks(loop: VirtualLoop) -> None:
-    """Without running them: what they would have said is no trouble, since nobody is left to hear it."""
+    """Removes tasks without running them. Their warnings do not matter, because the process is dead."""
     loop.set_exception_handler(lambda loop, context: None)
     for task in asyncio.all_tasks(loop):
         work = task.get_coro()

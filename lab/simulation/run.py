@@ -1,4 +1,4 @@
-"""One seed, from the first process to the last look at the store."""
+"""Runs one seed, from the first process to the final check of the store."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import TypeAlias
 from afterturn.config import Config
 from afterturn.errors import AfterturnError
 from afterturn.testing.hashing import HashingEmbedder
-from lab.simulation.checks import Reach, check_learned, check_process, check_recalls, check_records, check_reviews
+from lab.simulation.checks import ForgetReach, check_learned, check_process, check_recalls, check_records, check_reviews
 from lab.simulation.client import Client
 from lab.simulation.janitor import Janitor
-from lab.simulation.process import KINDS, Faults, Process, SimIds, SimModel, Surroundings, healed
-from lab.simulation.transcript import OWNERS, Broken, Manners, Transcript, draw, memories
+from lab.simulation.process import KINDS, Environment, Faults, Process, SimIds, SimModel, healed
+from lab.simulation.transcript import OWNERS, Habits, PromiseBroken, Transcript, draw, memories
 from lab.simulation.world import Stuck, World
 
-# With its conversation, or none: whoever looks after the store has none.
+# The conversation, or none for the janitor.
 Host: TypeAlias = tuple[Transcript | None, asyncio.Task[None]]
 
 GRACES = (0.0, 0.05, 0.05, 0.2)
 _DRAIN_WITHIN = 600.0
-# What may happen when a store refuses to be told: another process does not know of a compaction, or of a block that
-# is in sight, takes it for the user's words, or finds what was carried a second time.
+# Possible after the store refused a write: another process does not know of a compaction or of a visible block,
+# takes that block for the user's words, or finds carried memories a second time.
 EXCUSED = ("C5", "H3", "H5", "R5 twice")
 
 
 @dataclass(slots=True)
 class Result:
-    """`broken` is empty when every promise was kept. `log` is the same each time the seed is run."""
+    """`broken` is empty if every promise was kept. `log` is the same in each run of the seed."""
 
     seed: int
     broken: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Result:
 
 
 def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], None] | None = None) -> Result:
-    """Runs a whole scenario in `folder`, on a copy of the store `template`. `tell` hears each line of its log."""
+    """Runs a whole scenario in `folder`, on a copy of the store `template`. `tell` is called with each log line."""
     result = Result(seed)
     path = folder / f"{seed}.db"
     shutil.copyfile(template, path)
@@ -54,7 +54,7 @@ def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], N
         scenario = Scenario(world, path)
         try:
             scenario.run()
-        except (Broken, Stuck) as error:
+        except (PromiseBroken, Stuck) as error:
             result.broken.append(str(error))
         finally:
             scenario.bury()
@@ -67,7 +67,7 @@ def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], N
 
 
 class Scenario:
-    """Several lives of processes over one store, and hosts whose conversations go on from one to the next."""
+    """Several processes in sequence, with one store; hosts continue their conversations in the next process."""
 
     def __init__(self, world: World, path: Path) -> None:
         random = world.random
@@ -77,7 +77,7 @@ class Scenario:
         faults = Faults(world, random.choice(KINDS))
         model = SimModel(world, faults) if random.random() < 0.5 else None
         embedder = HashingEmbedder() if random.random() < 0.25 else None
-        self._around = Surroundings(world, path, self._config(model), SimIds(), faults, embedder, model)
+        self._around = Environment(world, path, self._config(model), SimIds(), faults, embedder, model)
         self._talks = [self._new_talk(number) for number in range(random.randint(1, 3))]
         self._janitor = Janitor(world, [transcript for transcript, _ in self._talks])
         self._processes: list[Process] = []
@@ -92,15 +92,15 @@ class Scenario:
             review_interval=2 if model is not None and self._world.random.random() < 0.5 else 0,
         )
 
-    def _new_talk(self, number: int) -> tuple[Transcript, Manners]:
+    def _new_talk(self, number: int) -> tuple[Transcript, Habits]:
         random = self._world.random
-        manners = draw(random, self._grace, stalls=random.random() < 0.5)
-        return Transcript(f"talk-{number}", random.choice(OWNERS), manners.kind), manners
+        habits = draw(random, self._grace, stalls=random.random() < 0.5)
+        return Transcript(f"talk-{number}", random.choice(OWNERS), habits.kind), habits
 
     def run(self) -> None:
         self._world.note("world", f"the store is {self._around.faults.troubles.name}, grace {self._grace}")
-        for transcript, manners in self._talks:
-            self._world.note(transcript.id, f"{manners.kind}, of {transcript.owner}")
+        for transcript, habits in self._talks:
+            self._world.note(transcript.id, f"{habits.kind}, of {transcript.owner}")
         for number in range(1, self._world.random.randint(1, 3) + 1):
             self._live(f"p{number}")
         self._look(Process(healed(self._around), "last"))
@@ -111,14 +111,14 @@ class Scenario:
             process.bury()
         with warnings.catch_warnings():
             if any(process.killed for process in self._processes):
-                # What the dead had begun was never awaited, and never will be.
+                # Coroutines of the dead process will never be awaited.
                 warnings.simplefilter("ignore", RuntimeWarning)
             self._processes.clear()
-            # While it is switched off, everything new is in the youngest generation.
+            # While it is disabled, all new objects are in the youngest generation.
             gc.collect(0)
 
     def _live(self, name: str) -> None:
-        """One process, or two at once over the same store; each ends in its own way."""
+        """One process, or two at once with the same store; each ends in its own way."""
         names = (f"{name}a", f"{name}b") if self._world.random.random() < 0.3 else (name,)
         processes = [process for name in names if (process := self._opened(name)) is not None]
         hosts = self._begin(processes) if processes else {}
@@ -131,17 +131,17 @@ class Scenario:
         try:
             process.open()
         except AfterturnError as error:
-            self._world.note(name, f"can not open: {error}")
+            self._world.note(name, f"cannot open: {error}")
             return None
         return process
 
     def _begin(self, processes: list[Process]) -> dict[Process, list[Host]]:
         random = self._world.random
         hosts: dict[Process, list[Host]] = {process: [] for process in processes}
-        for transcript, manners in self._talks:
+        for transcript, habits in self._talks:
             process = random.choice(processes)
-            loop = process.new_loop(transcript.id) if manners.stalls else process.main
-            client = Client(self._world, process, loop, transcript, manners)
+            loop = process.new_loop(transcript.id) if habits.stalls else process.main
+            client = Client(self._world, process, loop, transcript, habits)
             hosts[process].append((transcript, loop.begin(client.run(random.randint(1, 3)))))
         if random.random() < 0.3:
             process = random.choice(processes)
@@ -167,7 +167,7 @@ class Scenario:
         self.broken += check_process(process)
 
     def _look(self, process: Process) -> None:
-        """With nothing going wrong any more: what was promised is there, once and whole."""
+        """Without faults: everything that was promised is stored, once and complete."""
         self._processes.append(process)
         process.open()
         memory = process.memory
@@ -175,7 +175,7 @@ class Scenario:
             self.broken.append("C8: the last process could not drain its jobs")
         findings = process.wait(memory.check())
         self.broken += [f"check: {finding}" for finding in findings if finding.level == "error"]
-        reach = Reach(self._janitor.forgets, self._processes)
+        reach = ForgetReach(self._janitor.forgets, self._processes)
         for transcript, _ in self._talks:
             self.broken += process.wait(check_records(memory, transcript, reach))
         for owner in OWNERS:
@@ -185,9 +185,9 @@ class Scenario:
 
 
 def make_template(path: Path) -> None:
-    """A store with what the owners knew before; made once and copied for each seed."""
+    """A store with the owners' earlier memories; made once and copied for each seed."""
     world = World("template")
-    around = Surroundings(world, path, Config(embedder="none"), SimIds("m"), Faults(world, KINDS[0]), None)
+    around = Environment(world, path, Config(embedder="none"), SimIds("m"), Faults(world, KINDS[0]), None)
     process = Process(healed(around), "template")
     process.open()
     for owner in OWNERS:
@@ -205,16 +205,16 @@ def _remove(path: Path) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[Complaints]:
-    """Keeps the collector and the log out of the way."""
-    handler = complaints = Complaints()
+def _quiet() -> Iterator[ErrorLog]:
+    """Disables the garbage collector and the log."""
+    handler = complaints = ErrorLog()
     logger = logging.getLogger("afterturn")
     propagate, logger.propagate = logger.propagate, False
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     collecting = gc.isenabled()
-    # When it runs depends on everything that ran before, and what it frees may have a say in what follows.
+    # When it runs depends on everything before, and what it frees may affect what follows.
     gc.disable()
     try:
         yield complaints
@@ -226,8 +226,8 @@ def _quiet() -> Iterator[Complaints]:
             gc.enable()
 
 
-class Complaints(logging.Handler):
-    """What is logged as an error; and whether something was given up that another process would have to know."""
+class ErrorLog(logging.Handler):
+    """Logged errors, and whether memory gave something up that another process would need."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

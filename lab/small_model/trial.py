@@ -1,4 +1,4 @@
-"""A few conversations that the small model reviews, and what has to hold afterwards, whatever it has said."""
+"""A few conversations that the small model reviews, and checks that must hold whatever it answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATEMENTS = Filter(kind=Kind.STATEMENT, statuses=(Status.ACTIVE, Status.PROPOS
 
 @dataclass(slots=True)
 class Trial:
-    """What came of it. `broken` names every promise that was not kept; empty is well."""
+    """The results. `broken` lists every promise that was not kept."""
 
     reviews: Sequence[ReviewRow] = ()
     learned: Sequence[Entry] = ()
@@ -57,24 +57,24 @@ async def _judged(memory: afterturn.Memory) -> Trial:
     trial = Trial(await space.reviews(), await space.list(filter=_STATEMENTS, limit=1000))
     said = {text for talk in TALKS for exchange in talk for text in exchange}
     if {record.text for record in records} != said or len(records) != len(said):
-        trial.broken.append("what was said is not what is recorded")
+        trial.broken.append("the recorded messages differ from the conversation")
     if len(trial.reviews) != sum(map(len, TALKS)) or any(row.state is ReviewState.WAITING for row in trial.reviews):
-        trial.broken.append("not every turn was reviewed to an end")
+        trial.broken.append("not every review of a turn ended")
     by_id = {record.id: record.text for record in records}
     trial.broken += [f"{entry.id}: {fault}" for entry in trial.learned for fault in _faults(entry, by_id)]
     if sum(row.written + row.proposed for row in trial.reviews) < len(trial.learned):
-        trial.broken.append("something was learned that no review tells of")
+        trial.broken.append("a statement was learned that no review reports")
     trial.broken += [finding.message for finding in await memory.check() if finding.level == "error"]
     return trial
 
 
 def _faults(entry: Entry, records: dict[str, str]) -> list[str]:
-    """What must not be, of one thing that was learned."""
+    """The faults of one learned statement."""
     faults = []
     if entry.origin is not Origin.BACKGROUND_REVIEW or "review" not in entry.metadata:
-        faults.append("does not say that a review wrote it")
+        faults.append("has no reference to a review")
     if not entry.sources or any(source not in records for source in entry.sources):
-        faults.append("rests on no recorded message")
+        faults.append("has no recorded message as its source")
     if measure_support(entry.text, [records[source] for source in entry.sources if source in records]).missing:
         faults.append("has a name or number that nobody said")
     return faults

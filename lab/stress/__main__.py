@@ -1,4 +1,4 @@
-"""`make stress`: runs seeds one after the other. Exit code 1 when one of them broke a promise."""
+"""`make stress`: runs seeds one after the other. Exit code 1 if one of them broke a promise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one process is to do."""
+    """The work of one process."""
 
     store: Path
     name: str
@@ -38,7 +38,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`done` counts what memory acknowledged, by kind; `broken` names every promise that was not kept."""
+    """`done` counts what memory acknowledged, by kind; `broken` lists every promise that was not kept."""
 
     seed: int
     done: Counter[str]
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def run_stress(seed: int, *, processes: int = 3, steps: int = 60) -> Outcome:
-    """The first process is killed on its way, and another one goes on in its place."""
+    """Kills the first process at some point, and starts another in its place."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="afterturn-stress-") as place:
         store, logs = Path(place) / "memory.db", [Path(place) / f"{number}.log" for number in range(processes)]
@@ -63,12 +63,12 @@ def run_stress(seed: int, *, processes: int = 3, steps: int = 60) -> Outcome:
             for p, end in zip(running, ends, strict=True)
             if p.returncode
         ]
-        told = read_logs([log for log in logs if log.exists()])
-        return Outcome(seed, Counter(line["what"] for line in told), failed + asyncio.run(judge(store, told)))
+        logged = read_logs([log for log in logs if log.exists()])
+        return Outcome(seed, Counter(line["what"] for line in logged), failed + asyncio.run(judge(store, logged)))
 
 
 def _kill(process: subprocess.Popen[str], plan: Plan, *, after: int, delay: float) -> bool:
-    """When it has told of `after` things, and a moment later. False when it had ended by then."""
+    """Kills it shortly after it has logged `after` lines. False if it had ended by then."""
     while _lines(plan.log) < after:
         if _ends(process, within=POLL):
             return False
@@ -78,7 +78,7 @@ def _kill(process: subprocess.Popen[str], plan: Plan, *, after: int, delay: floa
     process.communicate()
     at = time.time()
     with plan.log.open("a", encoding="utf-8") as log:
-        # What was being written when it was killed ends here.
+        # Lets writes that were interrupted by the kill finish.
         log.write("\n" + json.dumps({"what": "killed", "by": plan.name, "began": at, "ended": at}) + "\n")
     return True
 
@@ -97,9 +97,9 @@ def _ends(process: subprocess.Popen[str], *, within: float) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.stress", description=__doc__)
-    parser.add_argument("--seeds", default="1-20", help="One seed, or a first and a last (default: 1-20).")
-    parser.add_argument("--processes", type=int, default=3, help="How many at once (default: 3).")
-    parser.add_argument("--steps", type=int, default=60, help="What each of them does (default: 60).")
+    parser.add_argument("--seeds", default="1-20", help="One seed, or FIRST-LAST (default: 1-20).")
+    parser.add_argument("--processes", type=int, default=3, help="How many processes run at once (default: 3).")
+    parser.add_argument("--steps", type=int, default=60, help="How many actions each process performs (default: 60).")
     asked = parser.parse_args()
     first, _, last = asked.seeds.partition("-")
     failing = 0

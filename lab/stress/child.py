@@ -1,4 +1,4 @@
-"""One process of the stress test: it acts at random and writes down what memory has acknowledged."""
+"""One process of the stress test: it acts at random and logs what memory acknowledged."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _MEMORY = re.compile(r'\{"id": "([0-9a-z]+)".*?"text": "([^"]*)"')
 _SAID = re.compile(r'\{"message": (\d+), "from": "user.*?"text": "([^"]*)"')
 
 
-class Fickle:
-    """The ChatModel port. It is shown marks, which are what users say, and keeps, changes or drops some of them."""
+class RandomModel:
+    """The ChatModel port. It sees marks in users' messages, and adds, changes or deletes some of them."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -48,9 +48,9 @@ class Fickle:
         await timer(self._chance.choice((0.0, 0.01, 0.05, 0.2, 0.4)))
         roll = self._chance.random()
         if roll < 0.02:
-            raise ModelUnavailable("it is away", reason="away")
+            raise ModelUnavailable("unavailable", reason="away")
         if roll < 0.05:
-            raise ModelRefused("it does not want to", reason="moody", status=418)
+            raise ModelRefused("refused", reason="moody", status=418)
         if roll < 0.1 or schema is not None:
             return {"role": "assistant", "content": self._chance.choice(("what?", "{", '{"operations": []}'))}
         if messages[-1]["role"] == "tool":
@@ -99,14 +99,14 @@ _STATEMENTS = Filter(kind=Kind.STATEMENT)
 _TALKS = 8
 _TALKS_SHARED = 3
 _REVIEW_WITHIN = 2.0
-# Others were quicker: what was there is gone, is not what it was, or is held by a process that was killed.
+# Somebody else was faster: the entry is gone, has changed, or is locked by a killed process.
 _EXPECTED = (Conflict, NotFound, InvalidInput, StoreLocked, ModelError, TimeoutError)
 
 
 class Child:
-    """`log` gets one JSON line for each thing that memory said was done, before the next one is begun.
+    """`log` gets one JSON line for each acknowledged action, before the next one begins.
 
-    What takes something away for good is told before it is begun too: a process may be killed at any moment.
+    Actions that erase are also logged before they begin, because the process may be killed at any moment.
     """
 
     def __init__(self, memory: afterturn.Memory, name: str, chance: random.Random, log: Path) -> None:
@@ -141,7 +141,7 @@ class Child:
             try:
                 await self._chance.choices(does, weights)[0]()
             except _EXPECTED as error:
-                self._tell("lost a race", reason=type(error).__name__)
+                self._log_action("lost a race", reason=type(error).__name__)
         self._log.close()
 
     async def _turn(self) -> None:
@@ -154,9 +154,9 @@ class Child:
             await turn.inject(messages)
             messages.append({"role": "assistant", "content": f"I see: {mark}."})
         if await turn.wait_recorded(within=60):
-            self._tell("recorded", mark=mark, conversation=name, turn=turn_id)
+            self._log_action("recorded", mark=mark, conversation=name, turn=turn_id)
         if self._chance.random() < 0.3:
-            self._tell("compacting", mark=mark, conversation=name)
+            self._log_action("compacting", mark=mark, conversation=name)
             conversation.compacting(messages)
         if self._chance.random() < 0.2:
             await self._forget(name)
@@ -164,85 +164,85 @@ class Child:
     async def _add(self) -> None:
         mark = self._mark()
         added = await self._space.add(f"Ada owns {mark}", origin=self._chance.choice(("user", "agent")))
-        self._tell("added", mark=mark, id=added.entry.id)
+        self._log_action("added", mark=mark, id=added.entry.id)
 
     async def _restate(self) -> None:
-        """Something that was added before, said again and resting on a message: consolidation makes them one."""
+        """Adds an earlier statement again with a message as its source; consolidation merges the two."""
         found = await self._space.list(limit=50, filter=_STATEMENTS)
         known = [entry for entry in found if entry.text.startswith("Ada ")]
         if known and (record := await self._any(Filter(kind=Kind.RECORD))):
             entry, mark = self._chance.choice(known), self._chance.choice((".", "!", ";"))
-            self._tell("restating", source=record.id)
+            self._log_action("restating", source=record.id)
             await self._space.add(entry.text.rstrip(".!;") + mark, origin=entry.origin, sources=[record.id])
-            self._tell("restated")
+            self._log_action("restated")
 
     async def _update(self) -> None:
         if entry := await self._any(_STATEMENTS):
             mark = self._mark()
             await self._space.update(entry.id, f"Ada sold {mark}", expected_version=entry.version)
-            self._tell("updated", mark=mark, id=entry.id)
+            self._log_action("updated", mark=mark, id=entry.id)
 
     async def _delete(self) -> None:
         if entry := await self._any(_STATEMENTS):
             await self._space.delete(entry.id)
-            self._tell("deleted", id=entry.id)
+            self._log_action("deleted", id=entry.id)
 
     async def _undo(self) -> None:
         operations = [one for one in await self._space.operations(limit=20) if one.verb != "record"]
         if operations:
             target = self._chance.choice(operations)
             await self._space.undo(target.id)
-            self._tell("undone", operation=target.id)
+            self._log_action("undone", operation=target.id)
 
     async def _undo_review(self) -> None:
         rows = [row for row in await self._space.reviews(limit=10) if row.spaces]
         if rows:
             row = self._chance.choice(rows)
             await self._space.undo_review(row.id)
-            self._tell("review undone", review=row.id)
+            self._log_action("review undone", review=row.id)
 
     async def _forget_conversation(self) -> None:
         await self._forget(self._talk())
 
     async def _forget(self, conversation: str) -> None:
-        """Whoever does it right after a turn meets the review of it."""
+        """Right after a turn, it may collide with the review of that turn."""
         records = await self._space.list(limit=1000, filter=Filter(kind=Kind.RECORD, conversation=conversation))
         gone = sorted(entry.id for entry in records)
         marks = sorted({mark for entry in records for mark in MARK.findall(entry.text)})
-        self._tell("forgetting", conversation=conversation, ids=gone)
+        self._log_action("forgetting", conversation=conversation, ids=gone)
         forgotten = await self._space.forget(conversation=conversation)
-        self._tell("forgot", conversation=conversation, ids=gone, marks=marks, state=forgotten.state)
+        self._log_action("forgot", conversation=conversation, ids=gone, marks=marks, state=forgotten.state)
 
     async def _forget_memory(self) -> None:
         if entry := await self._any(Filter()):
             about = {"ids": [entry.id], "turn": entry.turn if entry.kind is Kind.RECORD else None}
-            self._tell("forgetting", **about)
+            self._log_action("forgetting", **about)
             await self._space.forget(memory=entry.id)
-            self._tell("forgot", **about)
+            self._log_action("forgot", **about)
 
     async def _review(self) -> None:
-        """On request of whoever owns the conversation, and not for longer than a person waits."""
+        """Requests a review, and waits no longer than a person would."""
         name, writes, rules = self._talk(), self._place, self._chance.random() < 0.3
         async with asyncio.timeout(_REVIEW_WITHIN):
             review = await self._memory.space(SPACE).run_review(name, writes=writes, rules=rules)
-        self._tell("reviewed", review=review.row.id if review else None)
+        self._log_action("reviewed", review=review.row.id if review else None)
 
     async def _consolidate(self) -> None:
         review = await self._space.consolidate()
-        self._tell("consolidated", review=review.row.id)
+        self._log_action("consolidated", review=review.row.id)
 
     async def _decide(self) -> None:
         if waiting := await self._space.proposals():
             chosen = self._chance.choice(waiting)
             verb = self._space.approve if self._chance.random() < 0.5 else self._space.reject
             await verb(chosen.id)
-            self._tell("decided", id=chosen.id)
+            self._log_action("decided", id=chosen.id)
 
     def _go_to(self, place: str) -> None:
         self._place, self._space = place, self._memory.space(place)
 
     def _talk(self) -> str:
-        """A conversation of Ada's. Those that several take part in are recorded in a space that they share."""
+        """A conversation of Ada. Conversations with several people are recorded in a shared space."""
         number = self._chance.randrange(_TALKS)
         self._go_to(SHARED if number < _TALKS_SHARED else SPACE)
         return f"talk-{number}"
@@ -260,7 +260,7 @@ class Child:
         self._at += 1
         return f"mark{self._name}n{self._at}"
 
-    def _tell(self, what: str, **about: Any) -> None:
+    def _log_action(self, what: str, **about: Any) -> None:
         times = {"began": self._began, "ended": time.time()}
         self._log.write(json.dumps({"what": what, "by": self._name, **about, **times}) + "\n")
         self._log.flush()
@@ -268,7 +268,7 @@ class Child:
 
 async def main(store: Path, name: str, seed: int, steps: int, log: Path) -> None:
     chance = random.Random(seed)
-    async with afterturn.open(store, CONFIG, model=Fickle(chance)) as memory:
+    async with afterturn.open(store, CONFIG, model=RandomModel(chance)) as memory:
         await Child(memory, name, chance, log).run(steps)
 
 

@@ -15,39 +15,39 @@ from afterturn.testing.model import ScriptedModel
 from afterturn.types import Entry, Filter, Kind, Origin, ReviewState, Status, Step
 from lab.stress.child import CONFIG, MARK, SPACES
 
-# Longer than any lease, and than any wait before another attempt.
+# Longer than any lease and any retry delay.
 LATER = 86_400.0
 REVIEWS_MAX = 1_000
-# From when a process tells that it begins something until that is stored.
+# From the log line before an action until the action is stored.
 DONE_WITHIN = 5.0
 _ENDS = ("forgot", "lost a race")
 _EVERYTHING = Filter(statuses=tuple(Status))
 
 
 class LaterClock(SystemClock):
-    """So late that whatever a killed process had claimed, or was to be tried again later, is free."""
+    """A clock so late that every lease and retry delay of a killed process has ended."""
 
     def now(self) -> float:
         return super().now() + LATER
 
 
 def read_logs(logs: Sequence[Path]) -> list[dict[str, Any]]:
-    """Without a line that a killed process has not written to its end."""
+    """All complete lines; a killed process may leave a partial one."""
     lines = [line for log in logs for line in log.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
     return [json.loads(line) for line in lines]
 
 
-async def judge(store: Path, told: Sequence[dict[str, Any]]) -> list[str]:
-    """Every promise that was broken, in words; empty is well. What still waits is done first."""
+async def judge(store: Path, logged: Sequence[dict[str, Any]]) -> list[str]:
+    """All broken promises, as sentences. Runs waiting jobs first."""
     config = {**CONFIG, "review_interval": 0, "consolidation": False, "rules": False}
     parts = afterturn.Components(clock=LaterClock(), model=ScriptedModel(*["Nothing to save."] * REVIEWS_MAX))
     async with afterturn.open(store, config, components=parts) as memory:
-        found = [] if await memory.drain(within=60) else ["what waited was not done within a minute"]
+        found = [] if await memory.drain(within=60) else ["waiting jobs were not done within a minute"]
         spaces = [memory.space(name) for name in SPACES]
         entries = {space.name: [entry async for entry in _every(space)] for space in spaces}
-        found += [*_lost([entry for every in entries.values() for entry in every], told), *_back(store, told)]
+        found += [*_lost([entry for every in entries.values() for entry in every], logged), *_back(store, logged)]
         for space in spaces:
-            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name], told)]
+            found += [*_twice(entries[space.name]), *_unexplained(entries[space.name], logged)]
             for entry_id in sorted({entry.id for entry in entries[space.name]}):
                 history = await space.history(entry_id)
                 found += _broken_history(history.versions, history.steps)
@@ -65,36 +65,36 @@ async def _every(space: afterturn.Space) -> Any:
         before = page[-1].id
 
 
-def _lost(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Acknowledged turns have their two records, but for those that were forgotten; what was added is there too."""
-    forgets = _perhaps_forgotten(told)
+def _lost(entries: Sequence[Entry], logged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Acknowledged turns have their two records unless they were forgotten, and added statements exist."""
+    forgets = _perhaps_forgotten(logged)
     one_by_one = Counter(line.get("turn") for line in forgets)
     records = Counter(entry.turn for entry in entries if entry.kind is Kind.RECORD)
-    for line in told:
+    for line in logged:
         if line["what"] == "recorded" and not _may_be_forgotten(line, forgets):
             missing = 2 - records[line["turn"]] - one_by_one[line["turn"]]
             if missing > 0:
                 yield f"turn {line['turn']} was recorded, and {missing} of its messages are gone"
     held = {entry.id for entry in entries} | {entry_id for line in forgets for entry_id in line["ids"]}
-    for line in told:
+    for line in logged:
         if line["what"] == "added" and line["id"] not in held:
             yield f"{line['id']} was added, and is gone"
 
 
-def _perhaps_forgotten(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was forgotten, and what a process may have forgotten that could not tell any more."""
-    ends = {(line.get("by"), line.get("began")): line["ended"] for line in told if line["what"] in _ENDS}
-    killed = {line["by"]: line["ended"] for line in told if line["what"] == "killed"}
-    begun = [line for line in told if line["what"] == "forgetting"]
+def _perhaps_forgotten(logged: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Completed forgets, and those that a killed process may have completed without logging it."""
+    ends = {(line.get("by"), line.get("began")): line["ended"] for line in logged if line["what"] in _ENDS}
+    killed = {line["by"]: line["ended"] for line in logged if line["what"] == "killed"}
+    begun = [line for line in logged if line["what"] == "forgetting"]
     untold = [line for line in begun if (line["by"], line["began"]) not in ends]
     return [
-        *(line for line in told if line["what"] == "forgot"),
+        *(line for line in logged if line["what"] == "forgot"),
         *({**line, "ended": killed.get(line["by"], float("inf"))} for line in untold),
     ]
 
 
 def _may_be_forgotten(turn: dict[str, Any], forgets: Sequence[dict[str, Any]]) -> bool:
-    """By a forget of its conversation that had not ended when the turn began."""
+    """Whether a `forget` of its conversation had not ended when the turn began."""
     return any(line.get("conversation") == turn["conversation"] and line["ended"] > turn["began"] for line in forgets)
 
 
@@ -111,29 +111,29 @@ def _twice(entries: Sequence[Entry]) -> Iterator[str]:
     yield from (f"one statement is active {count} times" for count in active.values() if count > 1)
 
 
-def _back(store: Path, told: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What was forgotten is in no table, neither by its id nor by its words, whatever wrote last."""
+def _back(store: Path, logged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Forgotten entries are in no table, neither by id nor by text, whatever was written last."""
     import apsw
 
-    forgets = [line for line in told if line["what"] == "forgot"]
+    forgets = [line for line in logged if line["what"] == "forgot"]
     ids = {entry_id for line in forgets for entry_id in line["ids"]}
-    marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(told, forgets))
+    marks = {mark for line in forgets for mark in line.get("marks", ())} - set(_said_again(logged, forgets))
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        named = set(_named_again(told, forgets))
+        named = set(_named_again(logged, forgets))
         for query in ("SELECT id FROM entry", "SELECT source FROM source", "SELECT source FROM review_message"):
             back = {name for (name,) in connection.execute(query)} & ids - (named if "FROM source" in query else set())
             yield from (f"{entry_id} was forgotten, and is back: {query}" for entry_id in sorted(back))
         for query in ("SELECT text FROM entry", "SELECT text FROM review_message", "SELECT text FROM block"):
             said = {mark for (text,) in connection.execute(query) for mark in MARK.findall(text)}
-            yield from (f"{mark} was forgotten, and is told: {query}" for mark in sorted(said & marks))
+            yield from (f"{mark} was forgotten, and is stored: {query}" for mark in sorted(said & marks))
     finally:
         connection.close()
 
 
-def _said_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Marks that a host may have told memory once more for a compaction, when they were forgotten."""
-    for line in told:
+def _said_again(logged: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Marks that a host may have repeated for a compaction while they were being forgotten."""
+    for line in logged:
         talk = line.get("conversation")
         if line["what"] == "compacting" and any(
             talk == forget.get("conversation") and _at_once(line, forget) for forget in forgets
@@ -141,9 +141,9 @@ def _said_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]
             yield line["mark"]
 
 
-def _named_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Sources that a host may have named when they were forgotten: memory takes any name for one."""
-    for line in told:
+def _named_again(logged: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Sources that a host may have named while they were being forgotten: memory accepts any source."""
+    for line in logged:
         if line["what"] == "restating" and any(
             line["source"] in forget["ids"] and _at_once(line, forget) for forget in forgets
         ):
@@ -151,12 +151,12 @@ def _named_again(told: Sequence[dict[str, Any]], forgets: Sequence[dict[str, Any
 
 
 def _at_once(line: dict[str, Any], forget: dict[str, Any]) -> bool:
-    """Whether what the line tells of was not done for certain before the forget, nor begun after it."""
+    """Whether the logged action overlaps with the forget."""
     return bool(line["began"] < forget["ended"] and forget["began"] < line["ended"] + DONE_WITHIN)
 
 
 def _hidden_changes(store: Path) -> Iterator[str]:
-    """Operations of a review that its row says nothing of: nobody sees them, and nobody takes them back."""
+    """Operations of a review that its row does not mention: nobody sees them, and nobody undoes them."""
     import apsw
 
     query = """SELECT r.id, r.state, s.name, count(*) FROM review AS r JOIN operation AS o ON o.grp = r.id
@@ -166,30 +166,30 @@ def _hidden_changes(store: Path) -> Iterator[str]:
     connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         for review, state, space, count in connection.execute(query):
-            yield f"review {review} is {state}, and has done {count} operations in {space} that it does not tell"
+            yield f"review {review} is {state}, and has done {count} operations in {space} that it does not list"
     finally:
         connection.close()
 
 
-def _unexplained(entries: Sequence[Entry], told: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What was learned tells from whom. What a host tells for a compaction may be in no record any more."""
-    compacted = {line["mark"] for line in told if line["what"] == "compacting"}
+def _unexplained(entries: Sequence[Entry], logged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A learned statement names its source. Messages that a host passed for a compaction may not be recorded."""
+    compacted = {line["mark"] for line in logged if line["what"] == "compacting"}
     for entry in entries:
         learned = entry.kind is Kind.STATEMENT and entry.origin is Origin.BACKGROUND_REVIEW
         unrecorded = not entry.sources and compacted.isdisjoint(MARK.findall(entry.text))
         if learned and ("review" not in entry.metadata or unrecorded):
-            yield f"{entry.ref} was learned, and does not say from what"
+            yield f"{entry.ref} was learned, and has no source"
 
 
 def _broken_history(versions: Sequence[Entry], steps: Sequence[Step]) -> Iterator[str]:
-    """Each version's steps begin with nothing and follow one another up to what it is now."""
+    """The steps of each version begin with nothing and lead without gaps to its status."""
     by_version: defaultdict[int, list[Step]] = defaultdict(list)
     for step in steps:
         by_version[step.version].append(step)
     for entry in versions:
         taken = by_version[entry.version]
         if not taken or taken[0].before is not None or taken[-1].after is not entry.status:
-            yield f"{entry.ref} is {entry.status}, and its history does not say how"
+            yield f"{entry.ref} is {entry.status}, and its history does not explain it"
         elif any(later.before is not earlier.after for earlier, later in pairwise(taken)):
             yield f"the history of {entry.ref} has a gap"
     if sum(entry.status is Status.ACTIVE for entry in versions) > 1:
@@ -205,5 +205,5 @@ async def _broken_reviews(space: afterturn.Space) -> list[str]:
         if row.state not in (ReviewState.SAVED, ReviewState.WAITING) and review.changes:
             found.append(f"review {row.id} is {row.state}, and has changed something")
         if len(review.changes) > row.written + row.proposed + len(row.notes):
-            found.append(f"review {row.id} has changed more than it says")
+            found.append(f"review {row.id} has more changes than it reports")
     return found

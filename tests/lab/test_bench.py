@@ -14,12 +14,12 @@ from afterturn.errors import InvalidInput
 from afterturn.guard.output_filter import TAG
 from lab.bench import __main__ as command
 from lab.bench import review, turn
-from lab.bench.host import NoMemory, Paced, run_turn
+from lab.bench.host import NoMemory, SlowModel, run_turn
 from lab.bench.recall import BruteForce, Options, measure_recall
 from lab.bench.report import Figure, Goal, Report, judge, make_report, percentile, write_section
 from lab.bench.store import alternate, measure_store
 from lab.bench.texts import TOPICS, Corpus, drafts, load_corpus, memories, questions, sentences
-from lab.bench.turn import OURS, PER_CALL, PER_TURN, Course, Delivery, Prompts, Seen, Waits
+from lab.bench.turn import OURS, PER_CALL, PER_TURN, ConversationPlan, DeliveredTurn, Delivery, Prompts, Waits
 
 BLOCK = f"<{TAG}>\n## Relevant Memory\n- [{{}}] today, user: Tea is kept in the kitchen.\n</{TAG}>"
 
@@ -52,7 +52,7 @@ PARTS = pytest.mark.parametrize("part", ["store", "turn", "recall", "review"])
 def test_a_quick_run_is_not_judged_and_says_so(reports: dict[str, Report], part: str):
     """Figures of a handful of rounds mean nothing: they would fail, or pass, by chance."""
     text = reports[part].as_text()
-    assert text.startswith("quick: too little was measured to mean anything")
+    assert text.startswith("quick: too few rounds for valid figures")
     assert (reports[part].passed, "FAIL" in text) == (None, False)
 
 
@@ -218,7 +218,7 @@ async def test_ours_and_the_baseline_alternate_and_the_first_round_does_not_coun
 def test_tokens_are_injected_once_and_carried_by_every_later_prompt():
     block, other = message(BLOCK.format("a")), message(BLOCK.format("b"))
     prompts = [[message("one"), block], [message("one"), block, message("two"), other]]
-    found = turn.weigh(Course("two", (1, 1)), OURS, 2, prompts)
+    found = turn.weigh(ConversationPlan("two", (1, 1)), OURS, 2, prompts)
     assert found.injected > 0
     assert found.carried == found.injected * 1.5
     assert (found.stability, found.repeats, found.most_often) == (1.0, 0, 1)
@@ -226,19 +226,19 @@ def test_tokens_are_injected_once_and_carried_by_every_later_prompt():
 
 def test_a_memory_that_is_put_in_again_is_a_repeat():
     block = message(BLOCK.format("a"))
-    found = turn.weigh(Course("two", (1, 1)), PER_TURN, 2, [[block], [block, message("two"), block]])
+    found = turn.weigh(ConversationPlan("two", (1, 1)), PER_TURN, 2, [[block], [block, message("two"), block]])
     assert (found.repeats, found.most_often) == (1, 2)
 
 
 def test_a_block_that_moves_is_injected_again_and_breaks_the_prefix():
     block = message(BLOCK.format("a"))
     prompts = [[message("one"), block], [message("one"), message("two"), block]]
-    found = turn.weigh(Course("one", (2,)), PER_CALL, 2, prompts)
+    found = turn.weigh(ConversationPlan("one", (2,)), PER_CALL, 2, prompts)
     assert (found.stability, found.injected, found.repeats) == (0.0, found.carried, 0)
 
 
 def test_turns_whose_recall_found_nothing_do_not_count_for_delivery():
-    seen = [Seen(True, True, 0.01), Seen(True, False, 0.05), Seen(False, False, 0.03)]
+    seen = [DeliveredTurn(True, True, 0.01), DeliveredTurn(True, False, 0.05), DeliveredTurn(False, False, 0.03)]
     found = turn.tally("turns", 0.05, 1, seen)
     assert (found.turns, found.relevant, found.delivered) == (3, 2, 1)
     assert (found.waited, found.waited_max) == (0.03, 0.05)
@@ -279,7 +279,7 @@ def test_each_target_is_held_to_the_worst_case():
 @pytest.mark.parametrize("count", [1, 5])
 async def test_a_turn_calls_the_model_once_a_step_and_pairs_its_tools(count: int):
     messages = [message("earlier")]
-    assert await run_turn(NoMemory(), Paced(count, 0.0), messages, "and now?") == count
+    assert await run_turn(NoMemory(), SlowModel(count, 0.0), messages, "and now?") == count
     calls = [call["id"] for one in messages for call in one.get("tool_calls") or ()]
     assert calls == [one["tool_call_id"] for one in messages if one["role"] == "tool"]
     assert len(calls) == count - 1

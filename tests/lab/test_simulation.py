@@ -18,7 +18,7 @@ from afterturn.learning.review_jobs import ReviewJobs
 from afterturn.stores.sql.conversations import Tombstones
 from afterturn.types import ReviewRow
 from lab.simulation.run import Result, make_template, run_seed
-from lab.simulation.transcript import Broken, Kind, Message, Watch, check_pairs, check_references
+from lab.simulation.transcript import Kind, ListCheck, Message, PromiseBroken, check_pairs, check_references
 from lab.simulation.world import SimLoop, SimWorker, Stuck, VirtualLoop, World
 
 SEEDS = range(1, 101)
@@ -78,7 +78,7 @@ def test_the_runs_are_full_of_events(results: list[Result]) -> None:
         *("delivered", "empty", "degraded", "superseded", "cancelled", "undelivered"),
         *("is killed", "hangs for", "recall_carried", "speculation_ended", "compacted", "conversation_reset"),
         *("blocks_put_back", "recording_waits", "recording_recovered", "resumes", "cause=cue", "cause=interjection"),
-        *("kind=rules state=saved", "kind=interval state=saved", "forgot talk-", "took back"),
+        *("kind=rules state=saved", "kind=interval state=saved", "forgot talk-", "undid"),
     ]
     assert [word for word in wanted if word not in told] == []
 
@@ -141,14 +141,14 @@ def test_a_message_between_a_call_and_its_response_is_noticed() -> None:
     call = _said("assistant", None, tool_calls=[{"id": "a"}, {"id": "b"}])
     first, second = (_said("tool", "x", tool_call_id=name) for name in "ab")
     check_pairs([call, second, first, _said("user", "so?")])
-    with pytest.raises(Broken, match="H1"):
+    with pytest.raises(PromiseBroken, match="H1"):
         check_pairs([call, first, _said("user", BLOCK), second])
 
 
 def test_what_is_shown_twice_is_noticed() -> None:
     """H5: by the lab's own eyes."""
     check_references([_said("user", BLOCK), _said("assistant", BLOCK)])
-    with pytest.raises(Broken, match="H5: m1"):
+    with pytest.raises(PromiseBroken, match="H5: m1"):
         check_references([_said("user", BLOCK), _said("user", f"and\n{BLOCK}")])
 
 
@@ -156,10 +156,10 @@ def test_what_is_shown_twice_is_noticed() -> None:
 def test_a_changed_message_is_noticed(kind: Kind) -> None:
     """H3: by the lab's own eyes, in lists of every kind."""
     messages = [_said("user", "tea?"), _said("assistant", "yes"), _said("user", "why?")]
-    watch = Watch(messages, kind)
+    watch = ListCheck(messages, kind)
     watch.check(None)
     messages[0] = _said("user", "coffee?")
-    with pytest.raises(Broken, match=r"H[36]"):
+    with pytest.raises(PromiseBroken, match=r"H[36]"):
         watch.check(None)
 
 
