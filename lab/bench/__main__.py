@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from afterturn.evaluation.run import unwinding
+from afterturn.evaluation.run import end_on_sigterm
 from lab.bench.recall import Options, measure_recall
 from lab.bench.report import Report, write_section
 from lab.bench.review import measure_review
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The exit code: 1 when a figure missed its target."""
     options = _options(arguments)
     try:
-        with unwinding():
+        with end_on_sigterm():
             report = _measure(options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -127,8 +127,8 @@ def test_a_history_that_does_not_fit_is_cut_and_the_report_says_so(
 ):
     assert run(["eval", str(data), "--answer", "--model", server.url, "--history-tokens", "30"]) == 0
     shown = capsys.readouterr().out
-    assert "the oldest part was left out at 2 questions" in shown
-    assert "full_history did better than afterturn at 0 questions, and worse at 1" in shown
+    assert "for 2 questions the oldest messages were left out" in shown
+    assert "full_history was better than afterturn on 0 questions, and worse on 1" in shown
 
 
 def test_a_model_that_takes_no_call_ends_the_run_with_its_error(

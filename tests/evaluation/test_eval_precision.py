@@ -11,7 +11,7 @@ from afterturn.errors import InvalidFile
 from afterturn.evaluation.datasets import read_cases
 from afterturn.evaluation.examination import open_subject
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.run import Wanted, evaluate
+from afterturn.evaluation.run import EvalOptions, evaluate
 
 
 def belief(name: str, content: str, **fields: Any) -> dict[str, Any]:
@@ -69,7 +69,7 @@ SESSION = {
         {
             "turnIndex": 1,
             "scope": ["domain:code"],
-            "userMessage": "what does zebra stand for, and Vitest?",
+            "userMessage": "what does zebra position for, and Vitest?",
             "expect": {"relevantBeliefs": {"shouldOnlyInclude": ["fastify", "vitest"]}},
         },
     ],
@@ -103,7 +103,7 @@ def test_what_is_of_another_scope_or_user_or_is_gone_is_never_recalled(folder: P
 
 
 def test_a_folder_of_cases_is_a_data_set_of_its_own(folder: Path):
-    results = evaluate([folder], Wanted()).results
+    results = evaluate([folder], EvalOptions()).results
     assert set(results) == {folder.name}
     assert set(results[folder.name]) == {"afterturn", "bm25", "dense"}
     assert results[folder.name]["bm25"]["n"] == 9

@@ -152,7 +152,7 @@ def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
     assert [dataset.name for dataset in sources.datasets] == ["talks"]
     assert [collection.name for collection in sources.cases] == ["cases"]
     assert [said.name for said in sources.utterances] == ["said"]
-    assert [path.name for path in sources.passed_over] == ["none", "other.json", "rules.jsonl"]
+    assert [path.name for path in sources.skipped] == ["none", "other.json", "rules.jsonl"]
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path):

@@ -13,7 +13,7 @@ from afterturn.evaluation.examination import (
     DAY,
     CachedEmbedder,
     Examination,
-    Faults,
+    MissingParts,
     Subject,
     block_of,
     examine,
@@ -21,8 +21,8 @@ from afterturn.evaluation.examination import (
     spaces_of,
 )
 from afterturn.evaluation.report import as_markdown, as_text
-from afterturn.evaluation.run import Evaluation, Wanted, evaluate
-from afterturn.evaluation.silence import Spoken, spoken_to
+from afterturn.evaluation.run import EvalOptions, Evaluation, evaluate
+from afterturn.evaluation.silence import SilenceCounts, count_silence
 from afterturn.hosts.cli.app import run
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Event
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def evaluation(folder: Path) -> Evaluation:
-    return evaluate([folder], Wanted())
+    return evaluate([folder], EvalOptions())
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_questions_without_an_answer_count_for_silence_alone(evaluation: Evaluat
 
 
 def test_files_that_are_of_no_use_are_named(evaluation: Evaluation):
-    assert [path.name for path in evaluation.passed_over] == ["unrelated.json"]
+    assert [path.name for path in evaluation.skipped] == ["unrelated.json"]
 
 
 @pytest.mark.parametrize("form", [as_text, as_markdown])
@@ -129,7 +129,7 @@ def test_the_report_shows_every_system_and_every_category(evaluation: Evaluation
 
 
 def test_the_text_fits_a_terminal(evaluation: Evaluation):
-    table = [line for line in as_text(evaluation).splitlines() if "silence at" not in line]
+    table = [line for line in as_text(evaluation).splitlines() if "no block for" not in line]
     assert max(map(len, table)) <= 100
 
 
@@ -137,7 +137,7 @@ def test_adversarial_questions_are_told_apart(folder: Path, tmp_path: Path):
     (first, _) = conversations()
     first["questions"][1]["category"] = "adversarial"
     (tmp_path / "tricky.json").write_text(json.dumps([first]), encoding="utf-8")
-    found = evaluate([tmp_path], Wanted(alone=True)).results["tricky"]["afterturn"]
+    found = evaluate([tmp_path], EvalOptions(alone=True)).results["tricky"]["afterturn"]
     assert (found["n"], found["without_adversarial"]["n"], found["categories"]["adversarial"]["n"]) == (3, 2, 1)
 
 
@@ -200,8 +200,8 @@ def test_silence_is_measured_in_the_memories_of_the_data_set(subject: Subject):
     dataset = Dataset("quiet", (talk(question("?")), talk(question("?"), name="two")))
     examine(subject, dataset, lambda: None)
     said = Utterances("said", ("ok", "thanks a lot", "Quux zyxel?", "Pepper the greyhound"))
-    spoken = spoken_to(subject, spaces_of(dataset), said, lambda: None)
-    assert spoken == Spoken(count=4, not_asked=2, heard=["Pepper the greyhound"])
+    spoken = count_silence(subject, spaces_of(dataset), said, lambda: None)
+    assert spoken == SilenceCounts(count=4, not_asked=2, heard=["Pepper the greyhound"])
     assert spoken.shares() == {"silence": 0.75, "not_asked": 0.5, "below_floor": 0.25}
 
 
@@ -211,7 +211,7 @@ def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsy
     (tmp_path / "none.json").write_text(json.dumps([first]), encoding="utf-8")
     for form in ((), ("--markdown",)):
         assert run(["eval", str(tmp_path / "none.json"), *form]) == 0
-    assert "silence at questions without an answer (1)" in capsys.readouterr().out
+    assert "no block for questions without an answer (1)" in capsys.readouterr().out
 
 
 def test_what_the_embedder_can_is_passed_on():
@@ -236,7 +236,7 @@ def test_what_the_embedder_can_is_passed_on():
 def test_recalls_that_had_to_do_without_something_are_counted(evaluation: Evaluation):
     """L1: what was missing is told, not hidden in a figure."""
     assert evaluation.faults == {}
-    faults = Faults()
+    faults = MissingParts()
     faults.hear(Event("recall_settled", 0.0, data={"missing": "vectors"}))
     faults.hear(Event("recall_settled", 0.0, data={"missing": ""}))
     faults.hear(Event("recall_ended", 0.0, data={"outcome": "degraded", "reason": "timeout"}))
@@ -246,7 +246,7 @@ def test_recalls_that_had_to_do_without_something_are_counted(evaluation: Evalua
 
 def test_progress_is_told_up_to_its_end(folder: Path):
     told: list[tuple[int, int]] = []
-    evaluate([folder / "tiny.json"], Wanted(limit=1, alone=True), lambda done, total: told.append((done, total)))
+    evaluate([folder / "tiny.json"], EvalOptions(limit=1, alone=True), lambda done, total: told.append((done, total)))
     assert told[-1][0] == told[-1][1] == len(told)
 
 
@@ -266,11 +266,13 @@ def test_questions_that_were_missed_are_told_on_request(tmp_path: Path, capsys: 
     assert run(asked) == 0
     told = capsys.readouterr().out
     assert "0% delivered, single, one: Quux zyxel?" in told
-    assert re.search(r"sought, place \d, score 0\.\d\d, below the floor: Ann: .*\n    instead: no block", told)
-    assert "95 % of afterturn: not known from one conversation" in told
+    assert re.search(
+        r"evidence, place \d, score 0\.\d\d, below the minimum score: Ann: .*\n    instead: no block", told
+    )
+    assert "95% of afterturn: unknown with one conversation" in told
     assert run([*asked, "--json"]) == 0
     (missed,) = json.loads(capsys.readouterr().out)["hard"]["afterturn"]["missed"]
-    assert missed["sought"][0]["text"] == f"Ann: {LINES[0][2]}"
+    assert missed["evidence"][0]["text"] == f"Ann: {LINES[0][2]}"
 
 
 def test_by_words_alone_there_is_no_dense_search_beside(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -13,8 +13,8 @@ from afterturn.evaluation.examination import (
     Bm25,
     Dense,
     Miss,
+    Position,
     QuestionScore,
-    Stand,
     chosen_of,
     differences,
     intervals,
@@ -118,23 +118,27 @@ def miss(category: str, delivered: float, *, shown: Sequence[str] = ()) -> Miss:
     lines = ("The ferry leaves at nine.", "Why? " * 40, "It rains.", "Bring a coat.")
     items = tuple(Item(str(number), "s", "Ann", text, 0.0) for number, text in enumerate(lines))
     asked = Question("q", "When does the ferry leave?", category, "", ("0", "1", "2"), 4)
-    stands = {"1": Stand(1, 0.45, is_low=True), "2": Stand(2, 0.44, is_low=False), "3": Stand(3, 0.2, is_low=False)}
-    return make_miss(Talk("talk", items, ()), asked, delivered, stands, shown)
+    positions = {
+        "1": Position(1, 0.45, is_low=True),
+        "2": Position(2, 0.44, is_low=False),
+        "3": Position(3, 0.2, is_low=False),
+    }
+    return make_miss(Talk("talk", items, ()), asked, delivered, positions, shown)
 
 
-def test_a_miss_tells_what_was_sought_where_it_stood_and_why_it_did_not_come():
+def test_a_miss_shows_the_evidence_its_place_and_why_it_was_left_out():
     told = miss("plain", 0.5).lines()
     assert told[0] == "50% delivered, plain, talk: When does the ferry leave?"
-    assert told[1] == "    sought, not ranked: Ann: The ferry leaves at nine."
-    assert told[2].startswith("    sought, place 1, score 0.45, below the floor: Ann: Why? Why?")
+    assert told[1] == "    evidence, not ranked: Ann: The ferry leaves at nine."
+    assert told[2].startswith("    evidence, place 1, score 0.45, below the minimum score: Ann: Why? Why?")
     assert told[2].endswith("…")
-    assert told[3:] == ["    sought, place 2, score 0.44, left out: Ann: It rains.", "    instead: no block"]
+    assert told[3:] == ["    evidence, place 2, score 0.44, left out: Ann: It rains.", "    instead: no block"]
 
 
 def test_what_came_instead_is_what_else_was_in_the_block():
     told = miss("plain", 0.5, shown=["3", "2"]).lines()
     assert told[3:] == [
-        "    sought, place 2, score 0.44, in the block: Ann: It rains.",
+        "    evidence, place 2, score 0.44, in the block: Ann: It rains.",
         "    instead: Ann: Bring a coat.",
     ]
 

@@ -177,7 +177,7 @@ def test_time_passes_only_while_nobody_has_anything_to_do() -> None:
     loop.close()
 
 
-def test_a_wait_for_nothing_is_told() -> None:
+def test_a_wait_for_nothing_is_reported() -> None:
     """§13: where a real program would hang, a simulated one says so."""
     world = World(1)
     loop = VirtualLoop(world, "host", pausing=False)

@@ -1,4 +1,4 @@
-"""Has a model answer each question with different kinds of memory, and compares its replies."""
+"""Lets a model answer each question with different kinds of memory, and compares its replies."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def normalised(text: str) -> list[str]:
-    """Words without case, punctuation and English articles, as question answering has always compared them."""
+    """Lower-case words without punctuation and English articles, as is usual for question answering."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def token_f1(reply: str, expected: str) -> float:
-    """The harmonic mean of the shares of words that both have."""
+    """The harmonic mean of precision and recall of the words."""
     given, wanted = normalised(reply), normalised(expected)
     shared = sum((Counter(given) & Counter(wanted)).values())
     return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
 
 
 def contains(reply: str, expected: str) -> bool:
-    """Whether the expected words stand in the reply, one after the other."""
+    """Whether the reply contains the expected words, in order and without others between them."""
     wanted = " ".join(normalised(expected))
     return bool(wanted) and f" {wanted} " in f" {' '.join(normalised(reply))} "
 
 
 def says_yes(reply: str) -> bool:
-    """The first word that is yes or no decides."""
+    """Whether the first yes or no in the reply is a yes."""
     return next((word == "yes" for word in normalised(reply) if word in ("yes", "no")), False)
 
 
@@ -65,17 +65,17 @@ SYSTEMS = (NO_MEMORY, FULL_HISTORY, BM25, OURS)
 
 _TASK = (
     "Answer the user's question in as few words as possible, without a sentence around them. "
-    "If you can not know the answer, say: I do not know."
+    "If you cannot know the answer, say: I do not know."
 )
 _JUDGE = (
     "Question: {question}\nExpected answer: {expected}\nGiven answer: {reply}\n"
-    "Does the given answer say the same as the expected one? Further details do no harm. Answer yes or no."
+    "Does the given answer say the same as the expected one? Further details are allowed. Answer yes or no."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Which model, and how. `history_tokens_max` is what of a whole history fits into its window."""
+    """The model and how to ask it. `history_tokens_max` is the most tokens of a whole history in a prompt."""
 
     model: ChatModel
     judge: bool = False
@@ -83,8 +83,8 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One question: what was expected, and each system's reply with its figures. No reply: the model failed."""
+class Answered:
+    """One question with each system's reply and its figures. A reply is None if the model failed."""
 
     talk: str
     question: Question
@@ -93,7 +93,7 @@ class Told:
 
 
 class Answering:
-    """Goes through the conversations of one data set. Questions whose answer nobody wrote down are not asked."""
+    """Asks the questions of one data set that have an expected answer."""
 
     def __init__(self, subject: Subject, asking: Asking) -> None:
         self._subject = subject
@@ -101,8 +101,8 @@ class Answering:
         self._cut = 0
 
     async def run(self, dataset: Dataset, asked: Callable[[], None], *, limit: int | None) -> dict[str, dict[str, Any]]:
-        """Figures by system. ModelError when the model did not answer the first question in any form."""
-        told: list[Told] = []
+        """Figures by system. Raises ModelError if the model did not answer the first question at all."""
+        told: list[Answered] = []
         self._cut = 0
         for space, talk in spaces_of(dataset):
             examination = Examination(self._subject, space, answerable(talk))
@@ -111,7 +111,7 @@ class Answering:
                 asked()
         return {system: _summary(system, told, self._cut) for system in SYSTEMS} if told else {}
 
-    async def _ask(self, talk: Talk, question: Question, answers: Mapping[str, Answer], *, first: bool) -> Told:
+    async def _ask(self, talk: Talk, question: Question, answers: Mapping[str, Answer], *, first: bool) -> Answered:
         prompts = {system: self._prompt(system, talk, question, answers) for system in SYSTEMS}
         outcomes = await asyncio.gather(
             *(self._figures(question, prompt) for prompt in prompts.values()), return_exceptions=True
@@ -130,7 +130,7 @@ class Answering:
                 replies[system], figures[system] = outcome
         if first and len(failures) == len(prompts):
             raise failures[0]
-        return Told(talk.id, question, replies, figures)
+        return Answered(talk.id, question, replies, figures)
 
     async def _figures(
         self, question: Question, prompt: Sequence[Mapping[str, str]]
@@ -179,7 +179,7 @@ def count_questions(dataset: Dataset, limit: int | None) -> int:
 
 
 def history(items: Sequence[Item], tokens_max: int) -> tuple[str, bool]:
-    """All that was said with its day, the newest that fits; and whether something had to be left out."""
+    """The newest messages that fit, with their days, and whether older ones were left out."""
     lines: list[str] = []
     tokens = 0
     for item in reversed(items):
@@ -195,8 +195,8 @@ def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def _summary(system: str, told: Sequence[Told], cut: int) -> dict[str, Any]:
-    """Means, what became of each question, and how often this system did better or worse than ours."""
+def _summary(system: str, told: Sequence[Answered], cut: int) -> dict[str, Any]:
+    """Means, the replies, and how often this system was better or worse than afterturn."""
     answered = [each for each in told if system in each.figures]
     outcomes = [QuestionScore(each.talk, each.question.category, each.figures[system]) for each in answered]
     both = [each for each in answered if OURS in each.figures]
@@ -219,7 +219,7 @@ def _summary(system: str, told: Sequence[Told], cut: int) -> dict[str, Any]:
     return found
 
 
-def _reply_of(system: str, told: Told) -> dict[str, Any]:
+def _reply_of(system: str, told: Answered) -> dict[str, Any]:
     question = told.question
     return {
         "id": question.id,

@@ -28,7 +28,7 @@ _MONTH_FIRST = re.compile(r"\b([a-z]{3,9})[\s,.-]+(\d{1,2})(?:st|nd|rd|th)?[\s,.
 
 
 def find_time(text: str) -> float | None:
-    """Unix seconds, the time of day in UTC, midnight where none is named. None for what names no day.
+    """Unix seconds of a date in a text, at midnight UTC if there is no time of day. None if there is no date.
 
     "1:56 pm on 8 May, 2023", "March-15-2024", "2025-12-15 (Monday)".
     """
@@ -69,7 +69,7 @@ def _time_of_day(text: str) -> tuple[int, int]:
     return hour, int(found[2])
 
 
-# People answer each other within a minute; a file that tells the day alone still has an order.
+# Seconds between messages without a time of their own, so that they keep their order.
 _PAUSE = 30.0
 _BEGINNING = 1_704_067_200.0
 _AGENTS = frozenset("assistant agent ai bot model chatbot".split())
@@ -78,7 +78,7 @@ _USERS = frozenset("user human".split())
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that was said. `at` keeps to the file's order within a day."""
+    """One message. `at` keeps the order of the file within a day."""
 
     id: str
     session: str
@@ -92,15 +92,15 @@ class Item:
 
     @property
     def signed(self) -> str:
-        """With the speaker's name before it, if that is one and no role."""
+        """The text with the speaker's name before it, unless the speaker is a role."""
         is_role = self.is_agents or self.speaker.lower() in _USERS
         return self.text if is_role else f"{self.speaker}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`evidence` are the items that answer it, or with `by_session` the sessions. It is asked when the first `known`
-    items have been said; without evidence nothing answers it."""
+    """`evidence` names the items (or, if `by_session`, the sessions) that answer it; empty if nothing does. It is asked
+    after the first `known` items."""
 
     id: str
     text: str
@@ -125,22 +125,20 @@ class Dataset:
 
 
 def read_dataset(path: Path) -> Dataset:
-    """Of a JSON file, compressed or not. InvalidFile when it holds no conversations with questions."""
+    """Reads a JSON file, compressed or not. Raises InvalidFile if it has no conversations with questions."""
     try:
         raw = path.read_bytes()
         content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         talks = tuple(_talk(value) for value in content if value["items"])
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidFile(
-            f"{path} holds no conversations with questions: {error!r}. See docs/evaluation.md."
-        ) from error
+        raise InvalidFile(f"{path} has no conversations with questions: {error!r}. See docs/evaluation.md.") from error
     if not talks:
-        raise InvalidFile(f"{path} holds no conversation.")
+        raise InvalidFile(f"{path} has no conversation.")
     return Dataset(stem(path), talks)
 
 
 def stem(path: Path) -> str:
-    """The file's name without what tells its format."""
+    """The name of the file without its suffixes."""
     return path.name.removesuffix(".gz").rpartition(".")[0] or path.name
 
 
@@ -163,7 +161,7 @@ def _items(values: Sequence[Mapping[str, Any]]) -> tuple[Item, ...]:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    """Mended as a recorder would: no NUL, no half characters. What has no words was still sent, and keeps its place."""
+    """The text as it would be recorded: without NUL and lone surrogates. An empty message becomes "…"."""
     text, caption = str(value["text"]), value.get("image_caption")
     whole = f"{text} [image: {caption}]" if caption else text
     return whole.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").strip() or "…"
@@ -186,13 +184,13 @@ def _question(value: Mapping[str, Any], items: Sequence[Item]) -> Question:
 
 
 def _known(before_session: object, items: Sequence[Item]) -> int:
-    """How many items come before that session; all of them where none is named."""
+    """The number of items before that session; all items if none is named."""
     if before_session is None:
         return len(items)
     return next((at for at, item in enumerate(items) if item.session == str(before_session)), len(items))
 
 
-# The scope of what holds wherever a user is.
+# The scope of beliefs that are valid everywhere.
 UNIVERSAL = "user:universal"
 _BELIEFS = "beliefs.seed.json"
 _CASES = ("retrieval.cases.json", "session-retrieval.cases.json")
@@ -202,7 +200,7 @@ _GONE = "superseded"
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """One statement. `standing`: it is in the standing context anyway, so a block is neither blamed nor praised."""
+    """One statement. `standing`: it is in the standing context anyway, so it does not count in a block."""
 
     id: str
     user: str
@@ -220,17 +218,17 @@ class Belief:
 
     @property
     def text(self) -> str:
-        """With its names: whoever keeps a list of other words for a thing has them where they can be found."""
+        """The content with its name and aliases, so that a search finds them."""
         also = f" (also: {', '.join(self.aliases)})" if self.aliases else ""
         return f"{self.name.replace('_', ' ')}: {self.content}{also}"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`allowed` is what belongs into the block, all of it; None: anything but what is `excluded`.
+    """`allowed` are the beliefs that belong in the block, all of them; None: any except those `excluded`.
 
-    `entries_max` is the budget that it is about, if any. After it was asked, `learned` is remembered, and the belief
-    `renamed` has some more aliases.
+    `entries_max` is the budget that the case tests, if any. After the question, `learned` is added and the belief
+    `renamed` gets more aliases.
     """
 
     id: str
@@ -256,16 +254,16 @@ def holds_cases(folder: Path) -> bool:
 
 
 def read_cases(folder: Path) -> Collection:
-    """InvalidFile when it holds no beliefs, or no cases about them."""
+    """Raises InvalidFile if the folder has no beliefs, or no cases about them."""
     files = [folder / name for name in _CASES if (folder / name).exists()]
     try:
         seeds = tuple(_belief(value) for value in json.loads((folder / _BELIEFS).read_text(encoding="utf-8")))
         values = [value for path in files for value in json.loads(path.read_text(encoding="utf-8"))]
         cases = tuple(case for value in values for case in _cases(value))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        raise InvalidFile(f"{folder} holds no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
+        raise InvalidFile(f"{folder} has no cases with beliefs: {error!r}. See docs/evaluation.md.") from error
     if not seeds or not cases:
-        raise InvalidFile(f"{folder} holds no beliefs, or no cases about them.")
+        raise InvalidFile(f"{folder} has no beliefs, or no cases about them.")
     return Collection(folder.absolute().name, seeds, cases)
 
 
@@ -284,7 +282,7 @@ def _belief(value: Mapping[str, Any]) -> Belief:
 
 
 def _cases(value: Mapping[str, Any]) -> Iterator[Case]:
-    """Of a session, one for each thing that the user says in it."""
+    """One case, or one for each user message of a session."""
     if "turns" in value:
         for turn in value["turns"]:
             yield _case(f"{value['caseId']} {turn['turnIndex']}", turn["userMessage"], turn)
@@ -317,7 +315,7 @@ _UTTERANCE = "utterance"
 
 @dataclass(frozen=True, slots=True)
 class Utterances:
-    """Things that people say without wanting to know anything of the past."""
+    """Remarks that do not ask for anything from the past."""
 
     name: str
     texts: tuple[str, ...]
@@ -325,31 +323,31 @@ class Utterances:
 
 @dataclass(slots=True)
 class Sources:
-    """`passed_over` are files that are of no use here."""
+    """The usable files. `skipped` are those that cannot be evaluated."""
 
     datasets: list[Dataset] = field(default_factory=list)
     utterances: list[Utterances] = field(default_factory=list)
     cases: list[Collection] = field(default_factory=list)
-    passed_over: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)
 
 
 def find_sources(paths: Sequence[Path]) -> Sources:
-    """InvalidFile when there is nothing to examine in any of them."""
+    """Raises InvalidFile if nothing in these paths can be evaluated."""
     sources = Sources()
     for path in paths:
         if not path.exists():
-            raise InvalidFile(f"There is no file or folder {path}. Name one that holds conversations with questions.")
+            raise InvalidFile(f"There is no file or folder {path}. Give one with conversations and questions.")
         for found in _walk(path) if path.is_dir() else [path]:
             _take(sources, found, named=found == path)
     if not (sources.datasets or sources.cases):
         raise InvalidFile(
-            f"Nothing in {', '.join(str(path) for path in paths)} can be examined. docs/evaluation.md tells what can."
+            f"Nothing in {', '.join(str(path) for path in paths)} can be evaluated. See docs/evaluation.md."
         )
     return sources
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Files, and folders of precision cases as one, in the order of their names."""
+    """Files, and folders of precision cases, sorted by name."""
     if holds_cases(folder):
         yield folder
         return
@@ -367,13 +365,13 @@ def _take(sources: Sources, path: Path, *, named: bool) -> None:
         elif path.suffix == ".jsonl":
             sources.utterances.append(read_utterances(path, named=named))
         else:
-            sources.datasets.append(_named_apart(read_dataset(path), path, sources.datasets))
+            sources.datasets.append(_with_unique_name(read_dataset(path), path, sources.datasets))
     except InvalidFile:
-        sources.passed_over.append(path)
+        sources.skipped.append(path)
 
 
-def _named_apart(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dataset:
-    """Files of one name in several folders are told apart by the folder's, then by a number."""
+def _with_unique_name(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dataset:
+    """Adds the folder's name, or else a number, to a name that is taken."""
     taken = {other.name for other in others}
     spellings = chain(
         (dataset.name, f"{path.absolute().parent.name}/{dataset.name}"),
@@ -383,16 +381,15 @@ def _named_apart(dataset: Dataset, path: Path, others: Sequence[Dataset]) -> Dat
 
 
 def read_utterances(path: Path, *, named: bool = True) -> Utterances:
-    """Those labelled 0, as {"text", "label"}, one a line. InvalidFile when there are none.
+    """Texts labelled 0, from lines such as {"text", "label"}. Raises InvalidFile if there are none.
 
-    Of a file that nobody named, only what says of itself that it is an utterance: other texts may well have to do with
-    what is remembered.
+    From a file that was found in a folder, only texts of the category "utterance": other texts may be about memories.
     """
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         texts = tuple(row["text"] for row in rows if row["label"] == 0 and (named or row.get("category") == _UTTERANCE))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidFile(f"{path} holds no utterances: {error!r}. See docs/evaluation.md.") from error
+        raise InvalidFile(f"{path} has no utterances: {error!r}. See docs/evaluation.md.") from error
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise InvalidFile(f"{path} holds no utterances.")
+        raise InvalidFile(f"{path} has no utterances.")
     return Utterances(stem(path), texts)

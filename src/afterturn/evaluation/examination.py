@@ -43,7 +43,7 @@ Figures: TypeAlias = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class QuestionScore:
-    """One question's figures. Intervals are by `talk`: questions about one conversation are no independent samples."""
+    """One question's figures. Intervals are by `talk`: questions about one conversation are not independent."""
 
     talk: str
     category: str
@@ -69,7 +69,7 @@ def _gain(place: int) -> float:
 
 
 def means(outcomes: Iterable[QuestionScore]) -> dict[str, float]:
-    """Of each figure over the questions that have it."""
+    """The mean of each figure over the questions that have it."""
     values: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in outcome.figures.items():
@@ -78,7 +78,7 @@ def means(outcomes: Iterable[QuestionScore]) -> dict[str, float]:
 
 
 def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, tuple[float, float]]:
-    """Of 95 %, by drawing whole conversations with replacement; none of a single one, which tells nothing of others.
+    """95 % intervals from conversations drawn with replacement; empty for a single conversation.
 
     The same outcomes give the same intervals.
     """
@@ -103,7 +103,7 @@ def intervals(outcomes: Sequence[QuestionScore]) -> dict[str, tuple[float, float
 
 
 def differences(ours: Sequence[QuestionScore], theirs: Sequence[QuestionScore]) -> list[QuestionScore]:
-    """What ours has more, question by question; both in the same order."""
+    """Our figures minus theirs, question by question; both in the same order."""
     return [
         QuestionScore(
             mine.talk, mine.category, {name: value - other.figures[name] for name, value in mine.figures.items()}
@@ -117,7 +117,7 @@ B = 0.75
 
 
 class Bm25:
-    """Okapi BM25 over stems without stop words: any word may match. Grows with the conversation."""
+    """A baseline: Okapi BM25 over stems without stop words; any word may match."""
 
     def __init__(self) -> None:
         self._postings: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -149,7 +149,7 @@ class Bm25:
 
 
 class Dense:
-    """The cosine of question and text, by the embedder that recall uses too."""
+    """A baseline: the cosine of question and text, with the same embedder as recall."""
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
         self._embedder = embedder
@@ -164,16 +164,16 @@ class Dense:
 
 
 DAY = 86_400.0
-# Nobody measures time here: a machine that is busy with other things must not cost an answer.
+# Time is not measured here, so a busy machine must not change an answer.
 PATIENCE = 600.0
 _PAGE = 1000
-# No message is too long to be examined.
+# Long enough for every message.
 _RECORD_BYTES_MAX = 1 << 30
 _REF = re.compile(r"^- \[([0-9a-z]+)(?:\.\d+)?\]", re.MULTILINE)
 
 
 class EvalClock:
-    """Calendar time as the conversations have it, deadlines in real time."""
+    """The calendar time of the conversations, and real time for deadlines."""
 
     def __init__(self) -> None:
         self._real = SystemClock()
@@ -189,8 +189,8 @@ class EvalClock:
         self._now = at
 
 
-class Faults:
-    """What recalls had to do without: figures that hide it would be too low for the wrong reason."""
+class MissingParts:
+    """Counts what was missing in recalls, because it would lower the figures."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -208,7 +208,7 @@ class Faults:
 
 
 class CachedEmbedder:
-    """Embeds a text once, whoever asks: the memory, its second opening and the baseline all need the same vectors."""
+    """Embeds each text once: both memories and the baseline need the same vectors."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -221,7 +221,7 @@ class CachedEmbedder:
 
     @property
     def batch_texts(self) -> int:
-        """The Batching port; for an embedder that has none, as many as a memory gives to it without a turn beside."""
+        """The Batching port; for an embedder without it, as many texts as a memory passes at once."""
         return self._embedder.batch_texts if isinstance(self._embedder, Batching) else SLICE
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ class CachedEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a model would see: `ids` of the memories in it. Blank when there is nothing to say."""
+    """A block and the `ids` of its memories; empty if nothing was found."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
@@ -258,37 +258,37 @@ def block_of(text: str) -> Block:
 
 
 def plain(text: str) -> str:
-    """As it is compared: whatever white space, one space."""
+    """The text with each run of white space as one space, to compare it."""
     return " ".join(text.split())
 
 
 @dataclass(slots=True)
 class Subject:
-    """One store, in which each conversation has a space of its own. `unfloored` is the same store, asked for a ranking
-    without the floor that decides whether something is worth a model's attention."""
+    """The store under test; each conversation has its own space. `unfloored` is the same store without a minimum score,
+    for rankings."""
 
     memory: blocking.Memory
     unfloored: blocking.Memory
     config: Config
     clock: EvalClock
     embedder: CachedEmbedder | None
-    faults: Faults
+    faults: MissingParts
     _asked: int = 0
     _terms: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def learn(self, space: str, drafts: Sequence[Draft]) -> None:
-        """Stores what was said as it would have been recorded then. Returns when the vectors are there."""
+        """Stores messages as they would have been recorded then, and waits for their vectors."""
         if drafts:
             self.memory.space(space).add_many(drafts)
             self.settle()
 
     def settle(self) -> None:
-        """Waits for vectors of all that was added."""
+        """Waits for the vectors of all new memories."""
         if not self.memory.drain(within=PATIENCE):
-            raise DeadlineExceeded(f"The vectors are not there after {PATIENCE:g} seconds. Take a faster embedder.")
+            raise DeadlineExceeded(f"The vectors were not ready after {PATIENCE:g} seconds. Use a faster embedder.")
 
     def newest(self, space: str, count: int) -> dict[str, Entry]:
-        """So many of the space's entries, by id."""
+        """The newest `count` entries of the space, by id."""
         opened = self.memory.space(space)
         found: dict[str, Entry] = {}
         before = None
@@ -301,13 +301,13 @@ class Subject:
         return found
 
     def ranked(self, space: str, question: str, limit: int) -> tuple[Hit, ...]:
-        """What is recalled, best first, whatever its score."""
+        """The ranking, best first, without a minimum score."""
         found = self.unfloored.space(space).search(question, limit=limit)
         self.faults.note(",".join(found.missing))
         return found.hits
 
     def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
-        """The block of a turn that begins a new conversation with this question, under the budgets of the settings."""
+        """The block of a turn that begins a new conversation with this question, with the budgets of the settings."""
         self._asked += 1
         conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
         with conversation.turn([{"role": "user", "content": question}]) as turn:
@@ -316,7 +316,7 @@ class Subject:
         return block_of(text)
 
     def rendered(self, entries: Sequence[Entry], question: str) -> Block:
-        """What a block would be if this were the ranking."""
+        """The block that this ranking would give."""
         wanted = frozenset(terms(question))
         hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
         block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
@@ -331,7 +331,7 @@ class Subject:
 
 @contextmanager
 def open_subject(embedder: str | None = None) -> Iterator[Subject]:
-    """Settings are those of the machine, but where it keeps its memories and what would ask a model."""
+    """Opens a temporary store with the settings of this machine, without models."""
     chosen = {"embedder": embedder} if embedder is not None else {}
     config = replace(
         load_config(chosen),
@@ -345,24 +345,24 @@ def open_subject(embedder: str | None = None) -> Iterator[Subject]:
     )
     clock, inner = EvalClock(), default_embedder(config)
     cached = CachedEmbedder(inner) if inner is not None else None
-    parts, faults = Components(embedder=cached, clock=clock), Faults()
+    parts, faults = Components(embedder=cached, clock=clock), MissingParts()
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="afterturn-eval-"))) / "memory.db"
         memory = stack.enter_context(blocking.open(path, config, components=parts, on_event=faults.hear))
         unfloored = stack.enter_context(blocking.open(path, replace(config, recall_score_min=0.0), components=parts))
         for opened in (memory, unfloored):
             if cached is not None and not opened.ready(within=PATIENCE):
-                raise ConfigError(f"The embedder {config.embedder!r} can not be loaded. See `afterturn doctor`.")
+                raise ConfigError(f"The embedder {config.embedder!r} cannot be loaded. See `afterturn doctor`.")
         yield Subject(memory, unfloored, config, clock, cached, faults)
 
 
 def drafts_of(items: Sequence[Item]) -> list[Draft]:
-    """One for each item, with an id of its own."""
+    """One draft for each item, with a new id."""
     ids = TimeOrderedIds()
     drafts: list[Draft] = []
     positions: Counter[str] = Counter()
     for item in items:
-        # An agent's words belong to the turn that they answer.
+        # An agent's message belongs to the turn that it answers.
         follows = item.is_agents and drafts and drafts[-1].conversation == _conversation(item)
         turn = drafts[-1].turn if follows else f"turn {len(drafts)}"
         drafts.append(_draft(item, positions[item.session], turn, ids.new()))
@@ -394,8 +394,8 @@ _CHARS_SHOWN = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """How something did in the ranking. `is_low`: it was not worth telling, by the floor that blocks have."""
+class Position:
+    """The position of an item in the ranking. `is_low`: it is below the minimum score of blocks."""
 
     place: int
     score: float
@@ -403,46 +403,47 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """One piece of evidence. `stand` is None when it is not among those that were looked at."""
+class SoughtEvidence:
+    """One piece of evidence. `position` is None if it is not in the ranking."""
 
     id: str
     text: str
-    stand: Stand | None
+    position: Position | None
     is_shown: bool
 
     def where(self) -> str:
-        if self.stand is None:
+        if self.position is None:
             return "not ranked"
-        what_came = "in the block" if self.is_shown else "below the floor" if self.stand.is_low else "left out"
-        return f"place {self.stand.place}, score {self.stand.score:.2f}, {what_came}"
+        where = "in the block" if self.is_shown else "below the minimum score" if self.position.is_low else "left out"
+        return f"place {self.position.place}, score {self.position.score:.2f}, {where}"
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """`instead` are the first texts of the block that were not sought; `block_entries` counts all of it."""
+    """A question whose evidence was not delivered. `instead` are the first other texts of the block, which has
+    `block_entries` memories."""
 
     talk: str
     id: str
     question: str
     category: str
     delivered: float
-    sought: tuple[Sought, ...]
+    evidence: tuple[SoughtEvidence, ...]
     instead: tuple[str, ...]
     block_entries: int
 
     def lines(self) -> list[str]:
-        """For people; long texts are cut."""
+        """The miss as text; long texts are cut."""
         told = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
-        told += [f"    sought, {sought.where()}: {_cut(sought.text)}" for sought in self.sought]
+        told += [f"    evidence, {evidence.where()}: {_cut(evidence.text)}" for evidence in self.evidence]
         told += [f"    instead: {_cut(text)}" for text in self.instead]
         return told if self.block_entries else [*told, "    instead: no block"]
 
 
 def make_miss(
-    talk: Talk, question: Question, delivered: float, stands: Mapping[str, Stand], shown: Sequence[str]
+    talk: Talk, question: Question, delivered: float, positions: Mapping[str, Position], shown: Sequence[str]
 ) -> Miss:
-    """`stands` and `shown` are by the names of items, or of sessions where the question's evidence is given so."""
+    """`positions` and `shown` use names of items, or of sessions if the evidence is given by session."""
     texts: dict[str, str] = {}
     for item in talk.items:
         texts.setdefault(item.session if question.by_session else item.id, item.signed)
@@ -453,14 +454,16 @@ def make_miss(
         question=question.text,
         category=question.category,
         delivered=delivered,
-        sought=tuple(Sought(name, texts[name], stands.get(name), name in shown) for name in question.evidence),
+        evidence=tuple(
+            SoughtEvidence(name, texts[name], positions.get(name), name in shown) for name in question.evidence
+        ),
         instead=tuple(texts[name] for name in others[:_FIRST_SHOWN]),
         block_entries=len(shown),
     )
 
 
 def worst(misses: Sequence[Miss], count: int) -> list[Miss]:
-    """Of each category in turn, those of which the least was delivered first."""
+    """The first `count`, from each category in turn, those with the least delivered first."""
     by_category: dict[str, list[Miss]] = {}
     for miss in sorted(misses, key=lambda miss: miss.delivered):
         by_category.setdefault(miss.category, []).append(miss)
@@ -475,15 +478,15 @@ def _cut(text: str) -> str:
 
 
 OURS = "afterturn"
-# Twenty sessions are found among so many messages, unless they all say the same.
+# Enough messages to find twenty sessions, unless they all say the same.
 _RANKED_FOR_SESSIONS = 200
-# Shorter texts ("Sure, thanks!") stand in blocks by chance.
-_TELLING_CHARS = 32
+# Shorter texts ("Sure, thanks!") may be in a block by chance.
+_DISTINCT_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one system found for a question: items' names, best first, and the block that they make. `hits` are ours."""
+    """One system's result for a question: names of items, best first, and their block. `hits` only for afterturn."""
 
     ranked: tuple[str, ...]
     block: Block
@@ -491,7 +494,7 @@ class Answer:
 
 
 class Examination:
-    """Goes through one conversation as it went: what is asked early knows only what was said before."""
+    """Replays one conversation in order: an early question sees only the messages before it."""
 
     def __init__(self, subject: Subject, space: str, talk: Talk, *, alone: bool = False) -> None:
         self._subject = subject
@@ -507,7 +510,7 @@ class Examination:
         self._known = 0
 
     def answers(self, limit: int | None = None) -> Iterator[tuple[Question, Mapping[str, Answer]]]:
-        """In the order in which the questions can be asked; with `limit`, so many of them."""
+        """The questions in the order in which they can be asked, at most `limit`, with each system's answer."""
         by_time = sorted(chosen_of(self.talk, limit), key=lambda question: question.known)
         for known, questions in groupby(by_time, key=lambda question: question.known):
             self._go_on(known)
@@ -515,7 +518,7 @@ class Examination:
                 yield question, self._answer(question)
 
     def finish(self) -> None:
-        """The rest of what was said, for whoever asks something else afterwards."""
+        """Adds the remaining messages, for later questions about other things."""
         self._go_on(len(self.talk.items))
 
     def _go_on(self, known: int) -> None:
@@ -553,7 +556,7 @@ class Examination:
         return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
 
     def delivered(self, question: Question, block: Block) -> dict[str, float]:
-        """Which share of the evidence is in the block, as a memory or within another one; and with every word of it."""
+        """The share of the evidence that is in the block as a memory or as text, and the share with all its words."""
         shown = plain(block.text)
         present: set[str] = set()
         whole: set[str] = set()
@@ -565,27 +568,27 @@ class Examination:
             text, is_there = plain(item.text), _id(draft) in ids
             if is_there:
                 present.add(name)
-            if text in shown and (is_there or len(text) >= _TELLING_CHARS):
+            if text in shown and (is_there or len(text) >= _DISTINCT_CHARS):
                 whole.add(name)
         count = len(question.evidence)
         return {"delivered": len(present | whole) / count, "delivered_whole": len(whole) / count}
 
     def miss(self, question: Question, delivered: float, answer: Answer) -> Miss:
-        """One of ours: where the evidence stood, and what was in the block."""
+        """Describes a miss of afterturn: the position of the evidence, and the content of the block."""
         floor = self._subject.config.recall_score_min
         worth = {hit.entry.id for hit in above_floor(answer.hits, floor)}
-        stands: dict[str, Stand] = {}
+        positions: dict[str, Position] = {}
         for hit in answer.hits:
             (name,) = self._named([self._names[hit.entry.id]], question)
-            stands.setdefault(name, Stand(len(stands) + 1, hit.score, hit.entry.id not in worth))
+            positions.setdefault(name, Position(len(positions) + 1, hit.score, hit.entry.id not in worth))
         shown = self._named([self._names[ref] for ref in answer.block.ids], question)
-        return make_miss(self.talk, question, delivered, stands, shown)
+        return make_miss(self.talk, question, delivered, positions, shown)
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """Outcomes by system. `unanswerable` tells of questions that nothing answers whether there was silence; `missed`
-    are those of ours of which not all evidence was delivered."""
+    """Scores by system. `unanswerable` are questions without evidence, for which no block is right; `missed` are
+    questions whose evidence afterturn did not deliver completely."""
 
     outcomes: dict[str, list[QuestionScore]]
     unanswerable: dict[str, list[QuestionScore]]
@@ -608,7 +611,7 @@ class Examined:
 def examine(
     subject: Subject, dataset: Dataset, asked: Callable[[], None], *, limit: int | None = None, alone: bool = False
 ) -> Examined:
-    """`asked` is called after each question; `limit` bounds the questions of a conversation."""
+    """Calls `asked` after each question; `limit` is the most questions per conversation."""
     examined = Examined({}, {}, [])
     for space, talk in spaces_of(dataset):
         examination = Examination(subject, space, talk, alone=alone)
@@ -621,8 +624,7 @@ def examine(
 
 
 def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:
-    """With `limit`, so many of its questions, drawn at random but the same each time: files have their categories in
-    some order, and every conversation should give others."""
+    """The questions, or `limit` of them drawn at random but the same each time, so that all categories occur."""
     if limit is None or len(talk.questions) <= limit:
         return talk.questions
     places = random.Random(talk.id).sample(range(len(talk.questions)), limit)
@@ -630,7 +632,7 @@ def chosen_of(talk: Talk, limit: int | None) -> Sequence[Question]:
 
 
 def spaces_of(dataset: Dataset) -> list[tuple[str, Talk]]:
-    """The space that each conversation is in."""
+    """Each conversation with the name of its space."""
     return [(f"user:{dataset.name}-{number}", talk) for number, talk in enumerate(dataset.talks, start=1)]
 
 

@@ -1,4 +1,4 @@
-"""What a block holds that belongs there, and what it drags along: cases asked in a real store."""
+"""Measures precision: which memories of a block belong there, by labelled cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from afterturn.types import Entry
 
 
 class Precision:
-    """One collection in one store: each scope of a user is a space, which cases are granted."""
+    """One collection in one store. Each scope of a user is a space, and a case reads the spaces of its scopes."""
 
     def __init__(self, subject: Subject, collection: Collection) -> None:
         self._subject = subject
@@ -38,7 +38,7 @@ class Precision:
         return {system: summary(found) for system, found in verdicts.items()}
 
     def _learn(self, belief: Belief) -> None:
-        """What was superseded or resolved was known once, and was taken back."""
+        """Adds a belief; a superseded or resolved one is deleted again."""
         space = self._subject.memory.space(_space(belief.user, belief.scope, self._collection.name))
         entry = space.add(belief.text, occurred_at=belief.at, pinned=belief.pinned).entry
         self._beliefs[belief.id] = belief
@@ -59,7 +59,7 @@ class Precision:
             self._subject.settle()
 
     def _found(self, case: Case) -> dict[str, list[str]]:
-        """Names of the beliefs in each system's block."""
+        """The names of the beliefs in each system's block."""
         names = {entry.id: name for name, entry in self._entries.items()}
         home = _space(case.user, UNIVERSAL, self._collection.name)
         reads = [_space(case.user, scope, self._collection.name) for scope in case.scopes]
@@ -89,19 +89,19 @@ class Precision:
 
 
 def comparable(cases: Sequence[Case], config: Config) -> list[Case]:
-    """Without those about a smaller budget than blocks have."""
+    """The cases without those that need a smaller budget than blocks have."""
     least = config.recall_entries_max
     return [case for case in cases if case.entries_max is None or case.entries_max >= least]
 
 
 def _space(user: str, scope: str, collection: str) -> str:
-    """A user's own for what holds everywhere; else the scope's, which is another one for each user."""
+    """The user's own space for universal beliefs, or else a space for this scope and user."""
     return f"user:{collection}/{user}" if scope == UNIVERSAL else f"{scope}/{collection}/{user}"
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionVerdict:
-    """`wanted` of them belong there, `found` of these do stand there; of `counted` that do, `allowed` may."""
+    """`found` of the `wanted` memories are in the block, and `allowed` of the `counted` memories there belong in it."""
 
     wanted: int
     found: int
@@ -114,7 +114,7 @@ class PrecisionVerdict:
 
 
 def judge(case: Case, found: Sequence[str], beliefs: Mapping[str, Belief]) -> PrecisionVerdict:
-    """What stands in the standing context anyway counts only where a case names it."""
+    """Beliefs of the standing context count only if a case names them."""
     named = (case.allowed or frozenset()) | case.excluded
     counted = {name for name in found if name in named or not beliefs[name].standing}
     wanted = case.allowed or frozenset()
@@ -123,7 +123,7 @@ def judge(case: Case, found: Sequence[str], beliefs: Mapping[str, Belief]) -> Pr
 
 
 def summary(verdicts: Sequence[PrecisionVerdict]) -> dict[str, Any]:
-    """Shares: of what belongs there, of what stands there, of cases with nothing wrong, with nothing to say."""
+    """Recall, precision, the share of cases without a fault, and of quiet cases without a block."""
     quiet = [verdict for verdict in verdicts if not verdict.wanted]
     return {
         "n": len(verdicts),

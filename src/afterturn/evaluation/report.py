@@ -1,4 +1,4 @@
-"""What an evaluation found, as text for people and as Markdown for a page."""
+"""The results of an evaluation as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TEXT_COLUMNS = (0, 2)
 
 
 def as_text(evaluation: Evaluation) -> str:
-    """A table for each data set; 100 columns are enough."""
+    """A table for each data set, at most 100 columns wide."""
     parts = []
     for name, systems in evaluation.results.items():
         title = f"{name}, embedder {evaluation.embedder}"
@@ -45,7 +45,7 @@ def as_text(evaluation: Evaluation) -> str:
 
 
 def as_markdown(evaluation: Evaluation) -> str:
-    """For a page: the means of all data sets in one table, then what each has by category."""
+    """The means of all data sets in one table, then a table for each data set by category."""
     parts = [_markdown(rows) for rows in _overview(evaluation)]
     for name, systems in evaluation.results.items():
         if any(found.get("categories") for found in systems.values()):
@@ -65,7 +65,7 @@ def _overview(evaluation: Evaluation) -> list[list[list[str]]]:
 
 
 def _table(systems: Systems) -> list[list[str]]:
-    """Titles first. Every system beside the others, for all questions and then for each category of them."""
+    """Column titles first. Then one row per system, for all questions and for each category."""
     columns = _columns(systems)
     rows = [["questions", "n", "system", *columns]]
     for part, figures in _parts(systems):
@@ -81,7 +81,7 @@ def _rows(title: str, figures: Systems, columns: Mapping[str, str]) -> list[list
 
 
 def _columns(systems: Systems) -> dict[str, str]:
-    """Of the kind that was measured, those that one of the systems has a figure for."""
+    """The columns of this kind of evaluation that at least one system has a figure for."""
     known = {name for found in systems.values() for name in found}
     kind = _CASES if "must_include" in known else _REPLIES if "f1" in known else _RANKING
     return {title: name for title, name in kind.items() if name in known}
@@ -104,14 +104,14 @@ def _parts(systems: Systems) -> Iterator[tuple[str, Systems]]:
 
 
 def _number(name: str, value: float | None) -> str:
-    """None where a system gave no reply to measure."""
+    """None if a system gave no reply."""
     if value is None:
         return "-"
     return f"{value:.0f}" if name.endswith("_tokens") else f"{value:.3f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """What stands in the row above already is left out."""
+    """Cells that repeat the row above are empty."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     above = ""
     for row in rows:
@@ -131,22 +131,23 @@ def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
-    """How sure the means are, and at what there was silence. `quoting` tells of some that were answered by a block."""
+    """The intervals, and the share of silence. `quoting` adds some remarks that got a block."""
     told = [name for name, found in systems.items() if "replies" in found or name == OURS]
-    lines = [f"95 % of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
+    lines = [f"95% of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
-        lines.append(f"{OURS} above {name}: {_above(found)}")
+        lines.append(f"{OURS} minus {name}: {_above(found)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]
     silent = {name: found["unanswerable"] for name, found in systems.items() if "unanswerable" in found}
     if silent:
         shares = ", ".join(f"{name} {found['silence']:.1%}" for name, found in silent.items())
         count = next(iter(silent.values()))["n"]
-        lines.append(f"silence at questions without an answer ({count}): {shares}")
+        lines.append(f"no block for questions without an answer ({count}): {shares}")
     for name, figures in systems.get(OURS, {}).get("silence_by_set", {}).items():
         heard = ", ".join(repr(text[:32]) for text in figures["heard"][: _HEARD_SHOWN if quoting else 0])
-        why = f"{figures['not_asked']:.1%} not asked, {figures['below_floor']:.1%} below the floor"
+        low = figures["below_floor"]
+        why = f"{figures['not_asked']:.1%} not asked, {low:.1%} below the minimum score"
         lines.append(
-            f"silence at {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f', not at {heard}'}"
+            f"no block for {name} ({figures['n']}): {figures['silence']:.1%} ({why}){heard and f'; but for {heard}'}"
         )
     return lines
 
@@ -157,7 +158,7 @@ def _missed(systems: Systems) -> list[str]:
 
 def _sure(intervals: Mapping[str, Sequence[float]]) -> str:
     if not intervals:
-        return "not known from one conversation"
+        return "unknown with one conversation"
     known = [name for name in _SURE if name in intervals]
     return ", ".join(f"{name} {intervals[name][0]:.3f} to {intervals[name][1]:.3f}" for name in known)
 
@@ -174,7 +175,7 @@ def _about_replies(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     if found["failed"]:
         yield f"{name}: the model gave no reply to {found['failed']} questions"
     if found.get("cut"):
-        yield f"{name}: the oldest part was left out at {found['cut']} questions, to fit the window"
+        yield f"{name}: for {found['cut']} questions the oldest messages were left out, to fit the limit"
     if name != OURS:
         better, worse = found["better_than_ours"], found["worse_than_ours"]
-        yield f"{name} did better than {OURS} at {better} questions, and worse at {worse}"
+        yield f"{name} was better than {OURS} on {better} questions, and worse on {worse}"

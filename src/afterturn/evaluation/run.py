@@ -1,4 +1,4 @@
-"""One evaluation from its files to its figures. A run that is interrupted removes its temporary folder."""
+"""Runs an evaluation, from its files to its figures. An interrupted run removes its temporary folder."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ from afterturn.evaluation.examination import (
     worst,
 )
 from afterturn.evaluation.precision import Precision, comparable
-from afterturn.evaluation.silence import OWN, Spoken, sampled, spoken_to
+from afterturn.evaluation.silence import BUILT_IN, SilenceCounts, count_silence, sampled
 
 
 @contextmanager
-def unwinding() -> Iterator[None]:
-    """SIGTERM ends what is done here as Ctrl-C does. What is told to end is not interrupted again while it takes things
-    away."""
+def end_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends the work as Ctrl-C does. A second signal does not interrupt the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -64,21 +63,21 @@ ADVERSARIAL = "adversarial"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`results` by data set and system, as they are printed with `--json`; `passed_over` are files of no use.
+    """`results` by data set and system, as `--json` prints them; `skipped` are files that cannot be evaluated.
 
-    `faults` counts the recalls that had to do without something, by what that was.
+    `faults` counts recalls that ran without something, by what was missing.
     """
 
     results: Results
-    passed_over: tuple[Path, ...]
+    skipped: tuple[Path, ...]
     embedder: str
     faults: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How thorough a run is. `limit` bounds the questions of a conversation; `alone`: without anything beside ours;
-    `misses`: so many questions whose evidence did not arrive are told."""
+class EvalOptions:
+    """`limit` is the most questions per conversation; `alone` skips the baselines; `misses` is the number of reported
+    questions whose evidence was not delivered."""
 
     embedder: str | None = None
     limit: int | None = None
@@ -86,8 +85,8 @@ class Wanted:
     misses: int = 0
 
 
-def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda done, total: None) -> Evaluation:
-    """InvalidFile when nothing in `paths` can be examined."""
+def evaluate(paths: Sequence[Path], wanted: EvalOptions, progress: Progress = lambda done, total: None) -> Evaluation:
+    """Raises InvalidFile if nothing in `paths` can be evaluated."""
     sources = find_sources(paths)
     results: Results = {}
     with open_subject(wanted.embedder) as subject:
@@ -100,13 +99,13 @@ def evaluate(paths: Sequence[Path], wanted: Wanted, progress: Progress = lambda 
 
 
 def answer(
-    paths: Sequence[Path], wanted: Wanted, asking: Asking, progress: Progress = lambda done, total: None
+    paths: Sequence[Path], wanted: EvalOptions, asking: Asking, progress: Progress = lambda done, total: None
 ) -> Evaluation:
-    """The same questions to a model. ModelError when it does not answer at all; InvalidFile as `evaluate`."""
+    """Lets a model answer the questions. Raises ModelError if it never answers, and InvalidFile as `evaluate` does."""
     sources = find_sources(paths)
     datasets = [dataset for dataset in sources.datasets if count_questions(dataset, wanted.limit)]
     if not datasets:
-        raise InvalidFile("No question in these files has an answer that a reply could be compared with.")
+        raise InvalidFile("No question in these files has an expected answer to compare replies with.")
     tally = _Tally(sum(count_questions(dataset, wanted.limit) for dataset in datasets), progress)
     with open_subject(wanted.embedder) as subject:
         results = asyncio.run(_answers(Answering(subject, asking), datasets, wanted.limit, tally))
@@ -114,9 +113,9 @@ def answer(
 
 
 def _evaluation(results: Results, sources: Sources, subject: Subject) -> Evaluation:
-    # By words alone there are no vectors to miss.
+    # Without an embedder, no vectors are missing.
     faults = dict(subject.faults.counts) if subject.embedder is not None else {}
-    return Evaluation(results, tuple(sources.passed_over), subject.config.embedder, faults)
+    return Evaluation(results, tuple(sources.skipped), subject.config.embedder, faults)
 
 
 async def _answers(answering: Answering, datasets: Sequence[Dataset], limit: int | None, asked: _Tally) -> Results:
@@ -135,14 +134,14 @@ class _Tally:
 
 
 def _steps(sources: Sources, config: Config, limit: int | None) -> int:
-    spoken = sum(len(sampled(utterances.texts)) for utterances in (OWN, *sources.utterances))
+    spoken = sum(len(sampled(utterances.texts)) for utterances in (BUILT_IN, *sources.utterances))
     asked = sum(len(chosen_of(talk, limit)) for dataset in sources.datasets for talk in dataset.talks)
     cases = sum(len(comparable(collection.cases, config)) for collection in sources.cases)
     return asked + spoken * len(sources.datasets) + cases
 
 
 def _of_dataset(
-    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], wanted: Wanted, asked: _Tally
+    subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], wanted: EvalOptions, asked: _Tally
 ) -> dict[str, dict[str, Any]]:
     examined = examine(subject, dataset, asked, limit=wanted.limit, alone=wanted.alone)
     systems = {name: summary(outcomes) for name, outcomes in examined.outcomes.items()}
@@ -157,7 +156,7 @@ def _of_dataset(
 
 
 def _margins(outcomes: Mapping[str, Sequence[QuestionScore]]) -> dict[str, Any]:
-    """By how much ours is above each of the others, with intervals: the same questions were asked of both."""
+    """The difference between afterturn and each baseline on the same questions, with intervals."""
     found: dict[str, Any] = {}
     for name, theirs in outcomes.items():
         if name != OURS:
@@ -171,18 +170,18 @@ def _bounds(outcomes: Sequence[QuestionScore]) -> dict[str, list[float]]:
 
 
 def _silence(subject: Subject, dataset: Dataset, utterances: Sequence[Utterances], asked: _Tally) -> dict[str, Any]:
-    """The share of all that was said at which there was silence, and why, then the same for each set."""
+    """The share of small talk without a block, and why; then the same for each set."""
     by_set: dict[str, dict[str, Any]] = {}
-    total = Spoken()
-    for said in (OWN, *utterances):
-        spoken = spoken_to(subject, spaces_of(dataset), said, asked)
+    total = SilenceCounts()
+    for said in (BUILT_IN, *utterances):
+        spoken = count_silence(subject, spaces_of(dataset), said, asked)
         by_set[said.name] = {"n": spoken.count, **spoken.shares(), "heard": spoken.heard}
         total.add(spoken)
     return {**total.shares(), "silence_by_set": by_set}
 
 
 def summary(outcomes: Sequence[QuestionScore]) -> dict[str, Any]:
-    """Means over all questions with evidence, then the same by category, and how sure they are."""
+    """Means over all questions with evidence, by category too, with intervals."""
     by_category: Mapping[str, list[QuestionScore]] = {
         category: [outcome for outcome in outcomes if outcome.category == category]
         for category in sorted({outcome.category for outcome in outcomes})

@@ -163,26 +163,26 @@ SMALL_TALK = tuple(
 )
 
 
-OWN = Utterances("small_talk", SMALL_TALK)
-# An utterance takes about as long as a question.
+BUILT_IN = Utterances("small_talk", SMALL_TALK)
+# A remark takes about as long as a question.
 SAMPLE = 300
 
 
 @dataclass(slots=True)
-class Spoken:
-    """How many things were said, how many of them were not worth a recall, and those at which there was a block."""
+class SilenceCounts:
+    """Counts remarks, and those that started no recall; `heard` are the remarks that got a block."""
 
     count: int = 0
     not_asked: int = 0
     heard: list[str] = field(default_factory=list)
 
-    def add(self, other: Spoken) -> None:
+    def add(self, other: SilenceCounts) -> None:
         self.count += other.count
         self.not_asked += other.not_asked
         self.heard += other.heard
 
     def shares(self) -> dict[str, float]:
-        """Of all that was said. Silence is the sum of the two that follow it."""
+        """Shares of all remarks. `silence` is the sum of the other two."""
         silent = self.count - len(self.heard)
         return {
             "silence": silent / self.count,
@@ -192,17 +192,17 @@ class Spoken:
 
 
 def sampled(texts: Sequence[str], count: int = SAMPLE) -> Sequence[str]:
-    """At even distances, the same ones each time."""
+    """Up to `count` texts at even distances, the same each time."""
     if len(texts) <= count:
         return texts
     return [texts[at * len(texts) // count] for at in range(count)]
 
 
-def spoken_to(
+def count_silence(
     subject: Subject, spaces: Sequence[tuple[str, Talk]], utterances: Utterances, asked: Callable[[], None]
-) -> Spoken:
-    """Each of the utterances in the next of the spaces."""
-    spoken = Spoken()
+) -> SilenceCounts:
+    """Says each remark in the next space."""
+    spoken = SilenceCounts()
     for at, text in enumerate(sampled(utterances.texts)):
         space, talk = spaces[at % len(spaces)]
         subject.clock.set(max(item.at for item in talk.items) + DAY)

@@ -1,6 +1,6 @@
-"""OpenTelemetry spans and metrics out of memory's events. Ids, counts and reasons only, never a text.
+"""OpenTelemetry spans and metrics from memory's events: ids, counts and reasons, never texts.
 
-Nothing is sent by this: spans and figures go to the providers that the host has set up, or nowhere.
+Spans and metrics go to the providers that the host has set up. This module sends nothing itself.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Handler: TypeAlias = Callable[[Event], None]
 Attributes: TypeAlias = dict[str, str | int | float | bool]
 V = TypeVar("V")
 
-# Turns and recalls that are waited for. A host may drop a turn and never say so; the oldest then makes room.
+# The most open turns and recalls. A host may drop a turn without a word; the oldest is removed then.
 WAITING_MAX: Final = 1_000
 
 _NANOSECONDS = 1_000_000_000
-# What ends a turn's span. A turn of a host that keeps no recordings ends as `not_recorded`.
+# The events that end a turn's span. If recording is off, a turn ends as `not_recorded`.
 _TURN_ENDS: Final = {"recorded": "recorded", "not_recorded": "not_recorded", "turn_aborted": "aborted"}
-# Memory went on, but with less than it should have.
+# Memory continued, but something was missing.
 _DEGRADING: Final = frozenset(
     ["embedder_unavailable", "job_dead", "job_failed", "recording_waits", "refined_failed", "tool_failed"]
 )
-# What may be copied from an event: an error's own words, for one, may hold a path.
-_TOLD: Final = frozenset(
+# The fields that are copied from events. Others may contain texts or paths, such as error messages.
+_COPIED: Final = frozenset(
     """
     bytes carried cause correlation epoch episodic how long_term memories messages milliseconds missing outcome phase
     point reason records short_term tokens tool
@@ -50,9 +50,10 @@ def handler(
     *,
     then: Handler | None = None,
 ) -> Handler:
-    """For `open(..., on_event=handler())`; `then` is called with every event after it. One serves several memories.
+    """An event handler for `open(..., on_event=handler())`. It then calls `then` with each event.
 
-    Without providers, those that the process has set. ExtraMissing when OpenTelemetry is not installed.
+    Several memories can share one handler. Without providers it uses those of the process. Raises ExtraMissing if
+    OpenTelemetry is not installed.
     """
     try:
         from opentelemetry import metrics, trace
@@ -75,7 +76,7 @@ def handler(
 
 
 class _Watch:
-    """Events of one memory come on one thread, but several memories may share a handler."""
+    """Locks, because several memories may share a handler, each with its own thread."""
 
     def __init__(self, spans: _Spans, figures: _Figures) -> None:
         self._spans = spans
@@ -100,12 +101,12 @@ class _Figures:
     @classmethod
     def of(cls, meter: Meter) -> _Figures:
         return cls(
-            meter.create_counter("afterturn.recalls", "{recall}", "Phases of recalls that ended, by outcome."),
-            meter.create_histogram("afterturn.recall.duration", "ms", "From asking to the fast result."),
-            meter.create_histogram("afterturn.handed_over.bytes", "By", "The size of a block that was handed over."),
-            meter.create_histogram("afterturn.handed_over.tokens", "{token}", "Its size for the model, estimated."),
-            meter.create_counter("afterturn.turns", "{turn}", "Turns that ended, by what became of them."),
-            meter.create_counter("afterturn.degraded", "{event}", "Memory went on with less than it should have."),
+            meter.create_counter("afterturn.recalls", "{recall}", "Recall phases that ended, by outcome."),
+            meter.create_histogram("afterturn.recall.duration", "ms", "From the question to the fast result."),
+            meter.create_histogram("afterturn.handed_over.bytes", "By", "The size of a delivered block."),
+            meter.create_histogram("afterturn.handed_over.tokens", "{token}", "Its estimated size in tokens."),
+            meter.create_counter("afterturn.turns", "{turn}", "Turns that ended, by outcome."),
+            meter.create_counter("afterturn.degraded", "{event}", "Times that memory continued with less."),
         )
 
     def see(self, event: Event) -> None:
@@ -120,7 +121,7 @@ class _Figures:
             _record(self.handed_over_bytes, data.get("bytes"), _labels(data, "point"))
             _record(self.handed_over_tokens, data.get("tokens"), _labels(data, "point"))
         elif name in _TURN_ENDS:
-            # Why a turn was aborted is the host's own word, which may be another one each time.
+            # The reason for an abort is the host's own text, which may be different each time.
             reason = _labels(data, "reason") if name != "turn_aborted" else {}
             self.turns.add(1, {"outcome": _TURN_ENDS[name], **reason})
         elif name in _DEGRADING:
@@ -129,7 +130,7 @@ class _Figures:
 
 @dataclass(slots=True)
 class _Recall:
-    """A recall under way: it becomes a span when a phase of it ends, and then it is known how."""
+    """A running recall. It becomes a span when one of its phases ends."""
 
     started_at: float
     within: Context | None
@@ -143,16 +144,16 @@ class _Spans:
         self._recalls: _Bounded[_Recall] = _Bounded(WAITING_MAX)
 
     def see(self, event: Event) -> None:
-        act = _ACTS.get(event.name)
+        act = _HANDLERS.get(event.name)
         if act is not None:
             act(self, event)
 
     def start_turn(self, event: Event) -> None:
         from opentelemetry.context import Context
 
-        # An empty context: this is memory's thread, and whatever span is current there is not the host's.
+        # An empty context, because the current span of memory's thread is not the host's.
         span = self._tracer.start_span(
-            "afterturn.turn", context=Context(), start_time=_nanoseconds(event.at), attributes=_whose(event)
+            "afterturn.turn", context=Context(), start_time=_nanoseconds(event.at), attributes=_identity(event)
         )
         for lost in self._turns.put(_turn_key(event), span):
             lost.set_attribute("afterturn.outcome", "unknown")
@@ -161,14 +162,14 @@ class _Spans:
     def end_turn(self, event: Event) -> None:
         span = self._turns.take(_turn_key(event))
         if span is not None:
-            span.set_attributes({"afterturn.outcome": _TURN_ENDS[event.name], **_told(event)})
+            span.set_attributes({"afterturn.outcome": _TURN_ENDS[event.name], **_copied(event)})
             span.end(_nanoseconds(event.at))
 
     def note(self, event: Event) -> None:
-        """Something happened in a turn that is under way."""
+        """Adds an event to the span of an open turn."""
         span = self._turns.get(_turn_key(event))
         if span is not None:
-            span.add_event(f"afterturn.{event.name}", _told(event), _nanoseconds(event.at))
+            span.add_event(f"afterturn.{event.name}", _copied(event), _nanoseconds(event.at))
 
     def start_recall(self, event: Event) -> None:
         from opentelemetry.context import Context
@@ -176,26 +177,26 @@ class _Spans:
 
         turn = self._turns.get(_turn_key(event))
         within = Context() if turn is None else set_span_in_context(turn, Context())
-        self._recalls.put(_recall_key(event), _Recall(event.at, within, _told(event)))
+        self._recalls.put(_recall_key(event), _Recall(event.at, within, _copied(event)))
 
     def settle_recall(self, event: Event) -> None:
         recall = self._recalls.get(_recall_key(event))
         if recall is not None:
-            recall.attributes.update(_told(event))
+            recall.attributes.update(_copied(event))
 
     def end_recall(self, event: Event) -> None:
-        """The start is kept: the refined phase may end after the fast one. Without it the span has no length."""
+        """Keeps the start, because the refined phase may end after the fast one."""
         recall = self._recalls.get(_recall_key(event)) or _Recall(event.at, None)
         span = self._tracer.start_span(
             "afterturn.recall",
             context=recall.within,
             start_time=_nanoseconds(recall.started_at),
-            attributes={**_whose(event), **recall.attributes, **_told(event)},
+            attributes={**_identity(event), **recall.attributes, **_copied(event)},
         )
         span.end(_nanoseconds(max(event.at, recall.started_at)))
 
 
-_ACTS: Final[Mapping[str, Callable[[_Spans, Event], None]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[_Spans, Event], None]]] = {
     "turn_started": _Spans.start_turn,
     **dict.fromkeys(_TURN_ENDS, _Spans.end_turn),
     **dict.fromkeys(["epoch_started", "handed_over", "recall_carried", "delegated", "tool_called"], _Spans.note),
@@ -206,7 +207,7 @@ _ACTS: Final[Mapping[str, Callable[[_Spans, Event], None]]] = {
 
 
 class _Bounded(Generic[V]):
-    """The newest `entries_max`; what has to go is given back."""
+    """A dict with the newest `entries_max` entries. `put` returns the entries that it removed."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries: OrderedDict[tuple[str, ...], V] = OrderedDict()
@@ -231,18 +232,18 @@ def _turn_key(event: Event) -> tuple[str, ...]:
 
 
 def _recall_key(event: Event) -> tuple[str, ...]:
-    """By correlation, which is unique; a recall that is carried ends in another turn than it began in."""
+    """By correlation id, because a carried recall ends in another turn."""
     correlation = event.data.get("correlation")
     return (event.tenant, str(correlation)) if correlation else _turn_key(event)
 
 
-def _whose(event: Event) -> Attributes:
+def _identity(event: Event) -> Attributes:
     named = (("tenant", event.tenant), ("space", event.space), ("conversation", event.conversation))
     return {f"afterturn.{name}": value for name, value in (*named, ("turn", event.turn)) if value}
 
 
-def _told(event: Event) -> Attributes:
-    return {f"afterturn.{key}": value for key, value in _chosen(event.data, _TOLD).items()}
+def _copied(event: Event) -> Attributes:
+    return {f"afterturn.{key}": value for key, value in _chosen(event.data, _COPIED).items()}
 
 
 def _labels(data: Mapping[str, Scalar], *keys: str) -> Attributes:
@@ -254,7 +255,7 @@ def _chosen(data: Mapping[str, Scalar], keys: frozenset[str]) -> Attributes:
 
 
 def _is_name(value: Scalar) -> bool:
-    """Reasons are names; what is no name could be a text, and stays here."""
+    """Whether the value is a number or a name. Other strings could be texts, and are not copied."""
     return not isinstance(value, str) or _NAME.fullmatch(value) is not None
 
 

@@ -67,14 +67,14 @@ def evaluate(
     """
     from afterturn.evaluation import run
     from afterturn.evaluation.report import as_markdown, as_text
-    from afterturn.evaluation.run import unwinding
+    from afterturn.evaluation.run import end_on_sigterm
 
-    wanted = run.Wanted(options["embedder"], options["limit"], options["alone"], options["misses"])
-    with unwinding(), progress("Asking") as told:
+    wanted = run.EvalOptions(options["embedder"], options["limit"], options["alone"], options["misses"])
+    with end_on_sigterm(), progress("Asking") as report:
         if answer:
-            found = run.answer(datasets, wanted, _asking(invocation, options), told)
+            found = run.answer(datasets, wanted, _asking(invocation, options), report)
         else:
-            found = run.evaluate(datasets, wanted, told)
+            found = run.evaluate(datasets, wanted, report)
     _warn(found)
     if invocation.json:
         print_document(found.results)
@@ -102,9 +102,9 @@ def _asking(invocation: Invocation, options: dict[str, Any]) -> Asking:
 
 
 def _warn(found: Evaluation) -> None:
-    if found.passed_over:
-        names = [path.name for path in found.passed_over[:_NAMED_MAX]]
-        more = len(found.passed_over) - len(names)
+    if found.skipped:
+        names = [path.name for path in found.skipped[:_NAMED_MAX]]
+        more = len(found.skipped) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
         click.echo(f"Not used, because they contain nothing that can be measured: {safe(listed)}.", err=True)
     for missing, count in found.faults.items():
