@@ -127,7 +127,42 @@ def test_the_lock_satisfies_what_the_project_asks_for():
     assert unmet == [], "Run `make lock`."
 
 
-def test_only_one_module_chooses_parts():
+COMPONENTS = {
+    "ChatModel",
+    "Clock",
+    "Config",
+    "Embedder",
+    "EmbeddingService",
+    "Events",
+    "Gate",
+    "Ids",
+    "LoopThread",
+    "Meter",
+    "Recorder",
+    "Store",
+    "Supervisor",
+    "Worker",
+}
+
+
+def test_no_class_only_carries_components():
+    """Pass `Services`, or the components themselves. `Components` are the host's arguments to `open`."""
+    carriers = {
+        node.name
+        for path in MODULES
+        for node in walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+        and not any(isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) for item in node.body)
+        and sum(
+            isinstance(item, ast.AnnAssign) and ast.unparse(item.annotation).split(" | ")[0] in COMPONENTS
+            for item in node.body
+        )
+        >= 3
+    }
+    assert carriers == {"Components"}
+
+
+def test_only_one_module_chooses_components():
     """Hosts and the evaluation may, since a program begins there. The list of public names only names them."""
     part = re.compile(r"afterturn\.(stores\.sqlite|embedders\.(?!service|backlog)|models\.(?!client|meter))")
     choosing = {
