@@ -240,7 +240,7 @@ class _ExactSearch:
         return {hit.entry.ref for hit in found.hits}
 
     async def build(self) -> None:
-        while await self._index.build_wanted(self.store):
+        while await self._index.build_next(self.store):
             pass
 
 

@@ -322,7 +322,8 @@ class Services:
             try:
                 if await self.embedding.warm_up(self.config.index_bytes_max, works=self.config.background):
                     self.jobs.take_on(JobKind.EMBED, self.embedding.handle)
-                    self.supervisor.start(self.embedding.shelve(), "shelving")
+                    assert self.embedding.index is not None
+                    self.supervisor.start(self.embedding.index.run_builder(self.store), "index builder")
                     return
                 pause = self.embedding.pause()
             except StoreError as error:

@@ -94,7 +94,7 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(path: Path, gate: G
 
 async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: pytest.MonkeyPatch):
     """L1: until then words find what they find, and `doctor` says where nobody answers."""
-    monkeypatch.setattr(service, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(service, "RETRY_AFTER", 0.05)
     server = EmbeddingServer()
     is_ready = threading.Event()
 
@@ -132,7 +132,7 @@ async def test_files_that_are_brought_later_are_taken_into_use(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """L1: nobody has to open memory again after `afterturn models get minilm`."""
-    monkeypatch.setattr(service, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(service, "RETRY_AFTER", 0.05)
     is_ready = threading.Event()
 
     def hear(event: afterturn.Event) -> None:

@@ -71,7 +71,7 @@ def test_looking_at_a_store_with_vectors_of_another_embedder_changes_none(cli: C
     assert (len(found["hits"]), found["missing"]) == (1, ["vectors"])
     assert (stats["store"]["vectors"], stats["store"]["jobs"]) == (False, {})
     assert (told["level"], "of hashing, and this process is set to static;" in told["message"]) == ("warning", True)
-    assert "recall goes by words alone. Give this process the setting" in " ".join(cli("doctor").out.split())
+    assert "recall uses words alone. Give this process the setting" in " ".join(cli("doctor").out.split())
     with closing(apsw.Connection(str(cli.store))) as store:
         assert store.execute("SELECT r.name FROM embedding JOIN embedder AS r ON r.key = embedder_key").fetchall() == [
             ("hashing",)

@@ -34,8 +34,8 @@ def by_words(library: Any, text: str, **fields: Any) -> SearchResults:
 
 def with_vectors(library: Any, text: str, **fields: Any) -> SearchResults:
     asked = embedded(library, text, **fields)
-    shelves = IndexCache(STATIC.identity, BYTES_MAX)
-    return library.read(lambda unit: search(unit, asked, shelves))
+    cache = IndexCache(STATIC.identity, BYTES_MAX)
+    return library.read(lambda unit: search(unit, asked, cache))
 
 
 def embedded(library: Any, text: str, **fields: Any) -> RecallRequest:
@@ -53,15 +53,15 @@ def query_vector(library: Any, text: str, scope: Scope, embedder: Embedder = STA
 
 def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> IndexCache:
     """With every space of the scope that has something in it."""
-    shelves = IndexCache(embedder.identity, BYTES_MAX)
+    cache = IndexCache(embedder.identity, BYTES_MAX)
     for space in scope.spaces:
-        library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
-    assert not shelves.is_wanted
-    return shelves
+        library.read(lambda unit, space=space: cache.find(unit, scope.tenant, space))
+    assert not cache.has_queued
+    return cache
 
 
 class Behind:
-    """A library as the store that shelves are built from."""
+    """A library as the store that cache are built from."""
 
     def __init__(self, library: Any) -> None:
         self._library = library

@@ -10,13 +10,13 @@ from library import Library
 @pytest.fixture(scope="module")
 def lasting_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """For examples that each have a space of their own."""
-    shelf = Library(tmp_path_factory.mktemp("lasting") / "memory.db")
-    yield shelf
-    shelf.close()
+    searcher = Library(tmp_path_factory.mktemp("lasting") / "memory.db")
+    yield searcher
+    searcher.close()
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
-    shelf = Library(tmp_path / "memory.db")
-    yield shelf
-    shelf.close()
+    searcher = Library(tmp_path / "memory.db")
+    yield searcher
+    searcher.close()

@@ -91,11 +91,11 @@ class MemoryIndex:
         self, index: FakeIndex, *, whole: bool = True, exact: bool = False, embedder: EmbedderIdentity | None = IDENTITY
     ) -> None:
         changes = index.changes("default", SPACE, since=0)
-        assembly = IndexBuilder(SpaceKey("default", SPACE), BuildPlan(embedder, index.extent(), whole=whole))
-        while not assembly.is_read:
-            for page in assembly.read(_Unit(index)):
-                assembly.add(page)
-        self.root = SpaceIndex(assembly, changes)
+        builder = IndexBuilder(SpaceKey("default", SPACE), BuildPlan(embedder, index.extent(), whole=whole))
+        while not builder.is_read:
+            for page in builder.read(_Unit(index)):
+                builder.add(page)
+        self.root = SpaceIndex(builder, changes)
         self._index = index
         self._exact = exact
 
@@ -104,18 +104,18 @@ class MemoryIndex:
         return self.root.size_bytes
 
     @property
-    def is_worn(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether it should be built again."""
-        return self.root.is_worn
+        return self.root.needs_rebuild
 
     def follow(self) -> None:
-        assert self.root.follow(self._index, changed_max=None)
+        assert self.root.update(self._index, changed_max=None)
 
     def searcher(self, *, exact: bool | None = None) -> IndexSearcher:
         return IndexSearcher(self.root, self._index, exact=self._exact if exact is None else exact)
 
     def ask(self, asked: Query, query: np.ndarray | None, *, exact: bool | None = None) -> SearchCursor:
-        return self.searcher(exact=exact).read(asked, query)
+        return self.searcher(exact=exact).search(asked, query)
 
     def search(self, asked: Query, query: np.ndarray | None, *, lane: Lane | None = None) -> list[ScoredRow]:
         return self.ask(asked, query).best(lane, None, 100_000)

@@ -220,7 +220,7 @@ async def test_how_many_entries_wait_is_told(path: Path):
 
 async def test_a_long_backlog_tells_how_far_it_is(path: Path, monkeypatch: pytest.MonkeyPatch):
     """M3: progress, with what is done and what is left, down to nothing."""
-    monkeypatch.setattr(service, "TOLD_EVERY", 0.0)
+    monkeypatch.setattr(service, "PROGRESS_EVERY", 0.0)
     told: list[afterturn.Event] = []
     async with opened(path, Named(), on_event=told.append) as memory:
         await memory.space(SPACE).add_many([Draft(f"statement {number}") for number in range(300)])
@@ -267,8 +267,8 @@ async def test_jobs_wait_for_an_embedder_that_is_out_and_go_on_when_it_is_back(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """L1, M3: an outage is told once, costs no job its life, and heals by itself."""
-    monkeypatch.setattr(service, "AGAIN_AFTER", 0.01)
-    monkeypatch.setattr(service, "AGAIN_AFTER_MAX", 0.01)
+    monkeypatch.setattr(service, "RETRY_AFTER", 0.01)
+    monkeypatch.setattr(service, "RETRY_AFTER_MAX", 0.01)
     told: list[afterturn.Event] = []
     embedder = Named()
     async with opened(path, embedder, on_event=told.append) as memory:
@@ -289,7 +289,7 @@ async def test_an_embedder_that_comes_up_later_than_memory_is_taken_then(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """L1, M3: a server may be started afterwards, and files may be brought; nobody has to open memory again."""
-    monkeypatch.setattr(service, "AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(service, "RETRY_AFTER", 0.01)
     caplog.set_level(logging.WARNING)
     embedder = Named()
     embedder.fails = True
@@ -313,9 +313,9 @@ async def test_an_embedder_that_comes_up_later_than_memory_is_taken_then(
 @pytest.mark.parametrize(
     "rows,complaint",
     [
-        (np.ones((1, 15), dtype=np.float32), r"gave 1 × 15 numbers for 1 texts, but its identity says 16"),
-        (np.ones((2, 16), dtype=np.float32), r"gave 2 × 16 numbers for 1 texts"),
-        (np.ones(16, dtype=np.float32), r"gave 16 numbers for 1 texts"),
+        (np.ones((1, 15), dtype=np.float32), r"returned 1 × 15 numbers for 1 texts, but its identity says 16"),
+        (np.ones((2, 16), dtype=np.float32), r"returned 2 × 16 numbers for 1 texts"),
+        (np.ones(16, dtype=np.float32), r"returned 16 numbers for 1 texts"),
         (np.full((1, 16), np.nan, dtype=np.float32), r"not finite"),
     ],
 )

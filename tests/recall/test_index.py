@@ -364,10 +364,10 @@ def test_an_index_is_built_again_when_much_has_changed(removed):
     index = FakeIndex()
     for key in range(1, 2001):
         index.put(said(key, "apple"))
-    memory, is_worn = MemoryIndex(index), []
+    memory, needs_rebuild = MemoryIndex(index), []
     for count in (1000, 100):
         for _ in range(count):
             index.remove(min(index.entries)) if removed else index.put(said(max(index.entries) + 1, "apple"))
         memory.follow()
-        is_worn.append(memory.is_worn)
-    assert (is_worn, MemoryIndex(index).is_worn) == ([False, True], False)
+        needs_rebuild.append(memory.needs_rebuild)
+    assert (needs_rebuild, MemoryIndex(index).needs_rebuild) == ([False, True], False)

@@ -1,4 +1,4 @@
-"""Entries that stay in memory beside a shelf: the same as the store would give, level with it, and bounded."""
+"""Entries that stay in memory beside a searcher: the same as the store would give, level with it, and bounded."""
 
 import asyncio
 import tracemalloc
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from library import Library
 
 from afterturn.recall.index.cache import IndexCache
-from afterturn.recall.index.space_index import KEPT_BYTES_LEAST, EntryCache, SpaceIndex
+from afterturn.recall.index.space_index import CACHE_BYTES_MIN, EntryCache, SpaceIndex
 from afterturn.recall.query import admits, is_decidable
 from afterturn.recall.search import search
 from afterturn.testing.drafts import admit, operation
@@ -112,12 +112,12 @@ class Counting:
         return getattr(self._unit.index if hasattr(self._unit.index, name) else self._unit, name)
 
 
-def ask(library, shelves: IndexCache, text: str, **fields) -> tuple[list[str], int]:
+def ask(library, cache: IndexCache, text: str, **fields) -> tuple[list[str], int]:
     """What is found, and how many entries had to be read for it."""
 
     def work(unit):
         counting = Counting(unit)
-        found = search(counting, request(text, score_min=0.0, **fields), shelves)
+        found = search(counting, request(text, score_min=0.0, **fields), cache)
         return texts(found), len(counting.read)
 
     return library.read(work)
@@ -126,42 +126,42 @@ def ask(library, shelves: IndexCache, text: str, **fields) -> tuple[list[str], i
 def test_what_was_read_for_an_answer_is_not_read_again(library):
     """L6: the second answer is the same, and no entry is read for it."""
     library.add_all(["red apple pie", "red apple tart", "blue apple"])
-    shelves = shelved(library, ADA)
-    first = ask(library, shelves, "red apple")
+    cache = shelved(library, ADA)
+    first = ask(library, cache, "red apple")
     assert first == (["red apple tart", "red apple pie", "blue apple"], 3)
-    assert ask(library, shelves, "red apple") == (first[0], 0)
+    assert ask(library, cache, "red apple") == (first[0], 0)
     library.add("red apple juice")
-    assert ask(library, shelves, "red apple") == (["red apple juice", *first[0]], 1)
+    assert ask(library, cache, "red apple") == (["red apple juice", *first[0]], 1)
 
 
 def test_what_ended_meanwhile_is_not_given_from_memory(library):
     """L7: time passes without a change in the store."""
     library.add("red apple pie", expires_at=500.0)
     library.add("red apple tart")
-    shelves = shelved(library, ADA)
-    assert len(ask(library, shelves, "red apple", now=499.0)[0]) == 2
-    assert ask(library, shelves, "red apple", now=500.0) == (["red apple tart"], 0)
+    cache = shelved(library, ADA)
+    assert len(ask(library, cache, "red apple", now=499.0)[0]) == 2
+    assert ask(library, cache, "red apple", now=500.0) == (["red apple tart"], 0)
 
 
-def stocks_of(shelves: IndexCache) -> list[SpaceIndex]:
-    return [one for one in reachable(shelves) if isinstance(one, SpaceIndex)]
+def space_indexes_of(cache: IndexCache) -> list[SpaceIndex]:
+    return [one for one in reachable(cache) if isinstance(one, SpaceIndex)]
 
 
-def texts_in_memory(shelves: IndexCache) -> set[str]:
-    return {one.text for one in reachable(shelves) if isinstance(one, Entry)}
+def texts_in_memory(cache: IndexCache) -> set[str]:
+    return {one.text for one in reachable(cache) if isinstance(one, Entry)}
 
 
 def test_what_was_forgotten_is_in_memory_no_more(library):
     """M2: neither answered nor kept, once anybody looks."""
     pie = library.add("red apple pie")
     library.add("blue apple")
-    shelves = shelved(library, ADA)
-    ask(library, shelves, "red apple")
-    before = texts_in_memory(shelves)
+    cache = shelved(library, ADA)
+    ask(library, cache, "red apple")
+    before = texts_in_memory(cache)
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
-    found = ask(library, shelves, "red apple")
+    found = ask(library, cache, "red apple")
     assert (before, found) == ({"red apple pie", "blue apple"}, (["blue apple"], 0))
-    assert texts_in_memory(shelves) == {"blue apple"}
+    assert texts_in_memory(cache) == {"blue apple"}
 
 
 @pytest.mark.parametrize("conversation", ["c1", None])
@@ -169,10 +169,10 @@ def test_what_rests_on_something_else_is_read_anew(library, conversation):
     """M2: a statement's sources, messages or statements, are forgotten one by one, while its text stays."""
     said = [library.add(f"yes {number}", conversation=conversation, position=number) for number in range(3)]
     library.add("red apple pie", sources=(said[0].id, said[1].id))
-    shelves = shelved(library, ADA)
+    cache = shelved(library, ADA)
 
     def sources() -> tuple[str, ...]:
-        found = library.read(lambda unit: search(unit, request("red apple", score_min=0.0), shelves))
+        found = library.read(lambda unit: search(unit, request("red apple", score_min=0.0), cache))
         return found.hits[0].entry.sources
 
     seen = [sources(), sources()]
@@ -208,61 +208,61 @@ def test_nobody_is_told_of_what_another_tenant_forgets(library):
 def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     """M2: a reader that began before something was forgotten must not bring it back, nor be told what came since."""
     pie = library.add("red apple pie")
-    shelves = shelved(library, ADA)
+    cache = shelved(library, ADA)
 
     def older(unit):
         unit.index.extents(ADA)
         if is_forgotten:
             library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
         library.add("red apple tart")
-        now = ask(library, shelves, "red apple")[0]
-        return now, texts(search(unit, request("red apple", score_min=0.0), shelves))
+        now = ask(library, cache, "red apple")[0]
+        return now, texts(search(unit, request("red apple", score_min=0.0), cache))
 
     now, then = library.read(older)
     assert now == ["red apple tart"] if is_forgotten else ["red apple tart", "red apple pie"]
     assert "red apple tart" not in then
-    assert texts_in_memory(shelves) == set(now)
+    assert texts_in_memory(cache) == set(now)
 
 
 def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
     """M2: between reading an entry and keeping it, another reader may have dropped it."""
     pie = library.add("red apple pie")
     library.add("blue apple")
-    shelves = shelved(library, ADA)
+    cache = shelved(library, ADA)
 
     class Overtaken(Counting):
         def resolve(self, query, keys, **options):
             found = super().resolve(query, keys, **options)
             library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
-            assert ask(library, shelves, "red apple")[0] == ["blue apple"]
+            assert ask(library, cache, "red apple")[0] == ["blue apple"]
             return found
 
-    began_before = library.read(lambda unit: search(Overtaken(unit), request("red apple", score_min=0.0), shelves))  # type: ignore[arg-type]
+    began_before = library.read(lambda unit: search(Overtaken(unit), request("red apple", score_min=0.0), cache))  # type: ignore[arg-type]
     assert texts(began_before) == ["red apple pie", "blue apple"]
-    assert texts_in_memory(shelves) == {"blue apple"}
+    assert texts_in_memory(cache) == {"blue apple"}
 
 
 def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
     """M2: who brings it up to date may take a while, and what was forgotten must not wait for that."""
     pie = library.add("red apple pie")
-    shelves = shelved(library, ADA)
-    ask(library, shelves, "red apple")
+    cache = shelved(library, ADA)
+    ask(library, cache, "red apple")
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     library.add_all(["red apple tart", "blue sea"])
-    monkeypatch.setattr(SpaceIndex.follow, "__kwdefaults__", {"changed_max": 1})
-    before = texts_in_memory(shelves)
-    assert "red apple pie" not in ask(library, shelves, "red apple")[0]
-    assert (before, texts_in_memory(shelves)) == ({"red apple pie"}, set())
+    monkeypatch.setattr(SpaceIndex.update, "__kwdefaults__", {"changed_max": 1})
+    before = texts_in_memory(cache)
+    assert "red apple pie" not in ask(library, cache, "red apple")[0]
+    assert (before, texts_in_memory(cache)) == ({"red apple pie"}, set())
 
 
 def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
     """M2: a reader may come between two pages of many changes."""
     library.add("red apple pie")
-    shelves = shelved(library, ADA)
-    ask(library, shelves, "red apple")
-    [stock] = stocks_of(shelves)
-    stock.advance(SimpleNamespace(seq=stock.seq + 1))  # type: ignore[arg-type]
-    assert texts_in_memory(shelves) == set()
+    cache = shelved(library, ADA)
+    ask(library, cache, "red apple")
+    [space_index] = space_indexes_of(cache)
+    space_index.advance(SimpleNamespace(seq=space_index.seq + 1))  # type: ignore[arg-type]
+    assert texts_in_memory(cache) == set()
 
 
 def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(library):
@@ -272,25 +272,25 @@ def test_entries_take_no_more_room_than_their_shelf_and_drive_out_no_other(libra
         library.add_all([f"red apple {number} " + "pie " * 100 for number in range(30)], space=space)
     scope = Scope("default", tuple(spaces))
     alone_bytes = filled(library, scope, BYTES_MAX).size_bytes
-    shelves = filled(library, scope, alone_bytes + 20_000)
+    cache = filled(library, scope, alone_bytes + 20_000)
     for number in range(60):
-        ask(library, shelves, f"red apple {number % 30}", scope=Scope("default", (spaces[number % 3],)), limit=5)
-        assert shelves.size_bytes <= alone_bytes + 20_000
-        stocks = stocks_of(shelves)
+        ask(library, cache, f"red apple {number % 30}", scope=Scope("default", (spaces[number % 3],)), limit=5)
+        assert cache.size_bytes <= alone_bytes + 20_000
+        stocks = space_indexes_of(cache)
         assert len(stocks) == 3
-        for stock in stocks:
-            assert stock.size_bytes - stock.shelf_bytes <= max(stock.shelf_bytes, KEPT_BYTES_LEAST)
-    assert texts_in_memory(shelves)
+        for space_index in stocks:
+            assert space_index.size_bytes - space_index.index_bytes <= max(space_index.index_bytes, CACHE_BYTES_MIN)
+    assert texts_in_memory(cache)
 
 
 def filled(library, scope: Scope, bytes_max: int) -> IndexCache:
     """By words alone: with every space of the scope, and no entries yet."""
-    shelves = IndexCache(None, bytes_max)
+    cache = IndexCache(None, bytes_max)
     for space in (*scope.spaces, *scope.spaces):
-        library.read(lambda unit, space=space: shelves.find(unit, scope.tenant, space))
-    while asyncio.run(shelves.build_wanted(Behind(library))):  # type: ignore[arg-type]
+        library.read(lambda unit, space=space: cache.find(unit, scope.tenant, space))
+    while asyncio.run(cache.build_next(Behind(library))):  # type: ignore[arg-type]
         pass
-    return shelves
+    return cache
 
 
 def test_the_entry_unused_for_longest_goes_first_and_a_large_one_is_not_kept():

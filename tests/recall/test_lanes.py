@@ -18,7 +18,7 @@ from asking import (
 )
 
 from afterturn.errors import DeadlineExceeded, StoreError
-from afterturn.recall.index import cache as shelves_module
+from afterturn.recall.index import cache as cache_module
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.scoring import FLOOR_SHARE, above_floor
 from afterturn.recall.search import search, search_as_of
@@ -142,11 +142,11 @@ def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library, monk
     library.add("our office cat is called Mochi", space="team:a")
     asked = request("what is the cat called?", scope=both)
     part, all_of_it = shelved(library, Scope("default", ("team:a",))), shelved(library, both)
-    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
+    monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
     found = library.read(lambda unit: search(unit, asked, part))
     whole = library.read(lambda unit: search(unit, asked, all_of_it))
     assert texts(found) == texts(whole)
-    assert (part.is_wanted, all_of_it.is_wanted) == (True, False)
+    assert (part.has_queued, all_of_it.has_queued) == (True, False)
     assert [one.score for one in found.hits] == pytest.approx([one.score for one in whole.hits], abs=1e-5)
     assert {one.entry.space for one in found.hits} == {"user:ada", "team:a"}
 
@@ -235,7 +235,7 @@ def test_reading_the_past_stops_when_its_caller_has_given_up(library):
 
 
 class Broken:
-    """Spaces in memory, of which one verb fails: finding a shelf or reading it."""
+    """Spaces in memory, of which one verb fails: finding a searcher or reading it."""
 
     complete = True
     documents = 1

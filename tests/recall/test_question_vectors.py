@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from afterturn.embedders.service import KEPT_MAX, QuestionVectors
+from afterturn.embedders.service import CACHED_MAX, QuestionVectors
 from afterturn.errors import EmbedderUnavailable
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.testing.hashing import HashingEmbedder
@@ -75,7 +75,7 @@ async def test_so_many_are_kept_and_the_one_unused_for_longest_goes_first(
     embedder: Counted, questions: QuestionVectors
 ):
     """Bounded, however many questions there are."""
-    for number in range(KEPT_MAX):
+    for number in range(CACHED_MAX):
         await questions.get(f"question {number}")
     await questions.get("question 0")
     await questions.get("one more")
@@ -88,7 +88,7 @@ async def test_so_many_are_kept_and_the_one_unused_for_longest_goes_first(
 async def test_no_words_of_a_question_are_kept(questions: QuestionVectors):
     """M2: nor a hash that could be tried out against a list of words, since each memory has a key of its own."""
     await questions.get("is Vlorbnak my doctor?")
-    (name,) = questions._kept
+    (name,) = questions._vectors
     other = QuestionVectors(HashingEmbedder(), questions._worker)
     assert len(name) == 16
     assert name == questions._name("is Vlorbnak my doctor?")

@@ -12,9 +12,10 @@ from fake_index import reachable
 from numpy.typing import NDArray
 
 import afterturn
-from afterturn.embedders.service import EmbeddingService
 from afterturn.errors import StoreError
-from afterturn.recall.index import cache as shelves_module
+from afterturn.ports import Store
+from afterturn.recall.index import cache as cache_module
+from afterturn.recall.index.builder import SpaceKey
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.index.space_index import EntryCache
 from afterturn.testing.hashing import HashingEmbedder
@@ -41,14 +42,16 @@ class Built:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._tried = threading.Semaphore(0)
-        build = EmbeddingService._build_shelf
+        build = IndexCache.build_next
 
-        async def building(embedding: EmbeddingService, shelves: IndexCache) -> None:
-            await build(embedding, shelves)
-            self._tried.release()
+        async def building(cache: IndexCache, store: Store) -> SpaceKey | None:
+            try:
+                return await build(cache, store)
+            finally:
+                self._tried.release()
 
-        patch.setattr(EmbeddingService, "_build_shelf", building)
-        patch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
+        patch.setattr(IndexCache, "build_next", building)
+        patch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self._tried.acquire, timeout=WITHIN)
@@ -92,9 +95,9 @@ async def is_in_memory(memory: afterturn.Memory) -> bool:
     embedding, store = memory._services.embedding, memory._services.store
     assert embedding is not None
     assert store is not None
-    shelves = embedding.index
-    assert shelves is not None
-    return await store.read(lambda unit: shelves.find(unit, "default", "user:ada") is not None)
+    cache = embedding.index
+    assert cache is not None
+    return await store.read(lambda unit: cache.find(unit, "default", "user:ada") is not None)
 
 
 async def test_a_large_space_is_found_by_words_until_it_is_in_memory(tmp_path: Path, built: Built) -> None:
@@ -123,11 +126,10 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
 ) -> None:
     """L1: recall goes on in the store, and what is wrong is logged."""
 
-    async def fails(shelves: IndexCache, store: object) -> bool:
-        shelves._wanted.clear()
+    def fails(*_: object) -> None:
         raise StoreError("the disk is slow today")
 
-    monkeypatch.setattr(IndexCache, "build_wanted", fails)
+    monkeypatch.setattr(IndexCache, "_plan", fails)
     parts = afterturn.Components(embedder=HashingEmbedder())
     async with afterturn.open(tmp_path / "memory.db", components=parts) as memory:
         assert await memory.ready()
@@ -143,10 +145,10 @@ async def test_a_space_that_can_not_be_brought_to_memory_is_still_found(
 async def test_the_first_question_of_another_process_has_vectors(tmp_path: Path) -> None:
     """L6, M3: written by one, asked of another, which answers as the first one did."""
     path, parts = tmp_path / "memory.db", afterturn.Components(embedder=HashingEmbedder())
-    facts = [HIKE, "My sister plays the cello", "The boat is moored at the northern harbour"]
+    columns = [HIKE, "My sister plays the cello", "The boat is moored at the northern harbour"]
     async with afterturn.open(path, components=parts) as memory:
         assert await memory.ready(within=WITHIN)
-        await memory.space("user:ada").add_many([afterturn.Draft(fact) for fact in facts])
+        await memory.space("user:ada").add_many([afterturn.Draft(fact) for fact in columns])
         assert await memory.drain(within=WITHIN)
         expected = await memory.space("user:ada").search("where is the boat moored?")
     async with afterturn.open(path, components=parts) as memory:

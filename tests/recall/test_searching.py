@@ -170,13 +170,13 @@ def test_by_meaning_alone_everything_is_shown_once(library):
     """L3: A B C, then D E F, then G H, though no word is shared."""
     library.add_all([f"red apple {letter * 3}" for letter in "abcdefgh"])
     library.embed(STATIC)
-    shelves = IndexCache(STATIC.identity, 1 << 22)
+    cache = IndexCache(STATIC.identity, 1 << 22)
     vector = STATIC.embed(["red apple"])[0]
     shown: list[str] = []
     sizes = []
     for _ in range(3):
         asked = request("pomme rouge", query_vector=vector, limit=3, excluded_refs=frozenset(shown), score_min=0.01)
-        found = library.read(lambda unit, asked=asked: search(unit, asked, shelves))
+        found = library.read(lambda unit, asked=asked: search(unit, asked, cache))
         shown.extend(one.entry.ref for one in found.hits)
         sizes.append(len(found.hits))
     assert (sizes, len(set(shown))) == ([3, 3, 2], 8)
@@ -187,16 +187,16 @@ def test_by_meaning_alone_a_lane_is_searched_past_what_is_nearer(library):
     library.add_all(["red apple"] * 150, conversation="c1")
     library.add("red apple tree by the river")
     library.embed(STATIC)
-    shelves = IndexCache(STATIC.identity, 1 << 24)
+    cache = IndexCache(STATIC.identity, 1 << 24)
     for lanes in ((Lane.LONG_TERM,), LANES):
         vector = STATIC.embed(["red apple"])[0]
         asked = request("pomme", query_vector=vector, lanes=lanes, score_min=0.01, limit=1000)
-        found = library.read(lambda unit, asked=asked: search(unit, asked, shelves))
+        found = library.read(lambda unit, asked=asked: search(unit, asked, cache))
         assert "red apple tree by the river" in texts(found)
 
 
 class Row:
-    """A shelf's reading that gives rows in its own order, and does not admit all of them."""
+    """A searcher's reading that gives rows in its own order, and does not admit all of them."""
 
     def __init__(self, count: int, refused: set[int]) -> None:
         rows = [
@@ -221,28 +221,28 @@ class Row:
 @pytest.mark.parametrize("refused", [set(), set(range(0, 40, 2)), set(range(300)), set(range(500))])
 def test_what_a_query_refuses_is_passed_over_before_the_cut(refused):
     """L3: page after page of the best, each row looked up once, until enough are admitted or none is left."""
-    shelf = Row(500, refused)
-    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
+    searcher = Row(500, refused)
+    found, is_done = search_in_memory(searcher, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
     best = sorted(found, key=lambda hit: -hit.score)[:20]
     expected = [key for key in range(500) if key not in refused][:20]
     assert is_done
     assert [hit.entry.id for hit in best] == [f"e{key}" for key in expected]
     assert [hit.lane for hit in best] == [LANES[key % 3] for key in expected]
     assert [hit.terms for hit in best] == [("tea",) * (key % 2) for key in expected]
-    assert len(shelf.asked) == len(set(shelf.asked))
+    assert len(searcher.asked) == len(set(searcher.asked))
 
 
 def test_a_lane_with_nothing_to_give_does_not_have_the_others_looked_through():
     """H9, L3: all of this conversation is in sight, as at most turns."""
     in_sight = {key for key in range(900) if LANES[key % 3] is Lane.SHORT_TERM}
-    shelf = Row(900, in_sight)
-    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=2)
-    others = [key for key in shelf.asked if key not in in_sight]
+    searcher = Row(900, in_sight)
+    found, is_done = search_in_memory(searcher, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=2)
+    others = [key for key in searcher.asked if key not in in_sight]
     assert is_done
     assert sorted(int(hit.entry.id[1:]) for hit in found) == others
     assert others[:20] == [key for key in range(900) if key not in in_sight][:20]
     assert len(others) < 100
-    assert len(shelf.asked) == len(set(shelf.asked))
+    assert len(searcher.asked) == len(set(searcher.asked))
 
 
 @pytest.mark.parametrize("conversation", [None, "c1"])
@@ -277,18 +277,18 @@ def test_a_question_that_no_space_can_answer_finds_nothing(library):
 
 def test_where_hardly_anything_is_admitted_the_search_leaves_it_to_the_store():
     """L3, G5: a filter that admits the last of ten thousand must not look up all of them."""
-    shelf = Row(10_000, set(range(9_999)))
-    found, is_done = search_in_memory(shelf, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
+    searcher = Row(10_000, set(range(9_999)))
+    found, is_done = search_in_memory(searcher, LaneQuery(ADA, 0.0), LANES, limit=20, lane_min=0)
     assert (found, is_done) == ([], False)
-    assert len(shelf.asked) < 2_000
+    assert len(searcher.asked) < 2_000
 
 
 @pytest.mark.parametrize("excluded", ["excluded_refs", "visible_hashes"])
 def test_what_the_model_has_seen_is_no_reason_to_give_up(excluded):
     """L3: a long conversation has thousands in sight, and the next best are behind all of them."""
-    shelf = Row(10_000, set(range(1_500)))
+    searcher = Row(10_000, set(range(1_500)))
     query = LaneQuery(ADA, 0.0)._replace(**{excluded: frozenset(map(str, range(1_500)))})
-    found, is_done = search_in_memory(shelf, query, LANES, limit=20, lane_min=0)
+    found, is_done = search_in_memory(searcher, query, LANES, limit=20, lane_min=0)
     best = sorted(found, key=lambda hit: -hit.score)[:20]
     assert is_done
     assert [hit.entry.id for hit in best] == [f"e{key}" for key in range(1_500, 1_520)]

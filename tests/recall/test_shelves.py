@@ -8,10 +8,10 @@ import pytest
 from fake_index import reachable
 
 from afterturn.errors import DeadlineExceeded
-from afterturn.recall.index import builder as assembly_module
-from afterturn.recall.index import cache as shelves_module
-from afterturn.recall.index import space_index as stock_module
-from afterturn.recall.index.builder import BuildPlan, SpaceKey, extent_of
+from afterturn.recall.index import builder as builder_module
+from afterturn.recall.index import cache as cache_module
+from afterturn.recall.index import space_index as space_index_module
+from afterturn.recall.index.builder import BuildPlan, SpaceKey, find_stats
 from afterturn.recall.index.cache import IndexCache, build_at_once
 from afterturn.recall.index.postings import PostingForm
 from afterturn.recall.index.snapshot import is_nearly_all
@@ -36,37 +36,37 @@ class Reading:
         return self._library.read(work)
 
 
-def build(library, shelves: IndexCache) -> bool:
-    return build_from(Reading(library), shelves)
+def build(library, cache: IndexCache) -> bool:
+    return build_from(Reading(library), cache)
 
 
-def build_from(store: "Reading", shelves: IndexCache) -> bool:
-    return asyncio.run(shelves.build_wanted(store)) is not None
+def build_from(store: "Reading", cache: IndexCache) -> bool:
+    return asyncio.run(cache.build_next(store)) is not None
 
 
-def find(library, shelves: IndexCache, space: str = ADA) -> bool:
-    return library.read(lambda unit: shelves.find(unit, "default", space)) is not None
+def find(library, cache: IndexCache, space: str = ADA) -> bool:
+    return library.read(lambda unit: cache.find(unit, "default", space)) is not None
 
 
-def shelve(library, shelves: IndexCache, space: str = ADA) -> None:
+def shelve(library, cache: IndexCache, space: str = ADA) -> None:
     """As a question, and the builder behind it, bring a space to memory."""
-    while not find(library, shelves, space):
-        build(library, shelves)
+    while not find(library, cache, space):
+        build(library, cache)
 
 
-def in_memory(shelves: IndexCache) -> list[SpaceIndex]:
-    return [one for one in reachable(shelves) if isinstance(one, SpaceIndex)]
+def in_memory(cache: IndexCache) -> list[SpaceIndex]:
+    return [one for one in reachable(cache) if isinstance(one, SpaceIndex)]
 
 
-def spaces_in_memory(shelves: IndexCache) -> set[str]:
-    return {stock.place.space for stock in in_memory(shelves)}
+def spaces_in_memory(cache: IndexCache) -> set[str]:
+    return {space_index.space_key.space for space_index in in_memory(cache)}
 
 
-def ask(library, shelves: IndexCache, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
+def ask(library, cache: IndexCache, text: str, *, space: str = ADA, lane: Lane | None = None) -> list[str]:
     def work(unit):
-        shelf = shelves.find(unit, "default", space)
-        assert shelf is not None
-        reading = shelf.read(
+        searcher = cache.find(unit, "default", space)
+        assert searcher is not None
+        reading = searcher.search(
             read_query(unit.index, Scope("default", (space,)), *read_words(text)), EMBEDDER.embed([text])[0]
         )
         keys = [ranked.key for ranked in reading.best(lane, None, 100)]
@@ -77,30 +77,30 @@ def ask(library, shelves: IndexCache, text: str, *, space: str = ADA, lane: Lane
 
 
 @pytest.fixture
-def shelves() -> IndexCache:
+def cache() -> IndexCache:
     return IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
 
 
-def test_the_first_question_builds_a_small_space(library, shelves):
+def test_the_first_question_builds_a_small_space(library, cache):
     """L6: within the question, and the next one finds it built."""
     library.add_all(["red apple pie", "blue sea"])
-    assert find(library, shelves)
-    [first] = in_memory(shelves)
-    assert find(library, shelves)
-    [second] = in_memory(shelves)
+    assert find(library, cache)
+    [first] = in_memory(cache)
+    assert find(library, cache)
+    [second] = in_memory(cache)
     assert first is second
-    assert not build(library, shelves)
+    assert not build(library, cache)
 
 
-def test_a_large_space_is_built_in_the_background(library, shelves, monkeypatch):
+def test_a_large_space_is_built_in_the_background(library, cache, monkeypatch):
     """L6, H3: reading thousands of rows takes longer than a turn waits."""
-    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 2)
+    monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 2)
     library.add_all(["red apple pie", "red apple tart", "blue sea"])
-    found = [find(library, shelves), build(library, shelves), find(library, shelves)]
+    found = [find(library, cache), build(library, cache), find(library, cache)]
     assert found == [False, True, True]
 
 
-def test_a_question_that_is_given_up_leaves_the_building_to_the_background(library, shelves):
+def test_a_question_that_is_given_up_leaves_the_building_to_the_background(library, cache):
     """L1, L6: what took too long for one question is there for a later one."""
     library.add_all(["red apple pie", "blue sea"])
 
@@ -109,30 +109,30 @@ def test_a_question_that_is_given_up_leaves_the_building_to_the_background(libra
 
     with pytest.raises(DeadlineExceeded):
         library.read(
-            lambda unit: shelves.find(SimpleNamespace(index=unit.index, check=given_up), "default", ADA)  # type: ignore[arg-type]
+            lambda unit: cache.find(SimpleNamespace(index=unit.index, check=given_up), "default", ADA)  # type: ignore[arg-type]
         )
-    assert build(library, shelves)
-    assert spaces_in_memory(shelves) == {ADA}
+    assert build(library, cache)
+    assert spaces_in_memory(cache) == {ADA}
 
 
-def test_what_was_committed_is_on_the_shelf_for_the_next_question(library, shelves):
+def test_what_was_committed_is_on_the_shelf_for_the_next_question(library, cache):
     """M2, M3: the difference is applied inside the reader's own snapshot."""
     library.add("blue sea")
-    shelve(library, shelves)
+    shelve(library, cache)
     pie = library.add("red apple pie")
     library.embed(EMBEDDER)
-    assert ask(library, shelves, "red apple")[0] == "red appl pie"
+    assert ask(library, cache, "red apple")[0] == "red appl pie"
     library.delete(pie)
-    assert ask(library, shelves, "red apple") == ["blue sea"]
+    assert ask(library, cache, "red apple") == ["blue sea"]
 
 
-def test_vectors_arrive_by_changes_too(library, shelves):
-    """M3: a shelf without vectors gets them as they are made."""
+def test_vectors_arrive_by_changes_too(library, cache):
+    """M3: a searcher without vectors gets them as they are made."""
     library.add_all(["red apple pie", "blue sea"])
-    shelve(library, shelves)
+    shelve(library, cache)
 
     def is_complete() -> bool:
-        return library.read(lambda unit: shelves.find(unit, "default", ADA).complete)
+        return library.read(lambda unit: cache.find(unit, "default", ADA).complete)
 
     before = is_complete()
     library.embed(EMBEDDER)
@@ -156,16 +156,16 @@ def test_a_few_entries_without_vectors_are_nothing_to_tell_of(present, documents
     assert is_nearly_all(present, documents) is not is_told
 
 
-def test_what_was_forgotten_leaves_memory(library, shelves):
+def test_what_was_forgotten_leaves_memory(library, cache):
     """M2: its terms, its speaker and its conversation, before the next answer. Vectors: see test_index.py."""
     library.add("blue sea")
     secret = library.add("red apple pie", conversation="secret talk", position=0, speaker="Eve")
     library.embed(EMBEDDER)
-    shelve(library, shelves)
+    shelve(library, cache)
 
     def traces() -> tuple[bool, bool, dict[str, int]]:
-        counts = library.read(lambda unit: shelves.find(unit, "default", ADA).frequencies(("pie", "sea")))
-        strings = {one.casefold() for one in reachable(shelves) if isinstance(one, str)}
+        counts = library.read(lambda unit: cache.find(unit, "default", ADA).frequencies(("pie", "sea")))
+        strings = {one.casefold() for one in reachable(cache) if isinstance(one, str)}
         return "eve" in strings, "secret talk" in strings, counts
 
     before = traces()
@@ -173,30 +173,30 @@ def test_what_was_forgotten_leaves_memory(library, shelves):
     assert (before, traces()) == ((True, True, {"pie": 1, "sea": 1}), (False, False, {"sea": 1}))
 
 
-def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(library, shelves, monkeypatch):
-    """L1: after an import, recall goes on without the shelf until that has caught up."""
-    monkeypatch.setattr(stock_module, "FOLLOWED_MAX", 3)
-    monkeypatch.setattr(stock_module.SpaceIndex.follow, "__kwdefaults__", {"changed_max": 3})
+def test_more_changes_than_a_question_should_wait_for_are_left_to_the_builder(library, cache, monkeypatch):
+    """L1: after an import, recall goes on without the searcher until that has caught up."""
+    monkeypatch.setattr(space_index_module, "CHANGES_MAX", 3)
+    monkeypatch.setattr(space_index_module.SpaceIndex.update, "__kwdefaults__", {"changed_max": 3})
     library.add("blue sea")
-    shelve(library, shelves)
+    shelve(library, cache)
     library.add_all([f"red apple {number}" for number in range(8)])
-    assert not find(library, shelves)
-    assert build(library, shelves)
-    assert len(ask(library, shelves, "red apple")) == 9
+    assert not find(library, cache)
+    assert build(library, cache)
+    assert len(ask(library, cache, "red apple")) == 9
 
 
-def test_a_space_that_was_emptied_is_let_go(library, shelves):
+def test_a_space_that_was_emptied_is_let_go(library, cache):
     """M2: neither what was in it nor its name stays."""
     library.add("red apple pie")
     library.embed(EMBEDDER)
-    assert find(library, shelves)
-    assert shelves.size_bytes > 0
+    assert find(library, cache)
+    assert cache.size_bytes > 0
     library.write(lambda unit: unit.operations.forget("default", ADA, Selector(everything=True), at=500.0))
-    assert not find(library, shelves)
-    assert (spaces_in_memory(shelves), shelves.size_bytes) == (set(), 0)
+    assert not find(library, cache)
+    assert (spaces_in_memory(cache), cache.size_bytes) == (set(), 0)
 
 
-def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
+def test_a_shelf_that_was_built_meanwhile_stays(library, cache):
     """L6: as new as the store: a question that began before it was there does not put an older copy in its place."""
     library.add("red apple pie")
     library.embed(EMBEDDER)
@@ -204,26 +204,26 @@ def test_a_shelf_that_was_built_meanwhile_stays(library, shelves):
     place = SpaceKey("default", ADA)
 
     def slow(unit):
-        older = build_at_once(unit, place, BuildPlan(EMBEDDER.identity, extent_of(unit, place)))
+        older = build_at_once(unit, place, BuildPlan(EMBEDDER.identity, find_stats(unit, place)))
         library.add("blue sea")
-        assert find(library, shelves)
-        newer = shelves._held[place]
-        shelves._keep(older)
+        assert find(library, cache)
+        newer = cache._spaces[place]
+        cache._keep(older)
         return older, newer
 
     older, newer = library.read(slow)
-    assert shelves._held[place] is newer
-    assert (older.edition.alive_count, newer.edition.alive_count) == (1, 2)
+    assert cache._spaces[place] is newer
+    assert (older.snapshot.alive_count, newer.snapshot.alive_count) == (1, 2)
 
 
 def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
     """L6: what is built anew is not in memory twice at the cost of the bound."""
-    monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
+    monkeypatch.setattr(space_index_module, "_REBUILD_MIN", 4)
     entries = library.add_all([f"red apple {number}" for number in range(60)])
     library.embed(EMBEDDER)
-    shelves = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
-    shelve(library, shelves)
-    bound = IndexCache(EMBEDDER.identity, shelves.size_bytes * 3 // 2)
+    cache = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
+    shelve(library, cache)
+    bound = IndexCache(EMBEDDER.identity, cache.size_bytes * 3 // 2)
     shelve(library, bound)
     for entry in entries[:20]:
         library.delete(entry)
@@ -235,20 +235,20 @@ def test_room_is_made_before_a_shelf_is_built(library, monkeypatch):
             sizes.append(bound.size_bytes)
             return await super().read(work)
 
-    asyncio.run(bound.build_wanted(Watched(library)))
+    asyncio.run(bound.build_next(Watched(library)))
     assert (sizes[0] > 0, sizes[-1]) == (True, 0)
     assert find(library, bound)
 
 
-def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, monkeypatch):
+def test_a_space_that_grows_while_it_is_read_is_read_again(library, cache, monkeypatch):
     """L6: as new as the store: an import may be faster than the builder, which begins anew with what is there then."""
-    monkeypatch.setattr(assembly_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
-    monkeypatch.setattr(shelves_module, "AT_ONCE_ROWS_MAX", 0)
-    monkeypatch.setattr(assembly_module, "PAGE_ROWS", 4)
-    monkeypatch.setattr(assembly_module, "_PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(builder_module, "form_for", lambda rows: PostingForm(4 if rows < 20 else 12))
+    monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
+    monkeypatch.setattr(builder_module, "PAGE_ROWS", 4)
+    monkeypatch.setattr(builder_module, "_PAGES_AT_ONCE", 1)
     library.add_all([f"red apple {number}" for number in range(5)])
     for _ in range(2):
-        find(library, shelves)
+        find(library, cache)
     pages = []
 
     class Growing(Reading):
@@ -259,18 +259,18 @@ def test_a_space_that_grows_while_it_is_read_is_read_again(library, shelves, mon
             return await super().read(work)
 
     growing = Growing(library)
-    found = [build_from(growing, shelves), find(library, shelves)]
-    found += [build_from(growing, shelves), find(library, shelves)]
+    found = [build_from(growing, cache), find(library, cache)]
+    found += [build_from(growing, cache), find(library, cache)]
     assert found == [True, False, True, True]
-    assert len(ask(library, shelves, "red apple")) == 30
+    assert len(ask(library, cache, "red apple")) == 30
 
 
-def test_two_embedders_never_meet(library, shelves):
+def test_two_embedders_never_meet(library, cache):
     """M3: vectors of another identity are not compared."""
     library.add("red apple pie")
     library.embed(HashingEmbedder(32))
-    shelve(library, shelves)
-    assert not library.read(lambda unit: shelves.find(unit, "default", ADA).complete)
+    shelve(library, cache)
+    assert not library.read(lambda unit: cache.find(unit, "default", ADA).complete)
 
 
 def test_memory_is_bounded_over_all_spaces(library):
@@ -279,12 +279,12 @@ def test_memory_is_bounded_over_all_spaces(library):
     for space in spaces:
         library.add_all([f"red apple {word}" for word in ("one", "two", "three")], space=space)
         library.embed(EMBEDDER, space=space)
-    shelves = IndexCache(EMBEDDER.identity, 60_000)
+    cache = IndexCache(EMBEDDER.identity, 60_000)
     for space in [*spaces, spaces[0]]:
-        shelve(library, shelves, space)
-        assert len(ask(library, shelves, "red apple", space=space)) == 3
-        assert 0 < shelves.size_bytes <= 60_000
-    assert len(in_memory(shelves)) < len(spaces)
+        shelve(library, cache, space)
+        assert len(ask(library, cache, "red apple", space=space)) == 3
+        assert 0 < cache.size_bytes <= 60_000
+    assert len(in_memory(cache)) < len(spaces)
 
 
 def test_the_space_unused_for_longest_goes_first(library):
@@ -294,13 +294,13 @@ def test_the_space_unused_for_longest_goes_first(library):
         library.embed(EMBEDDER, space=f"user:{space}")
     alone = IndexCache(EMBEDDER.identity, MEGABYTE)
     shelve(library, alone, "user:a")
-    shelves = IndexCache(EMBEDDER.identity, alone.size_bytes * 7 // 2)
+    cache = IndexCache(EMBEDDER.identity, alone.size_bytes * 7 // 2)
     for space in "abc":
-        shelve(library, shelves, f"user:{space}")
-    before = spaces_in_memory(shelves)
-    assert find(library, shelves, "user:a")
-    shelve(library, shelves, "user:d")
-    after = spaces_in_memory(shelves)
+        shelve(library, cache, f"user:{space}")
+    before = spaces_in_memory(cache)
+    assert find(library, cache, "user:a")
+    shelve(library, cache, "user:d")
+    after = spaces_in_memory(cache)
     assert (before, after) == ({"user:a", "user:b", "user:c"}, {"user:a", "user:c", "user:d"})
 
 
@@ -323,82 +323,82 @@ def test_a_shelf_that_has_outgrown_its_room_is_built_anew(library):
     whole = IndexCache(EMBEDDER.identity, 16 * MEGABYTE)
     shelve(library, whole)
     bytes_max = whole.size_bytes + 2_000
-    shelves = IndexCache(EMBEDDER.identity, bytes_max)
-    shelve(library, shelves)
-    before = shelves.is_wanted
+    cache = IndexCache(EMBEDDER.identity, bytes_max)
+    shelve(library, cache)
+    before = cache.has_queued
     library.add_all([f"red apple {number}" for number in range(60, 120)])
     library.embed(EMBEDDER)
-    assert find(library, shelves)
-    after = shelves.is_wanted
+    assert find(library, cache)
+    after = cache.has_queued
     assert (before, after) == (False, True)
-    assert build(library, shelves)
-    assert 0 < shelves.size_bytes <= bytes_max
-    assert len(ask(library, shelves, "red apple")) == 100
+    assert build(library, cache)
+    assert 0 < cache.size_bytes <= bytes_max
+    assert len(ask(library, cache, "red apple")) == 100
 
 
 def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(library):
     """L6: no time is spent on what can not be."""
     entries = library.add_all([f"red apple {number}" for number in range(40)])
-    shelves = IndexCache(EMBEDDER.identity, 4_000)
+    cache = IndexCache(EMBEDDER.identity, 4_000)
     for _ in range(2):
-        find(library, shelves)
-    tried = [build(library, shelves)]
+        find(library, cache)
+    tried = [build(library, cache)]
     for _ in range(3):
-        find(library, shelves)
-    tried.append(build(library, shelves))
+        find(library, cache)
+    tried.append(build(library, cache))
     for entry in entries[:39]:
         library.delete(entry)
-    find(library, shelves)
-    tried.append(build(library, shelves))
+    find(library, cache)
+    tried.append(build(library, cache))
     assert tried == [True, False, True]
 
 
-def test_a_restored_store_is_shelved_anew(library, shelves, tmp_path):
+def test_a_restored_store_is_shelved_anew(library, cache, tmp_path):
     """M4: another generation means another content, whatever the sequence numbers say."""
     library.add("red apple pie")
     library.backup(tmp_path / "copy.db")
     library.add("red apple tart")
-    shelve(library, shelves)
-    assert len(ask(library, shelves, "red apple")) == 2
+    shelve(library, cache)
+    assert len(ask(library, cache, "red apple")) == 2
     library.restore(tmp_path / "copy.db")
     library.add("deep blue sea")
-    assert not find(library, shelves)
-    shelve(library, shelves)
-    assert ask(library, shelves, "red apple") == ["red appl pie", "deep blue sea"]
+    assert not find(library, cache)
+    shelve(library, cache)
+    assert ask(library, cache, "red apple") == ["red appl pie", "deep blue sea"]
 
 
-def test_an_older_snapshot_meets_a_newer_shelf(library, shelves):
+def test_an_older_snapshot_meets_a_newer_shelf(library, cache):
     """L6: a reader that began earlier gets what its snapshot holds, and the next one what is there now."""
     library.add("red apple pie")
-    shelve(library, shelves)
+    shelve(library, cache)
 
     def older(unit):
         unit.index.extents(Scope("default", (ADA,)))
         library.add("red apple tart")
-        assert len(ask(library, shelves, "red apple")) == 2
-        shelf = shelves.find(unit, "default", ADA)
+        assert len(ask(library, cache, "red apple")) == 2
+        searcher = cache.find(unit, "default", ADA)
         keys = [
             one.key
-            for one in shelf.read(read_query(unit.index, Scope("default", (ADA,)), *read_words("apple")), None).best(
-                None, None, 9
-            )
+            for one in searcher.search(
+                read_query(unit.index, Scope("default", (ADA,)), *read_words("apple")), None
+            ).best(None, None, 9)
         ]
         return len(unit.index.shelved("default", ADA, keys=keys, limit=9))
 
     assert library.read(older) == 1
-    assert len(ask(library, shelves, "red apple")) == 2
+    assert len(ask(library, cache, "red apple")) == 2
 
 
-def test_threads_share_a_shelf(library, shelves):
+def test_threads_share_a_shelf(library, cache):
     """L6: every thread ranks whole rows, whatever the others add and remove meanwhile."""
     entries = library.add_all([f"red apple {number}" for number in range(60)], conversation="c1")
     library.embed(EMBEDDER)
-    shelve(library, shelves)
+    shelve(library, cache)
     wrong: list[object] = []
 
     def look() -> None:
         for _ in range(30):
-            found = ask(library, shelves, "red apple", lane=Lane.EPISODIC)
+            found = ask(library, cache, "red apple", lane=Lane.EPISODIC)
             if not 30 <= len(found) <= 90 or any("appl" not in text for text in found):
                 wrong.append(found)
 
@@ -413,32 +413,32 @@ def test_threads_share_a_shelf(library, shelves):
     assert not wrong
 
 
-def test_a_worn_shelf_is_built_anew(library, shelves, monkeypatch):
+def test_a_worn_shelf_is_built_anew(library, cache, monkeypatch):
     """L6: rows that are dead or came late do not pile up."""
-    monkeypatch.setattr(stock_module, "_WORN_MIN", 4)
+    monkeypatch.setattr(space_index_module, "_REBUILD_MIN", 4)
     entries = library.add_all([f"red apple {number}" for number in range(12)])
-    shelve(library, shelves)
+    shelve(library, cache)
     for entry in entries[:6]:
         library.delete(entry)
-    assert find(library, shelves)
-    before = shelves.size_bytes
-    assert build(library, shelves)
-    assert shelves.size_bytes < before
-    assert (len(ask(library, shelves, "red apple")), build(library, shelves)) == (6, False)
+    assert find(library, cache)
+    before = cache.size_bytes
+    assert build(library, cache)
+    assert cache.size_bytes < before
+    assert (len(ask(library, cache, "red apple")), build(library, cache)) == (6, False)
 
 
 def test_without_an_embedder_words_decide(library):
-    """L6: a shelf needs no vectors."""
-    shelves = IndexCache(None, MEGABYTE)
+    """L6: a searcher needs no vectors."""
+    cache = IndexCache(None, MEGABYTE)
     library.add_all(["red apple pie", "blue sea"])
-    shelve(library, shelves)
-    assert ask(library, shelves, "blue sea")[0] == "blue sea"
+    shelve(library, cache)
+    assert ask(library, cache, "blue sea")[0] == "blue sea"
 
 
 @pytest.mark.parametrize("missing, complete", [(64, True), (65, False)])
-def test_up_to_sixty_four_may_wait_for_their_vectors(library, shelves, missing, complete):
+def test_up_to_sixty_four_may_wait_for_their_vectors(library, cache, missing, complete):
     """L1: a turn at most that was just recorded; more is a backlog, and said."""
     library.add_all([f"red apple {number}" for number in range(200 - missing)])
     library.embed(EMBEDDER)
     library.add_all([f"blue sea {number}" for number in range(missing)])
-    assert library.read(lambda unit: shelves.find(unit, "default", ADA).complete) is complete
+    assert library.read(lambda unit: cache.find(unit, "default", ADA).complete) is complete

@@ -15,8 +15,8 @@ def unit_vectors(count: int, dimensions: int, seed: int = 0) -> np.ndarray:
     return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float16)
 
 
-def filled(vectors: np.ndarray, *, whole: bool = True, sketched: bool = True) -> Vectors:
-    held = Vectors(vectors.shape[1], len(vectors), whole=whole, sketched=sketched)
+def filled(vectors: np.ndarray, *, whole: bool = True, quantized: bool = True) -> Vectors:
+    held = Vectors(vectors.shape[1], len(vectors), whole=whole, quantized=quantized)
     held.mean = vectors.mean(axis=0, dtype=np.float32)
     held.put(np.arange(len(vectors), dtype=np.int32), vectors)
     return held
@@ -43,7 +43,7 @@ def test_estimates_are_near_the_cosines(dimensions):
     vectors = unit_vectors(2000, dimensions)
     query = widened(unit_vectors(2001, dimensions)[-1:])[0]
     held = filled(vectors)
-    exact, estimated = held.cosines(query, slice(0, 2000)), held.estimated(query, 2000)
+    exact, estimated = held.cosines(query, slice(0, 2000)), held.estimate(query, 2000)
     assert exact == pytest.approx(vectors.astype(np.float32) @ query, abs=1e-6)
     assert np.abs(exact - estimated).mean() < 1 / np.sqrt(dimensions)
     assert np.corrcoef(exact, estimated)[0, 1] > 0.7
@@ -53,19 +53,19 @@ def test_the_same_vector_is_the_nearest_by_its_sketch():
     vectors = unit_vectors(500, 128)
     held = filled(vectors, whole=False)
     for row in (0, 77, 499):
-        assert int(np.argmax(held.estimated(widened(vectors[row : row + 1])[0], 500))) == row
+        assert int(np.argmax(held.estimate(widened(vectors[row : row + 1])[0], 500))) == row
 
 
 @pytest.mark.parametrize("rows", [100, 20_000])
 def test_vectors_grow_without_a_change(rows):
     """L6: kept as they are compared, or as the store keeps them where there are many."""
     vectors = unit_vectors(100, 16)
-    held = Vectors(16, rows, whole=True, sketched=True)
+    held = Vectors(16, rows, whole=True, quantized=True)
     held.put(np.arange(100, dtype=np.int32), vectors)
     query = widened(vectors[:1])[0]
     larger = held.grown(rows + 50)
     assert larger.cosines(query, slice(0, 100)).tolist() == held.cosines(query, slice(0, 100)).tolist()
-    assert larger.estimated(query, 100).tolist() == held.estimated(query, 100).tolist()
+    assert larger.estimate(query, 100).tolist() == held.estimate(query, 100).tolist()
     assert larger.capacity == rows + 50
 
 
@@ -77,14 +77,14 @@ def test_blank_rows_hold_nothing():
     assert held.signs is not None
     assert np.flatnonzero(~held.matrix.any(axis=1)).tolist() == [2, 5]
     assert np.flatnonzero(~held.signs.any(axis=0)).tolist() == [2, 5]
-    assert np.flatnonzero(held.spreads == 0).tolist() == [2, 5]
+    assert np.flatnonzero(held.norms == 0).tolist() == [2, 5]
 
 
 @pytest.mark.parametrize("rows, whole", [(100, True), (5000, True), (20_000, True), (100, False)])
 def test_what_a_row_takes_is_known_before(rows, whole):
     """L6: a bound is kept by not building what would not fit."""
-    sketched = rows >= 4096 or not whole
-    held = Vectors(256, rows, whole=whole, sketched=sketched)
+    quantized = rows >= 4096 or not whole
+    held = Vectors(256, rows, whole=whole, quantized=quantized)
     assert held.size_bytes - held.mean.nbytes == rows * vector_bytes(256, rows, whole=whole)
 
 

@@ -70,9 +70,9 @@ def fill(library: Any, messages: list[Said]) -> tuple[Scope, frozenset[str]]:
     return Scope("default", (space,)), excluded
 
 
-def ask(library: Any, shelves: IndexCache | None, scope: Scope, text: str, **fields) -> SearchResults:
+def ask(library: Any, cache: IndexCache | None, scope: Scope, text: str, **fields) -> SearchResults:
     asked = request(text, scope=scope, limit=100, score_min=-100.0, conversation="now", **fields)
-    return library.read(lambda unit: search(unit, asked, shelves))
+    return library.read(lambda unit: search(unit, asked, cache))
 
 
 def weighed(found: SearchResults, *, by_words: bool = False) -> dict[tuple[Lane, str], float]:

@@ -15,30 +15,7 @@ from afterturn.runtime.once_future import is_set
 from afterturn.types import EmbedderIdentity, Job
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-_REMEDY = (
-    "If it is your own, correct its `embed`. For minilm, run `afterturn models remove minilm`, then `afterturn models "
-    "get minilm`. For a server, check embedder_url and embedder_model."
-)
-
-
-def embed_as_promised(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """EmbedderUnavailable, too, for vectors that could not be compared with the others of its name (M3)."""
-    import numpy as np
-
-    rows = embedder.embed(texts)
-    identity = embedder.identity
-    if rows.shape != (len(texts), identity.dimensions):
-        raise EmbedderUnavailable(
-            f"The embedder {identity.name!r} gave {' × '.join(map(str, rows.shape))} numbers for {len(texts)} texts, "
-            f"but its identity says {identity.dimensions} for each. {_REMEDY}"
-        )
-    if not np.isfinite(rows).all():
-        raise EmbedderUnavailable(f"The embedder {identity.name!r} gave numbers that are not finite. {_REMEDY}")
-    return rows
+    pass
 
 
 # Vectors for an import while it goes on: another process embeds what is checked, and each chunk stores what is back.
@@ -163,14 +140,14 @@ DROPPED = 1000
 Rows: TypeAlias = list[tuple[int, str]]
 Vectors: TypeAlias = list[tuple[int, bytes]]
 InProcess: TypeAlias = Callable[[Sequence[str]], Awaitable[list[bytes]]]
-Told: TypeAlias = Callable[[int, int], None]
-Last: TypeAlias = Callable[[Unit], bool]
+Progress: TypeAlias = Callable[[int, int], None]
+Finish: TypeAlias = Callable[[Unit], bool]
 
 
 class Backlog:
     """What one job works off. It begins in this process, and goes on in another one when it turns out to be long."""
 
-    def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, told: Told) -> None:
+    def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, told: Progress) -> None:
         """`in_process` embeds here; `told` gets the number of entries that have vectors by now, and of those left."""
         self._place = (job.tenant, job.space)
         self._embedder = embedder
@@ -184,7 +161,7 @@ class Backlog:
         self._has_read_all = False
         self._aside: Aside | None = None
 
-    async def work_off(self) -> Last:
+    async def work_off(self) -> Finish:
         """Gives the job's space its missing vectors, then takes those of other embedders away.
 
         The function that comes back has to run with the job's end: it stores the last of them, and says whether
@@ -195,7 +172,7 @@ class Backlog:
         finally:
             await self._end_aside()
 
-    async def _pass_through(self) -> Last:
+    async def _pass_through(self) -> Finish:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + JOB_SECONDS_MAX
         embedded: Vectors = []

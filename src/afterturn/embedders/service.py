@@ -1,4 +1,5 @@
-"""Vectors of questions: embedded apart from any backlog, and remembered for a while without their words."""
+"""Embeds: loads the embedder in the background, makes the vectors of questions, and runs the jobs that give entries
+their vectors."""
 
 from __future__ import annotations
 
@@ -12,9 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from afterturn.base.heap import give_back
-from afterturn.embedders.backlog import Backlog, ImportEmbedder, Last, Told, embed_as_promised
-from afterturn.errors import EmbedderUnavailable, StoreError
+from afterturn.embedders.backlog import Backlog, Finish, ImportEmbedder, Progress
+from afterturn.errors import EmbedderUnavailable
 from afterturn.events import Events
 from afterturn.ports import Batching, Clock, Closable, Embedder, Ids, Immediate, Store, Unit, Worker
 from afterturn.recall.query import SPEAKERS_MAX, Embed, QueryVector, named_in, without_names
@@ -30,45 +30,66 @@ if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
 
 
-# The turns of many conversations; at 384 dimensions less than half a megabyte.
-KEPT_MAX = 256
+logger = logging.getLogger("afterturn")
+
+# How many vectors of questions are cached: the turns of many conversations, at 384 dimensions half a megabyte.
+CACHED_MAX = 256
 _KEY_BYTES = 32
 _DIGEST_BYTES = 16
 
 
-class QuestionVectors:
-    """Of one embedder, so that vectors of two never mix (M3). Lives on memory's loop.
+def embed_checked(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Calls the embedder and checks what it returns. Raises EmbedderUnavailable for vectors of a wrong shape, or with
+    numbers that are not finite, which could not be compared with its others."""
+    import numpy as np
 
-    A question is known again by a hash whose key never leaves this object: its words are not kept (M2).
+    rows = embedder.embed(texts)
+    identity = embedder.identity
+    if rows.shape != (len(texts), identity.dimensions):
+        raise EmbedderUnavailable(
+            f"The embedder {identity.name!r} returned {' × '.join(map(str, rows.shape))} numbers for "
+            f"{len(texts)} texts, but its identity says {identity.dimensions} for each. {_REMEDY}"
+        )
+    if not np.isfinite(rows).all():
+        raise EmbedderUnavailable(f"The embedder {identity.name!r} returned numbers that are not finite. {_REMEDY}")
+    return rows
+
+
+class QuestionVectors:
+    """A cache of one embedder's vectors of questions. Used on memory's loop only.
+
+    Questions are found by a keyed hash whose key never leaves this object, so their words are not kept.
     """
 
     def __init__(self, embedder: Embedder, worker: Worker) -> None:
         self._embedder = embedder
         self._worker = worker
         self._secret = os.urandom(_KEY_BYTES)
-        self._kept: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
         self._forgets = 0
         self._late: list[_Call] = []
 
     async def get(self, text: str) -> NDArray[np.float32]:
-        """Waits without a limit: the caller sets it. EmbedderUnavailable when it fails.
+        """Waits without a limit, which the caller sets. Raises EmbedderUnavailable when the embedder fails.
 
-        Also while a call is under way that nobody waits for any more: those who ask meanwhile would only queue up
-        behind an embedder that hangs.
+        Raises it also while a call runs that its caller has given up: others would only queue behind an embedder that
+        hangs.
         """
         name = self._name(text)
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return self._kept[name]
+        if name in self._vectors:
+            self._vectors.move_to_end(name)
+            return self._vectors[name]
         self._late = [call for call in self._late if not call.is_over]
         if self._late:
-            raise EmbedderUnavailable("The embedder is still busy with an earlier question. Nothing has to be done.")
+            raise EmbedderUnavailable(
+                "The embedder is still busy with an earlier question. You do not have to do anything."
+            )
         return await self._embedded(name, text)
 
     def clear(self) -> None:
-        """What was asked may be what is forgotten; nothing of it is left, nor comes from calls that are under way."""
+        """For a forget: drops all vectors, and those of calls that still run when they return."""
         self._forgets += 1
-        self._kept.clear()
+        self._vectors.clear()
 
     async def _embedded(self, name: bytes, text: str) -> NDArray[np.float32]:
         call, forgets = _Call(self._embedder, text), self._forgets
@@ -79,9 +100,9 @@ class QuestionVectors:
                 self._late.append(call)
         vector.setflags(write=False)
         if forgets == self._forgets:
-            self._kept[name] = vector
-            if len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._vectors[name] = vector
+            if len(self._vectors) > CACHED_MAX:
+                self._vectors.popitem(last=False)
         return vector
 
     def _name(self, text: str) -> bytes:
@@ -90,7 +111,7 @@ class QuestionVectors:
 
 
 class _Call:
-    """One question on its way through the embedder, on the worker's thread."""
+    """One call of the embedder on a worker's thread. `is_over` is set when it returns or fails."""
 
     def __init__(self, embedder: Embedder, text: str) -> None:
         self._embedder = embedder
@@ -99,46 +120,47 @@ class _Call:
 
     def __call__(self) -> NDArray[np.float32]:
         try:
-            rows = embed_as_promised(self._embedder, [self._text])
+            rows = embed_checked(self._embedder, [self._text])
             vector: NDArray[np.float32] = rows[0]
             return vector
         finally:
             self.is_over = True
 
 
-# The embedder at work: loaded behind `open`, asked for query vectors, run over new entries as jobs.
-
-logger = logging.getLogger("afterturn")
-
-# What holds Python's lock is done in small pieces: 64 short texts are about 4 ms. Beside a turn, which it costs by that
-# lock, it is 2 ms and a pause.
+# Embedding holds Python's lock, so it is done in slices: 64 short texts take about 4 ms. While a turn is open, half of
+# that and a pause.
 SLICE = 64
-SLICE_BESIDE_TURN = 32
-PAUSE_BESIDE_TURN = 0.005
-# Reading the tokenizer's file holds the GIL for 60 ms and more, longer than the grace of a turn. So a process whose
-# first turn begins at once has that turn first, by words alone, and loads while the model answers.
+SLICE_IN_TURN = 32
+PAUSE_IN_TURN = 0.005
+# Reading the tokenizer's file holds Python's lock for 60 ms and more, longer than the grace of a turn. So a first turn
+# that begins at once is answered by words alone, and the embedder loads while the model answers.
 WARM_UP_DELAY = 0.5
-# An import embeds what it brings; a job that finds one looks again later, and lets other jobs have their turn.
-FOLLOWED_WITHIN = 1.0
-# An embedder that takes longer for one question than a person waits for an answer does not help it.
+# An import embeds its own entries. A job for the same space waits this long for it, then lets other jobs run.
+IMPORT_WITHIN = 1.0
+# A question whose vector takes longer is answered by words.
 QUERY_WITHIN = 1.0
-# After which an embedder that failed is asked again; twice as long each time, up to the other.
-AGAIN_AFTER = 2.0
-AGAIN_AFTER_MAX = 300.0
-SHELVED_AFTER = 0.02
-# Building one of 100,000 entries leaves 20 MB behind that nobody uses.
-LARGE_SHELF_BYTES = 1 << 23
-# Between two events about one backlog.
-TOLD_EVERY = 2.0
+# When an embedder that failed is tried again; twice as long each time, up to the maximum.
+RETRY_AFTER = 2.0
+RETRY_AFTER_MAX = 300.0
+# Between two progress events of one backlog.
+PROGRESS_EVERY = 2.0
+_REMEDY = (
+    "If it is your own, correct its `embed`. For minilm, run `afterturn models remove minilm`, then `afterturn models "
+    "get minilm`. For a server, check embedder_url and embedder_model."
+)
 
 _AGREE = (
     "Give this process the setting `embedder` that made them. Or run `afterturn worker --once` with this setting: "
-    "it embeds everything anew."
+    "it embeds everything again."
 )
 
 
 class EmbeddingService:
-    """Lives on memory's loop; the embedder itself on its workers' threads."""
+    """Used on memory's loop; the embedder itself runs on two workers, so that no question waits for a batch of entries.
+
+    `index` is the cache of spaces in memory, which exists from when the embedder is loaded. `failure` is what is wrong
+    with the embedder, blank while it works.
+    """
 
     def __init__(
         self,
@@ -160,29 +182,28 @@ class EmbeddingService:
         self._clock = clock
         self._questions = QuestionVectors(embedder, question_worker)
         self._wanted = asyncio.Event()
-        self._again_after = AGAIN_AFTER
+        self._retry_after = RETRY_AFTER
         self.tried = asyncio.Event()
-        self.trouble = ""
+        self.failure = ""
         self.index: IndexCache | None = None
         self._is_adopted = False
-        self._asked = asyncio.Event()
         self._turns: weakref.WeakSet[object] = weakref.WeakSet()
-        self._followed: weakref.WeakSet[ImportEmbedder] = weakref.WeakSet()
+        self._imports: weakref.WeakSet[ImportEmbedder] = weakref.WeakSet()
 
     @property
     def identity(self) -> EmbedderIdentity | None:
-        """Whose vectors these are; None before a server has told how long they are."""
+        """The embedder's identity; None until a server has reported the length of its vectors."""
         try:
             return self._embedder.identity
         except EmbedderUnavailable:
             return None
 
     def want(self) -> None:
-        """Now is a good moment to load: somebody waits for vectors, or a turn has what it needs."""
+        """Loads the embedder now, instead of after WARM_UP_DELAY."""
         self._wanted.set()
 
     def begin_turn(self, turn: object) -> None:
-        """From now on until `end_turn`, or until the host drops it, background work keeps out of the turn's way."""
+        """Slows background work down until `end_turn`, or until the host drops the turn."""
         self._turns.add(turn)
 
     def end_turn(self, turn: object) -> None:
@@ -190,19 +211,19 @@ class EmbeddingService:
         self.want()
 
     async def warm_up(self, index_bytes_max: int, *, works: bool) -> bool:
-        """Loads the embedder. If this process works on jobs, it becomes the store's: one that knew another is embedded
-        anew (M3). A process that only asks uses what is there, and so undoes nobody's work.
+        """Loads the embedder. Returns False when it cannot be loaded now; `tried` is set either way.
 
-        False when it can not be loaded now. `tried` is set either way, and `trouble` says what is wrong.
+        If this process runs jobs, the store adopts the embedder, and entries with vectors of another are embedded
+        again. A process that only asks uses the vectors that are there.
         """
         await is_set(self._wanted, within=WARM_UP_DELAY)
         try:
             index = await run_on(self._question_worker, lambda: self._load(index_bytes_max))
         except EmbedderUnavailable as error:
-            self._fails(error)
+            self._note_failure(error)
             self.tried.set()
             return False
-        self._works()
+        self._note_success()
         await (self.adopt() if works else self.join())
         self.index = index
         self._events.emit("vectors_ready", embedder=self._embedder.identity.name)
@@ -210,30 +231,30 @@ class EmbeddingService:
         return True
 
     def _load(self, index_bytes_max: int) -> IndexCache:
-        """On a worker's thread: importing numpy and loading an embedder would hold up memory's loop."""
+        """On a worker's thread: importing numpy and loading an embedder would block memory's loop."""
         from afterturn.recall.index.cache import IndexCache
 
-        self._embed_now(["warm"])
+        embed_checked(self._embedder, ["warm"])
         return IndexCache(self._embedder.identity, index_bytes_max)
 
     def pause(self) -> float:
-        """How long to leave an embedder alone that has failed."""
-        pause, self._again_after = self._again_after, min(2 * self._again_after, AGAIN_AFTER_MAX)
+        """How long to wait before an embedder that has failed is tried again."""
+        pause, self._retry_after = self._retry_after, min(2 * self._retry_after, RETRY_AFTER_MAX)
         return pause
 
-    def _fails(self, error: EmbedderUnavailable) -> None:
-        """Said when it begins, and again only when it is about something else."""
-        if self.trouble != str(error):
-            self.trouble = str(error)
-            logger.warning("recall goes on with words alone: %s", error)
-            self._events.emit("embedder_unavailable", reason=self.trouble)
+    def _note_failure(self, error: EmbedderUnavailable) -> None:
+        """Reports it when it begins, and again only when the reason changes."""
+        if self.failure != str(error):
+            self.failure = str(error)
+            logger.warning("recall continues by words alone: %s", error)
+            self._events.emit("embedder_unavailable", reason=self.failure)
 
-    def _works(self) -> None:
-        self.trouble = ""
-        self._again_after = AGAIN_AFTER
+    def _note_success(self) -> None:
+        self.failure = ""
+        self._retry_after = RETRY_AFTER
 
     async def ready(self, *, within: float) -> bool:
-        """Waits until it was tried to load it. Whether recall has vectors then, as far as they were made."""
+        """Waits until loading was tried. Returns whether recall uses vectors."""
         self.want()
         await is_set(self.tried, within=within)
         return await self.has_vectors()
@@ -242,7 +263,10 @@ class EmbeddingService:
         return self.index is not None and await self.find_other() is None
 
     async def adopt(self) -> None:
-        """Makes it the store's, once; if another was before, every space gets a job. For who works on jobs, before."""
+        """Makes it the store's embedder, once, before this process runs jobs.
+
+        If it was another, every space gets a job.
+        """
         if self._is_adopted:
             return
         if await self._adopted() != self.identity:
@@ -250,21 +274,21 @@ class EmbeddingService:
         self._is_adopted = True
 
     async def join(self) -> None:
-        """Makes it the store's where none was before."""
+        """Makes it the store's embedder if there is none."""
         if await self._adopted() is None:
             await self._store.write(self._adopt_first)
         other = await self.find_other()
         if other is not None:
-            logger.warning("recall goes by words alone: %s", _disagreement(other, self._embedder.identity.name))
+            logger.warning("recall uses words alone: %s", _disagreement(other, self._embedder.identity.name))
 
     async def join_again(self) -> None:
-        """After the store's content was replaced: its vectors may be another's."""
+        """After a restore: the store may have the vectors of another embedder."""
         if self.index is not None:
             was_adopted, self._is_adopted = self._is_adopted, False
             await (self.adopt() if was_adopted else self.join())
 
     async def find_other(self) -> EmbedderIdentity | None:
-        """The store's embedder, if it is another than this one and this one makes no vectors of its own."""
+        """The store's embedder if it is not this one, and this one makes no vectors of its own."""
         adopted = self.identity if self._is_adopted else await self._adopted()
         return None if adopted == self.identity else adopted
 
@@ -288,7 +312,7 @@ class EmbeddingService:
         """
         if self.index is None:
             return None
-        self._asked.set()
+        self.index.wake_builder()
         if self._immediate is not None:
             return self._immediate
         try:
@@ -297,63 +321,37 @@ class EmbeddingService:
                 asked = without_names(text, named_in(text, speakers))
                 return await self._questions.get(asked)
         except EmbedderUnavailable as error:
-            logger.warning("a question is recalled by words alone: %s", error)
+            logger.warning("a question is answered by words alone: %s", error)
         except Exception as error:
-            logger.warning("a question could not be embedded; it is recalled by words alone", exc_info=error)
+            logger.warning("a question could not be embedded and is answered by words alone", exc_info=error)
         return None
 
     @functools.cached_property
     def _immediate(self) -> Embed | None:
-        # Once: telling what an embedder can do takes longer than the rest of a question's way to it.
+        # Cached: `isinstance` with a protocol takes longer than the rest of the call.
         embedder = self._embedder
         if not isinstance(embedder, Immediate) or not embedder.is_immediate:
             return None
-        return lambda text: self._embed_now([text])[0]
-
-    def _embed_now(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return embed_as_promised(self._embedder, texts)
-
-    async def shelve(self) -> None:
-        """Brings spaces that are asked for into memory, for as long as memory is open. To be supervised."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            # What was asked is answered first; the next question finds the space in memory.
-            await asyncio.sleep(SHELVED_AFTER)
-            while self.index is not None and self.index.is_wanted:
-                await self._build_shelf(self.index)
-                # A space that changes faster than it can be read is wanted again and again.
-                await asyncio.sleep(SHELVED_AFTER)
-
-    async def _build_shelf(self, shelves: IndexCache) -> None:
-        size_bytes = shelves.size_bytes
-        try:
-            await shelves.build_wanted(self._store)
-            if shelves.size_bytes > size_bytes + LARGE_SHELF_BYTES:
-                await run_on(self._backlog_worker, give_back)
-        except StoreError as error:
-            logger.warning("a space is not brought into memory yet, the store can not be read: %s", error)
-        except Exception:  # the boundary: what can not be brought into memory is still found in the store
-            logger.exception("a space could not be brought into memory; recall goes on more slowly")
+        return lambda text: embed_checked(self._embedder, [text])[0]
 
     def forget(self) -> None:
-        """Something is being forgotten, which may have been asked for, or be in memory as an answer."""
+        """For a forget: drops the vectors of questions and the cached entries."""
         self._questions.clear()
         if self.index is not None:
-            self.index.let_entries_go()
+            self.index.drop_cached_entries()
 
     def close(self) -> None:
-        """Ends what the embedder does, where it can be told to."""
+        """Closes the embedder, if it can be closed."""
         if isinstance(self._embedder, Closable):
             self._embedder.close()
 
     async def finding(self, name: str, tenant: str) -> Finding:
-        """What `afterturn doctor` shows of it, under the name that the settings give it."""
-        if self.index is None or self.trouble:
-            return Finding("warning", "embedder", self.trouble or f"{name} is not ready; recall goes by words alone")
+        """The line that `afterturn doctor` shows. `name` is the embedder's in the settings."""
+        if self.index is None or self.failure:
+            return Finding("warning", "embedder", self.failure or f"{name} is not ready; recall uses words alone")
         other = await self.find_other()
         if other is not None:
-            return Finding("warning", "embedder", f"{_disagreement(other, name)}; recall goes by words alone", _AGREE)
+            return Finding("warning", "embedder", f"{_disagreement(other, name)}; recall uses words alone", _AGREE)
         waiting = await self.waiting(tenant)
         if not waiting:
             return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector")
@@ -362,30 +360,30 @@ class EmbeddingService:
         return Finding("ok", "embedder", f"{name} is ready; {waiting:,} {found_by_words}", remedy)
 
     async def waiting(self, tenant: str) -> int | None:
-        """How many of the tenant's entries have no vector yet; None when nobody can say."""
+        """How many of the tenant's entries have no vector yet; None while the identity is unknown."""
         identity = self.identity
         if identity is None:
             return None
         return await self._store.read(lambda unit: unit.index.waiting(tenant, identity))
 
     def follow(self, tenant: str, space: str) -> ImportEmbedder:
-        """For an import, which is embedded while it goes on, and has to end it."""
-        following = ImportEmbedder(self._embedder, tenant, space)
-        self._followed.add(following)
-        return following
+        """Embeds an import while it runs. The caller has to `end` it."""
+        importing = ImportEmbedder(self._embedder, tenant, space)
+        self._imports.add(importing)
+        return importing
 
     async def handle(self, job: Job) -> Commit:
-        """Gives the job's space its missing vectors; the last of them are stored with the job's end.
+        """Runs an embedding job: gives the space its missing vectors. The last ones are stored with the job's end.
 
-        While the embedder is out of order the job waits: that is no fault of its own, and need not be told to each.
+        If the embedder fails, the job is added again for later and does not count as failed.
         """
         try:
             last = await self._work_off(job)
         except EmbedderUnavailable as error:
-            self._fails(error)
+            self._note_failure(error)
             later = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, self._clock.now() + self.pause())
             return lambda unit: unit.jobs.add(later, coalesce=True)
-        self._works()
+        self._note_success()
         rest = new_job(JobKind.EMBED, self._ids.new(), job.tenant, job.space, job.run_at)
 
         def commit(unit: Unit) -> None:
@@ -394,41 +392,41 @@ class EmbeddingService:
 
         return commit
 
-    async def _work_off(self, job: Job) -> Last:
-        for following in list(self._followed):
-            if following.place == (job.tenant, job.space) and not await following.is_over(within=FOLLOWED_WITHIN):
+    async def _work_off(self, job: Job) -> Finish:
+        for importing in list(self._imports):
+            if importing.place == (job.tenant, job.space) and not await importing.is_over(within=IMPORT_WITHIN):
                 return lambda unit: True
-        backlog = Backlog(job, self._embedder, self._store, self._in_slices, self._teller(job))
+        backlog = Backlog(job, self._embedder, self._store, self._in_slices, self._report_progress(job))
         return await backlog.work_off()
 
-    def _teller(self, job: Job) -> Told:
-        """Tells of a backlog that takes long, now and then, and when it has come to its end."""
+    def _report_progress(self, job: Job) -> Progress:
+        """Emits progress events of a long backlog, and one at its end."""
         loop, events = asyncio.get_running_loop(), self._events.of(job.tenant)
-        last_at, has_told = loop.time(), False
+        last_at, has_reported = loop.time(), False
 
-        def tell(done: int, left: int) -> None:
-            nonlocal last_at, has_told
-            if loop.time() - last_at >= TOLD_EVERY or (has_told and not left):
-                last_at, has_told = loop.time(), True
+        def report(done: int, left: int) -> None:
+            nonlocal last_at, has_reported
+            if loop.time() - last_at >= PROGRESS_EVERY or (has_reported and not left):
+                last_at, has_reported = loop.time(), True
                 events.emit("embedding_progress", space=job.space, done=done, left=left)
 
-        return tell
+        return report
 
     async def _in_slices(self, texts: Sequence[str]) -> list[bytes]:
         vectors: list[bytes] = []
         while len(vectors) < len(texts):
             part = texts[len(vectors) : len(vectors) + self._slice()]
             vectors += await run_on(self._backlog_worker, functools.partial(self._packed, part))
-            await asyncio.sleep(PAUSE_BESIDE_TURN if self._turns else 0)
+            await asyncio.sleep(PAUSE_IN_TURN if self._turns else 0)
         return vectors
 
     def _slice(self) -> int:
         if isinstance(self._embedder, Batching):
             return self._embedder.batch_texts
-        return SLICE_BESIDE_TURN if self._turns else SLICE
+        return SLICE_IN_TURN if self._turns else SLICE
 
     def _packed(self, texts: Sequence[str]) -> list[bytes]:
-        return [row.tobytes() for row in self._embed_now(texts).astype("<f2")]
+        return [row.tobytes() for row in embed_checked(self._embedder, texts).astype("<f2")]
 
 
 def _disagreement(other: EmbedderIdentity, chosen: str) -> str:

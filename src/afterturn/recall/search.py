@@ -65,7 +65,7 @@ def search(unit: Unit, request: RecallRequest, cache: IndexCache | None = None) 
     cursors: dict[str, SearchCursor] = {}
     for space in [space for space in query.spaces if space in searchers]:
         with _Tolerated(VECTORS, request):
-            cursors[space] = searchers[space].read(query, vector)
+            cursors[space] = searchers[space].search(query, vector)
     is_complete = all(space in cursors and searchers[space].complete for space in query.spaces)
     if cache is None or vector is None or not is_complete:
         missing.append(VECTORS)

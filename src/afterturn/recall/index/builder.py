@@ -1,4 +1,4 @@
-"""How a space comes to memory: its rows are read page by page and put together at the end."""
+"""Builds a space's index: reads its rows page by page and puts them together at the end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from afterturn.recall.index.snapshot import (
     Dictionary,
     IndexSnapshot,
     grown,
-    joined_facts,
+    join_columns,
     link,
-    read_facts,
-    stand,
+    read_columns,
+    set_priors,
 )
-from afterturn.recall.index.vectors import Vectors, is_sketched, read_vectors
+from afterturn.recall.index.vectors import Vectors, is_quantized, read_vectors
 from afterturn.types import EmbedderIdentity, Scope, SpaceStats
 
 PAGE_ROWS = 256
-"""So many rows are read at a time: about 3 ms of Python."""
+"""How many rows are read at a time: about 3 ms of Python."""
 AT_ONCE_ROWS_MAX = 2048
 """A larger space is not built while a question waits for it: 1,000 rows take 14 ms, and a turn waits 50 ms."""
-# Whoever reads waits for its turn among all that read, which are many when a space is wanted.
+# A read waits for its turn among all readers, of which there are many when a space is queued.
 _PAGES_AT_ONCE = 8
 MEAN_ROWS = 4096
-"""The mean of so many vectors is that of all, as far as sketches around it can tell."""
+"""The mean of this many vectors is close enough to the mean of all to quantize around it."""
 _ROOM_MIN = 16
 _ROOM_SHARE = 16
 
@@ -40,54 +40,54 @@ class SpaceKey(NamedTuple):
     space: str
 
 
-def extent_of(unit: Unit, place: SpaceKey) -> SpaceStats | None:
-    """None when nothing is there."""
-    return unit.index.extents(Scope(place.tenant, (place.space,))).get(place.space)
+def find_stats(unit: Unit, space_key: SpaceKey) -> SpaceStats | None:
+    """None for a space without entries."""
+    return unit.index.extents(Scope(space_key.tenant, (space_key.space,))).get(space_key.space)
 
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """What to keep: `whole` vectors, or sketches of them alone where memory is short. So much is expected."""
+    """What to keep: `whole` vectors, or only quantized ones where memory is short. `stats` is the expected size."""
 
     embedder: EmbedderIdentity | None
-    extent: SpaceStats
+    stats: SpaceStats
     whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """Some rows of a space as they were read: terms by occurrence, vectors and which of the rows they belong to."""
+    """Some rows as they were read: terms by occurrence, vectors and the rows that they belong to."""
 
-    facts: Columns
+    columns: Columns
     terms: NDArray[np.int64]
     embedded: NDArray[np.int32]
     vectors: NDArray[np.float16] | None
 
     @property
     def is_last(self) -> bool:
-        return self.facts.capacity < PAGE_ROWS
+        return self.columns.capacity < PAGE_ROWS
 
 
 class IndexBuilder:
-    """Vectors are put where they stay as soon as they are read: twice in memory they would be most of it."""
+    """Vectors are put in their final place as soon as they are read, so that they are never in memory twice."""
 
-    def __init__(self, place: SpaceKey, plan: BuildPlan) -> None:
-        self.place = place
+    def __init__(self, space_key: SpaceKey, plan: BuildPlan) -> None:
+        self.space_key = space_key
         self.plan = plan
-        self.codes = Dictionary(place.space)
+        self.dictionary = Dictionary(space_key.space)
         self.is_read = False
         self._count = 0
         self._after = 0
-        self._facts: list[Columns] = []
-        self._form = form_for(plan.extent.documents)
-        self._packed = np.empty(room_for(plan.extent.terms_total), np.int64)
+        self._columns: list[Columns] = []
+        self._form = form_for(plan.stats.documents)
+        self._packed = np.empty(room_for(plan.stats.terms_total), np.int64)
         self._packed_count = 0
         self._waiting: list[tuple[NDArray[np.int32], NDArray[np.float16]]] = []
         self._embedded: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
         self._vectors = _room_for_vectors(plan)
 
     def read(self, unit: Unit) -> list[RowPage]:
-        """The next pages; `add` takes them one by one."""
+        """The next pages. Pass them to `add` one by one."""
         pages: list[RowPage] = []
         after = self._after
         for _ in range(_PAGES_AT_ONCE):
@@ -95,68 +95,68 @@ class IndexBuilder:
             pages.append(self._read_page(unit, after))
             if pages[-1].is_last:
                 break
-            after = int(pages[-1].facts.keys[-1])
+            after = int(pages[-1].columns.keys[-1])
         return pages
 
     def _read_page(self, unit: Unit, after: int) -> RowPage:
         index, embedder = unit.index, self.plan.embedder
-        tenant, space = self.place.tenant, self.place.space
+        tenant, space = self.space_key.tenant, self.space_key.space
         entries = index.shelved(tenant, space, after=after, limit=PAGE_ROWS)
-        facts = read_facts(entries, self.codes)
+        columns = read_columns(entries, self.dictionary)
         terms = hashed([entry.terms for entry in entries])
         if embedder is None:
-            return RowPage(facts, terms, np.zeros(0, np.int32), None)
-        found = index.vectors(tenant, space, embedder, facts.keys.tolist())
-        rows = facts.keys.searchsorted(np.fromiter(found, np.int64, len(found))).astype(np.int32)
-        return RowPage(facts, terms, rows, read_vectors(found.values(), embedder.dimensions))
+            return RowPage(columns, terms, np.zeros(0, np.int32), None)
+        found = index.vectors(tenant, space, embedder, columns.keys.tolist())
+        rows = columns.keys.searchsorted(np.fromiter(found, np.int64, len(found))).astype(np.int32)
+        return RowPage(columns, terms, rows, read_vectors(found.values(), embedder.dimensions))
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether the space has become so much larger than planned that it has to be planned anew."""
+        """Whether the space has grown so much that it needs another plan."""
         return not self._form.holds(self._count + PAGE_ROWS * _PAGES_AT_ONCE)
 
     def add(self, page: RowPage) -> None:
         if page.vectors is not None and page.embedded.size:
             self._waiting.append((page.embedded + np.int32(self._count), page.vectors))
-        self._facts.append(page.facts)
+        self._columns.append(page.columns)
         self._put_terms(page)
-        size = page.facts.capacity
+        size = page.columns.capacity
         self._count += size
-        self._after = int(page.facts.keys[-1]) if size else self._after
+        self._after = int(page.columns.keys[-1]) if size else self._after
         self.is_read = page.is_last
         if self._embedded[1:] or sum(rows.size for rows, _ in self._waiting) >= MEAN_ROWS:
             self._put_vectors()
 
-    def edition(self) -> IndexSnapshot:
-        """Of all that was added."""
+    def snapshot(self) -> IndexSnapshot:
+        """A snapshot of all rows that were added."""
         self._put_vectors()
-        facts = joined_facts(self._facts)
+        columns = join_columns(self._columns)
         rows = np.arange(self._count)
-        edition = IndexSnapshot(
+        snapshot = IndexSnapshot(
             count=self._count,
-            facts=facts.grown(max(room_for(self._count), self._vectors.capacity if self._vectors else 0)),
+            columns=columns.grown(max(room_for(self._count), self._vectors.capacity if self._vectors else 0)),
             is_alive=np.ones(self._count, np.bool_),
             has_vector=np.zeros(self._count, np.bool_),
             before=rows,
             after=rows.copy(),
-            spans=facts.lengths.copy(),
+            spans=columns.lengths.copy(),
             newer=np.zeros(self._count, np.float32),
             priors=np.zeros(self._count, np.float32),
             postings=Postings([make_part(self._form, self._packed[: self._packed_count])]),
             vectors=self._vectors,
         )
-        edition.has_vector[np.concatenate(self._embedded)] = True
-        link(edition, None)
-        stand(edition)
-        return edition
+        snapshot.has_vector[np.concatenate(self._embedded)] = True
+        link(snapshot, None)
+        set_priors(snapshot)
+        return snapshot
 
     def _put_terms(self, page: RowPage) -> None:
-        size = page.facts.capacity
+        size = page.columns.capacity
         start, self._packed_count = self._packed_count, self._packed_count + page.terms.size
         if self._packed_count > self._packed.size:
             self._packed = grown(self._packed, room_for(self._packed_count))
         rows = np.arange(self._count, self._count + size, dtype=np.int32)
-        of_terms = np.repeat(rows, page.facts.lengths.astype(np.int64))
+        of_terms = np.repeat(rows, page.columns.lengths.astype(np.int64))
         self._packed[start : self._packed_count] = self._form.packed(page.terms, of_terms)
 
     def _put_vectors(self) -> None:
@@ -173,13 +173,13 @@ class IndexBuilder:
 
 
 def room_for(count: int) -> int:
-    """For some rows more, so that not every one that comes moves all others."""
+    """With spare room, so that not every new row moves all others."""
     return count + max(_ROOM_MIN, count // _ROOM_SHARE)
 
 
 def _room_for_vectors(plan: BuildPlan) -> Vectors | None:
     if plan.embedder is None:
         return None
-    count = plan.extent.documents
-    sketched = is_sketched(count, whole=plan.whole)
-    return Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, sketched=sketched)
+    count = plan.stats.documents
+    quantized = is_quantized(count, whole=plan.whole)
+    return Vectors(plan.embedder.dimensions, room_for(count), whole=plan.whole, quantized=quantized)

@@ -1,13 +1,16 @@
-"""The spaces that are in memory: which are, within one bound, and which are wanted there."""
+"""A cache of the spaces in memory, bounded in bytes, and the queue of spaces to build in the background."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import logging
 import threading
 from collections import OrderedDict
 from functools import partial
 from typing import Any
 
-from afterturn.errors import DeadlineExceeded
+from afterturn.errors import DeadlineExceeded, StoreError
 from afterturn.ports import Store, Unit
 from afterturn.recall.index.builder import (
     AT_ONCE_ROWS_MAX,
@@ -15,249 +18,291 @@ from afterturn.recall.index.builder import (
     BuildPlan,
     IndexBuilder,
     SpaceKey,
-    extent_of,
+    find_stats,
     room_for,
 )
 from afterturn.recall.index.searcher import EntryResolver, IndexSearcher
-from afterturn.recall.index.space_index import FOLLOWED_MAX, SpaceIndex
+from afterturn.recall.index.space_index import CHANGES_MAX, SpaceIndex
 from afterturn.recall.index.vectors import vector_bytes
 from afterturn.types import Changes, EmbedderIdentity, SpaceStats
 
-_WANTED_MAX = 256
-_REFUSED_MAX = 4096
-# A row without its vector, and on conversations an occurrence of a term.
+logger = logging.getLogger("afterturn")
+
+_QUEUE_MAX = 256
+_BUILD_AFTER = 0.02
+# Building an index of 100,000 entries leaves 20 MB behind that nobody uses.
+_LARGE_BYTES = 1 << 23
+_TOO_LARGE_MAX = 4096
+# The size of a row without its vector, and of an occurrence of a term, measured on conversations.
 _ROW_BYTES = 72
 _TERM_BYTES = 8
 
 
 class IndexCache:
-    """Derived from the store and bounded by `bytes_max`; the space unused for longest goes first.
+    """The indexes of spaces, derived from the store. Above `bytes_max` the least recently used leaves first.
 
-    Safe to share between threads. Without an embedder, shelves rank by words alone.
+
+    Thread-safe. Without an embedder, indexes rank by words alone.
     """
 
     def __init__(self, embedder: EmbedderIdentity | None, bytes_max: int, *, exact: bool = False) -> None:
-        """`exact` weighs every entry in full at every question, which takes its time."""
+        """`exact` scores every row exactly for every question, however long it takes."""
         self._embedder = embedder
         self._bytes_max = bytes_max
         self._exact = exact
         self._lock = threading.Lock()
-        self._held: OrderedDict[SpaceKey, SpaceIndex] = OrderedDict()
+        self._spaces: OrderedDict[SpaceKey, SpaceIndex] = OrderedDict()
         self._sizes: dict[SpaceKey, int] = {}
         self._size_bytes = 0
-        self._wanted: OrderedDict[SpaceKey, None] = OrderedDict()
-        # Too large for `bytes_max` when they had so many entries.
-        self._refused: OrderedDict[SpaceKey, int] = OrderedDict()
+        self._asked = asyncio.Event()
+        self._queue: OrderedDict[SpaceKey, None] = OrderedDict()
+        # Spaces that were too large for `bytes_max`, and how many entries they had.
+        self._too_large: OrderedDict[SpaceKey, int] = OrderedDict()
 
     @property
     def size_bytes(self) -> int:
-        """As far as it is known: what grew since it was last used is counted when it is used again."""
+        """Growth since the last use of a space is counted at its next use."""
         return self._size_bytes
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether there is something for `build_wanted` to do."""
-        return bool(self._wanted)
+    def has_queued(self) -> bool:
+        """Whether a space waits for `build_next`."""
+        return bool(self._queue)
 
     def find(self, unit: Unit, tenant: str, space: str) -> IndexSearcher | None:
-        """The space as the unit's snapshot has it. A small space that is not in memory is built here; a larger one is
-        built in the background, and None until then."""
-        place = SpaceKey(tenant, space)
-        with self._lock:
-            held = self._held.get(place)
-        if held is None:
-            held = self._build_small(unit, place)
-        if held is None:
-            return None
-        changes = self._follow(held, unit)
-        if changes is None:
-            # Something of it may be forgotten by now, and who builds it anew may take a while.
-            held.let_entries_go()
-            self._want(place)
-            return None
-        if not held.edition.alive_count:
-            self._release(place)
-            return None
-        if held.is_worn or held.shelf_bytes > self._bytes_max:
-            self._want(place)
-        self._keep(held)
-        resolver = EntryResolver(held, unit.index, seq=changes.seq, grown=self._keep_entries)
-        return IndexSearcher(held, unit.index, resolver, exact=self._exact)
+        """The space as of the unit's snapshot. Builds a small space that is not in memory; queues a larger one.
 
-    def _build_small(self, unit: Unit, place: SpaceKey) -> SpaceIndex | None:
-        """None when nothing is there, or too much for one question or for the bound."""
-        extent = extent_of(unit, place)
-        if extent is None:
-            self._release(place)
+        None when it is not in memory, or has no entries."""
+        space_key = SpaceKey(tenant, space)
+        with self._lock:
+            space_index = self._spaces.get(space_key)
+        if space_index is None:
+            space_index = self._build_small(unit, space_key)
+        if space_index is None:
             return None
-        self._reconsider(place, extent.documents)
-        if extent.documents > AT_ONCE_ROWS_MAX or self._expected_bytes(extent, whole=True) > self._bytes_max:
-            self._want(place)
+        changes = self._update(space_index, unit)
+        if changes is None:
+            # An entry of it may be forgotten by now, and a rebuild may take a while.
+            space_index.drop_cached_entries()
+            self._enqueue(space_key)
+            return None
+        if not space_index.snapshot.alive_count:
+            self._remove(space_key)
+            return None
+        if space_index.needs_rebuild or space_index.index_bytes > self._bytes_max:
+            self._enqueue(space_key)
+        self._keep(space_index)
+        resolver = EntryResolver(space_index, unit.index, seq=changes.seq, grown=self._count_entries)
+        return IndexSearcher(space_index, unit.index, resolver, exact=self._exact)
+
+    def _build_small(self, unit: Unit, space_key: SpaceKey) -> SpaceIndex | None:
+        """None when it is empty, or too large for one question or for the cache."""
+        stats = find_stats(unit, space_key)
+        if stats is None:
+            self._remove(space_key)
+            return None
+        self._reconsider(space_key, stats.documents)
+        if stats.documents > AT_ONCE_ROWS_MAX or self._expected_bytes(stats, whole=True) > self._bytes_max:
+            self._enqueue(space_key)
             return None
         try:
-            return build_at_once(unit, place, BuildPlan(self._embedder, extent))
+            return build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
         except DeadlineExceeded:
-            self._want(place)
+            self._enqueue(space_key)
             raise
 
-    def _follow(self, stock: SpaceIndex, unit: Unit) -> Changes | None:
+    def _update(self, space_index: SpaceIndex, unit: Unit) -> Changes | None:
         try:
-            return stock.follow(unit.index)
+            return space_index.update(unit.index)
         except DeadlineExceeded:
             raise
         except Exception:
-            # Whatever is wrong with it stays with it: it must not keep what was forgotten, and another is built.
+            # Drop it: it must not keep what was forgotten. It is built again.
             with self._lock:
-                self._drop(stock.place)
-            self._want(stock.place)
+                self._drop(space_index.space_key)
+            self._enqueue(space_index.space_key)
             raise
 
-    async def build_wanted(self, store: Store) -> SpaceKey | None:
-        """Builds one shelf that is wanted, page by page, and says which. None when none is. What the store raises
-        passes through."""
-        with self._lock:
-            if not self._wanted:
-                return None
-            place, _ = self._wanted.popitem(last=False)
-            held = self._held.get(place)
-        if held is not None and not held.is_worn and await _catch_up(store, held):
-            return place
-        plan, changes = await store.read(partial(self._plan, place))
-        if plan is not None:
-            self._make_room(self._expected_bytes(plan.extent, whole=plan.whole))
-            stock = await build(store, place, plan, changes)
-            if stock is None:
-                self._want(place)
-            else:
-                self._publish(stock)
-        return place
+    def wake_builder(self) -> None:
+        """A question is about to be asked, which may queue a space. Call it on the loop of `run_builder`."""
+        self._asked.set()
 
-    def _plan(self, place: SpaceKey, unit: Unit) -> tuple[BuildPlan | None, Changes]:
-        """None: nothing is there, or it does not fit."""
-        extent = extent_of(unit, place)
-        changes = unit.index.changes(place.tenant, place.space, since=0 if extent is None else extent.seq)
-        if extent is None:
-            self._release(place)
+    async def run_builder(self, store: Store) -> None:
+        """Builds queued spaces until it is cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            # The question is answered first; the next one finds the space in memory.
+            await asyncio.sleep(_BUILD_AFTER)
+            while self.has_queued:
+                size_bytes = self.size_bytes
+                try:
+                    await self.build_next(store)
+                    if self.size_bytes > size_bytes + _LARGE_BYTES:
+                        await store.read(lambda _: _release_free_memory())
+                except StoreError as error:
+                    logger.warning("a space is not in memory yet, because the store cannot be read: %s", error)
+                except Exception:  # the boundary: what cannot be built is still found in the store
+                    logger.exception("a space could not be built in memory; recall continues in the store")
+                # A space that changes faster than it can be read is queued again and again.
+                await asyncio.sleep(_BUILD_AFTER)
+
+    async def build_next(self, store: Store) -> SpaceKey | None:
+        """Builds the next queued space page by page and returns its key; None when none is queued. Errors of the store
+        are raised."""
+        with self._lock:
+            if not self._queue:
+                return None
+            space_key, _ = self._queue.popitem(last=False)
+            space_index = self._spaces.get(space_key)
+        if space_index is not None and not space_index.needs_rebuild and await _catch_up(store, space_index):
+            return space_key
+        plan, changes = await store.read(partial(self._plan, space_key))
+        if plan is not None:
+            self._make_room(self._expected_bytes(plan.stats, whole=plan.whole))
+            space_index = await build(store, space_key, plan, changes)
+            if space_index is None:
+                self._enqueue(space_key)
+            else:
+                self._publish(space_index)
+        return space_key
+
+    def _plan(self, space_key: SpaceKey, unit: Unit) -> tuple[BuildPlan | None, Changes]:
+        """Without a plan: the space is empty or does not fit."""
+        stats = find_stats(unit, space_key)
+        changes = unit.index.changes(space_key.tenant, space_key.space, since=0 if stats is None else stats.seq)
+        if stats is None:
+            self._remove(space_key)
             return None, changes
         for whole in (True, False):
-            if self._expected_bytes(extent, whole=whole) <= self._bytes_max:
-                return BuildPlan(self._embedder, extent, whole=whole), changes
-        self._refuse(place, extent.documents)
+            if self._expected_bytes(stats, whole=whole) <= self._bytes_max:
+                return BuildPlan(self._embedder, stats, whole=whole), changes
+        self._mark_too_large(space_key, stats.documents)
         return None, changes
 
-    def _expected_bytes(self, extent: SpaceStats, *, whole: bool) -> int:
+    def _expected_bytes(self, stats: SpaceStats, *, whole: bool) -> int:
         row_bytes = _ROW_BYTES
         if self._embedder is not None:
-            row_bytes += vector_bytes(self._embedder.dimensions, extent.documents, whole=whole)
-        return room_for(extent.documents) * row_bytes + extent.terms_total * _TERM_BYTES
+            row_bytes += vector_bytes(self._embedder.dimensions, stats.documents, whole=whole)
+        return room_for(stats.documents) * row_bytes + stats.terms_total * _TERM_BYTES
 
-    def _publish(self, stock: SpaceIndex) -> None:
+    def _publish(self, space_index: SpaceIndex) -> None:
         with self._lock:
-            self._wanted.pop(stock.place, None)
-            self._drop(stock.place)
-        self._keep(stock)
-        if stock.size_bytes > self._bytes_max:
-            self._refuse(stock.place, stock.edition.alive_count)
+            self._queue.pop(space_index.space_key, None)
+            self._drop(space_index.space_key)
+        self._keep(space_index)
+        if space_index.size_bytes > self._bytes_max:
+            self._mark_too_large(space_index.space_key, space_index.snapshot.alive_count)
 
-    def _keep(self, held: SpaceIndex) -> None:
-        """As the one used last. The others go before it does, but it goes too when it is too large alone."""
-        place = held.place
+    def _keep(self, space_index: SpaceIndex) -> None:
+        """Makes it the most recently used. It evicts the others first, then itself if it is too large alone."""
+        space_key = space_index.space_key
         with self._lock:
-            if self._held.setdefault(place, held) is not held:
-                # A shelf was built meanwhile.
+            if self._spaces.setdefault(space_key, space_index) is not space_index:
+                # Another thread has built it meanwhile.
                 return
-            self._held.move_to_end(place)
-            size_bytes = held.size_bytes
-            self._size_bytes += size_bytes - self._sizes.get(place, 0)
-            self._sizes[place] = size_bytes
+            self._spaces.move_to_end(space_key)
+            size_bytes = space_index.size_bytes
+            self._size_bytes += size_bytes - self._sizes.get(space_key, 0)
+            self._sizes[space_key] = size_bytes
             while self._size_bytes > self._bytes_max:
-                self._drop(next(iter(self._held)))
+                self._drop(next(iter(self._spaces)))
 
-    def _keep_entries(self, stock: SpaceIndex) -> None:
-        """Once it has more of them. No space goes for their sake: they are read again in no time."""
-        grown_bytes = stock.size_bytes - self._sizes.get(stock.place, 0)
+    def _count_entries(self, space_index: SpaceIndex) -> None:
+        """After entries were cached. No space is evicted for them: they are quick to read again."""
+        grown_bytes = space_index.size_bytes - self._sizes.get(space_index.space_key, 0)
         if self._size_bytes + grown_bytes > self._bytes_max:
-            stock.let_entries_go()
-        if self._held.get(stock.place) is stock:
-            self._keep(stock)
+            space_index.drop_cached_entries()
+        if self._spaces.get(space_index.space_key) is space_index:
+            self._keep(space_index)
 
-    def let_entries_go(self) -> None:
-        """Of all spaces: what was read for answers is read again."""
+    def drop_cached_entries(self) -> None:
+        """In all spaces: they are read again when needed."""
         with self._lock:
-            held = list(self._held.values())
-        for stock in held:
-            stock.let_entries_go()
+            space_indexes = list(self._spaces.values())
+        for space_index in space_indexes:
+            space_index.drop_cached_entries()
 
     def _make_room(self, size_bytes: int) -> None:
-        """Before something is built: nothing is in memory twice at the cost of the bound."""
+        """Before a build, so that two versions of an index do not exceed the bound together."""
         with self._lock:
-            while self._held and self._size_bytes + size_bytes > self._bytes_max:
-                self._drop(next(iter(self._held)))
+            while self._spaces and self._size_bytes + size_bytes > self._bytes_max:
+                self._drop(next(iter(self._spaces)))
 
-    def _drop(self, place: SpaceKey) -> None:
-        self._held.pop(place, None)
-        self._size_bytes -= self._sizes.pop(place, 0)
+    def _drop(self, space_key: SpaceKey) -> None:
+        self._spaces.pop(space_key, None)
+        self._size_bytes -= self._sizes.pop(space_key, 0)
 
-    def _want(self, place: SpaceKey) -> None:
+    def _enqueue(self, space_key: SpaceKey) -> None:
         with self._lock:
-            if place not in self._refused:
-                self._wanted.setdefault(place)
-                _trim(self._wanted, _WANTED_MAX)
+            if space_key not in self._too_large:
+                self._queue.setdefault(space_key)
+                _trim(self._queue, _QUEUE_MAX)
 
-    def _refuse(self, place: SpaceKey, documents: int) -> None:
+    def _mark_too_large(self, space_key: SpaceKey, documents: int) -> None:
         with self._lock:
-            self._refused[place] = documents
-            _trim(self._refused, _REFUSED_MAX)
+            self._too_large[space_key] = documents
+            _trim(self._too_large, _TOO_LARGE_MAX)
 
-    def _reconsider(self, place: SpaceKey, documents: int) -> None:
-        """What did not fit may do so once it has shrunk."""
+    def _reconsider(self, space_key: SpaceKey, documents: int) -> None:
+        """A space that was too large may fit after it has shrunk."""
         with self._lock:
-            if documents < self._refused.get(place, 0):
-                del self._refused[place]
+            if documents < self._too_large.get(space_key, 0):
+                del self._too_large[space_key]
 
-    def _release(self, place: SpaceKey) -> None:
+    def _remove(self, space_key: SpaceKey) -> None:
         with self._lock:
-            self._drop(place)
-            for known in (self._wanted, self._refused):
-                known.pop(place, None)
+            self._drop(space_key)
+            for known in (self._queue, self._too_large):
+                known.pop(space_key, None)
 
 
-async def _catch_up(store: Store, stock: SpaceIndex) -> bool:
-    """Applies what is too much for one recall. False when building it anew is less work, or the only way."""
-    changes = await store.read(stock.changes)
-    if changes.generation != stock.generation or changes.keys is None:
+async def _catch_up(store: Store, space_index: SpaceIndex) -> bool:
+    """Applies more changes than a recall may wait for. False when the index has to be built again."""
+    changes = await store.read(space_index.changes)
+    if changes.generation != space_index.generation or changes.keys is None:
         return False
-    if len(changes.keys) > max(FOLLOWED_MAX, stock.edition.count):
+    if len(changes.keys) > max(CHANGES_MAX, space_index.snapshot.count):
         return False
     for start in range(0, len(changes.keys), PAGE_ROWS):
-        await store.read(partial(stock.apply, keys=changes.keys[start : start + PAGE_ROWS]))
-    stock.advance(changes)
+        await store.read(partial(space_index.apply, keys=changes.keys[start : start + PAGE_ROWS]))
+    space_index.advance(changes)
     return True
 
 
-def build_at_once(unit: Unit, place: SpaceKey, plan: BuildPlan) -> SpaceIndex:
-    """In the unit's snapshot, of which `plan` has the extent."""
-    changes = unit.index.changes(place.tenant, place.space, since=plan.extent.seq)
-    assembly = IndexBuilder(place, plan)
-    while not assembly.is_read:
-        for page in assembly.read(unit):
-            assembly.add(page)
-    return SpaceIndex(assembly, changes)
+def build_at_once(unit: Unit, space_key: SpaceKey, plan: BuildPlan) -> SpaceIndex:
+    """In the unit's snapshot, whose stats are in `plan`."""
+    changes = unit.index.changes(space_key.tenant, space_key.space, since=plan.stats.seq)
+    builder = IndexBuilder(space_key, plan)
+    while not builder.is_read:
+        for page in builder.read(unit):
+            builder.add(page)
+    return SpaceIndex(builder, changes)
 
 
-async def build(store: Store, place: SpaceKey, plan: BuildPlan, changes: Changes) -> SpaceIndex | None:
-    """None when the store was restored meanwhile, or changed more than it can tell, or than was planned for."""
-    assembly = IndexBuilder(place, plan)
-    while not assembly.is_read:
-        if assembly.is_outgrown:
+async def build(store: Store, space_key: SpaceKey, plan: BuildPlan, changes: Changes) -> SpaceIndex | None:
+    """None when the store was restored meanwhile, or changed more than it can list or than was planned for."""
+    builder = IndexBuilder(space_key, plan)
+    while not builder.is_read:
+        if builder.is_outgrown:
             return None
-        for page in await store.read(assembly.read):
-            assembly.add(page)
-    # Tens of milliseconds of numpy: not on the loop that everybody waits for.
-    stock = await store.read(lambda _: SpaceIndex(assembly, changes))
-    return stock if await store.read(lambda unit: stock.follow(unit.index, changed_max=None)) else None
+        for page in await store.read(builder.read):
+            builder.add(page)
+    # Tens of milliseconds of numpy: not on the loop.
+    space_index = await store.read(lambda _: SpaceIndex(builder, changes))
+    return space_index if await store.read(lambda unit: space_index.update(unit.index, changed_max=None)) else None
 
 
 def _trim(known: OrderedDict[SpaceKey, Any], count: int) -> None:
     while len(known) > count:
         known.popitem(last=False)
+
+
+def _release_free_memory() -> None:
+    """Returns free memory of the C library's heap to the system, where that is possible. Takes some milliseconds,
+    without Python's lock."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return
+    trim(0)

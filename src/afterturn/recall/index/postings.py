@@ -1,4 +1,4 @@
-"""Which rows of a shelf hold a term, and how often. Terms are kept as numbers, so that no word stays in memory."""
+"""The inverted index: which rows contain a term, and how often. Terms are kept as hashes, never as words."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-# Two parts are made one while the older is at most so many times as large: few parts, and each row moves seldom.
+# Two parts are merged while the older is at most this many times as large: few parts, and rows move seldom.
 _GROWTH = 3
-# Beyond this many postings making one of two would be felt by the recall that waits for it; a rebuild does it.
+# Merging more postings than this would delay the recall that waits for it; a rebuild merges them.
 _MERGED_MAX = 200_000
-# Up to here, looking for each takes less time than looking each posting up.
+# Up to this many rows, comparing each takes less time than looking up every posting.
 _BLANK_ONE_BY_ONE_MAX = 6
-# What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
+# Temporary arrays are made in slices: a process returns little of the memory that it once used.
 _SLICE = 8192
 _CHECKSUM_BITS = 32
 _UNSIGNED = 1 << 2 * _CHECKSUM_BITS
 
-Places: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
-"""Rows, and how often each holds a term."""
+PostingList: TypeAlias = tuple[NDArray[np.int32], NDArray[np.uint16]]
+"""Rows, and how often each contains a term."""
 
 
 class _TermNumbers(dict[str, int]):
-    """Of terms, each reckoned when it is first met."""
+    """The hash of each term, computed when it is first met."""
 
     def __missing__(self, term: str) -> int:
         letters = term.encode("utf-8", "surrogatepass")
@@ -37,21 +37,21 @@ class _TermNumbers(dict[str, int]):
 
 
 def hashed(terms: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """One number an occurrence, in order; the same in every process, since what a shelf holds is saved."""
+    """One hash per occurrence, in order; equal in every process."""
     numbers = map(_TermNumbers().__getitem__, chain.from_iterable(terms))
     return np.fromiter(numbers, np.uint64, sum(map(len, terms))).view(np.int64)
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
-    """Those of a few terms, each with the sign that it has in an array."""
+    """The hashes of a few terms, as signed numbers."""
     known = _TermNumbers()
     return [number - _UNSIGNED if number >= _UNSIGNED >> 1 else number for number in map(known.__getitem__, terms)]
 
 
 @dataclass(frozen=True, slots=True)
 class PostingForm:
-    """How a term and a row share a number of 64 bits: the row has the lower ones. What is left of a term's hash is
-    the same for two terms of a hundred thousand about once in ten thousand spaces."""
+    """How a term and a row share 64 bits: the row has the lower ones. Two of a hundred thousand terms have the same
+    upper bits about once in ten thousand spaces."""
 
     row_bits: int
 
@@ -73,13 +73,13 @@ class PostingForm:
 
 
 def form_for(rows: int) -> PostingForm:
-    """With room for as many again, and as many again."""
+    """With room for four times as many rows."""
     return PostingForm((4 * rows + 4096).bit_length())
 
 
 @dataclass(frozen=True, slots=True)
 class PostingPart:
-    """Sorted by term, then row: term number `i` is held by `rows[starts[i] : starts[i + 1]]`, each row once."""
+    """Sorted by term, then row: term `i` is in `rows[starts[i] : starts[i + 1]]`, each row once."""
 
     form: PostingForm
     terms: NDArray[np.int64]
@@ -92,21 +92,21 @@ class PostingPart:
         return self.terms.nbytes + self.starts.nbytes + self.rows.nbytes + self.counts.nbytes
 
     def seek(self, numbers: Iterable[int]) -> Iterator[int | None]:
-        """Where each of these terms is among `terms`."""
-        # Without numpy: of so few, it takes longer to begin than to end.
+        """The position of each of these terms in `terms`, or None."""
+        # Without numpy: for so few terms its overhead is larger than the search.
         terms, mask = self.terms.data, -1 << self.form.row_bits
         for number in numbers:
             wanted = number & mask
             at = bisect_left(terms, wanted)
             yield at if at < len(terms) and terms[at] == wanted else None
 
-    def places(self, at: int) -> Places:
+    def places(self, at: int) -> PostingList:
         start, end = self.starts[at : at + 2].tolist()
         return self.rows[start:end], self.counts[start:end]
 
 
 def make_part(form: PostingForm, packed: NDArray[np.int64]) -> PostingPart:
-    """Of occurrences, which are sorted in place."""
+    """From occurrences, which are sorted in place."""
     packed.sort()
     differs = _differs(packed)
     if packed.size <= _SLICE:
@@ -124,7 +124,7 @@ def make_part(form: PostingForm, packed: NDArray[np.int64]) -> PostingPart:
 
 
 class Postings:
-    """Immutable but for `blank`. Later parts hold later rows."""
+    """Immutable except for `blank`. Later parts have later rows."""
 
     def __init__(self, parts: Sequence[PostingPart] = ()) -> None:
         self._parts = tuple(parts)
@@ -133,10 +133,10 @@ class Postings:
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in self._parts)
 
-    def find(self, terms: Sequence[str]) -> list[list[Places]]:
-        """For each term wherever it is; rows are in ascending order and none is there twice."""
+    def find(self, terms: Sequence[str]) -> list[list[PostingList]]:
+        """The posting lists of each term. Rows are ascending and distinct."""
         wanted = numbers(terms)
-        found: list[list[Places]] = [[] for _ in terms]
+        found: list[list[PostingList]] = [[] for _ in terms]
         for part in self._parts:
             for places, at in zip(found, part.seek(wanted), strict=True):
                 if at is not None:
@@ -144,7 +144,7 @@ class Postings:
         return found
 
     def with_rows(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> Postings:
-        """With occurrences in rows that come after all others."""
+        """A copy with occurrences in rows after all others."""
         last = int(rows[-1]) if rows.size else 0
         form = next((part.form for part in self._parts if part.form.holds(last)), form_for(last))
         parts = [*self._parts, make_part(form, form.packed(terms, rows))]
@@ -153,7 +153,7 @@ class Postings:
         return Postings(parts)
 
     def blank(self, rows: NDArray[np.int32]) -> None:
-        """In place, so that what was forgotten is nowhere: these hold nothing any more."""
+        """Sets the counts of these rows to 0 in place, so that nothing of a forgotten entry is left."""
         for part in self._parts:
             if rows.size > _BLANK_ONE_BY_ONE_MAX:
                 part.counts[_is_among(part.rows, rows)] = 0
@@ -163,21 +163,21 @@ class Postings:
 
 
 def _is_among(rows: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.bool_]:
-    is_wanted = np.zeros(int(wanted.max()) + 2, np.bool_)
-    is_wanted[wanted] = True
-    # All rows beyond the last wanted one look at the element behind it.
-    return is_wanted.take(rows, mode="clip")
+    has_queued = np.zeros(int(wanted.max()) + 2, np.bool_)
+    has_queued[wanted] = True
+    # All rows after the last wanted one read the extra element at the end.
+    return has_queued.take(rows, mode="clip")
 
 
 def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether another number begins."""
+    """Where a number differs from the one before it."""
     differs = np.ones(numbers.size, np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=differs[1:])
     return differs
 
 
 def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> PostingPart:
-    """Of postings in order, which become their terms."""
+    """From sorted postings, which are overwritten with their terms."""
     rows = np.empty(packed.size, np.int32)
     for start in range(0, packed.size, _SLICE):
         rows[start : start + _SLICE] = form.rows(packed[start : start + _SLICE])

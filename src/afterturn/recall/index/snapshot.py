@@ -1,4 +1,4 @@
-"""Numbers for the conversations and speakers of a shelf, and how they are found again by id and by name."""
+"""The rows of an index as arrays at one moment, and the dictionary that encodes conversations and speakers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from afterturn.text import words
 from afterturn.types import IndexedEntry, Kind, Origin
 
 NOWHERE = -1
-# Measured, of a conversation with its id and of a speaker with a name of two words: strings, tuples, dictionaries.
+# Measured, for a conversation id and a speaker's name of two words: strings, tuples, dictionaries.
 _NAME_BYTES = 450
 
 
 class Dictionary:
-    """Numbers for conversations and speakers. Grows with rows that come; `drop` takes out what nothing is left of."""
+    """Encodes conversations and speakers as numbers. Grows with new rows; `drop` removes codes without rows."""
 
     def __init__(self, space: str) -> None:
         self._space = space
@@ -34,7 +34,7 @@ class Dictionary:
         self._by_id: dict[str, set[int]] = {}
         self._by_word: dict[str, set[int]] = {}
         self._next = 0
-        # How often speakers came and went, and the words of their names when it was so often.
+        # How often speakers were added or removed, and the words of their names at that count.
         self._moves = 0
         self._named: tuple[int, frozenset[str]] = (0, NOBODY)
 
@@ -62,14 +62,14 @@ class Dictionary:
         return code
 
     def find_conversations(self, owner: str | None, name: str) -> list[int]:
-        """Without an owner, those of every owner."""
+        """Without an owner, the codes of every owner's conversation of that name."""
         if owner is None:
             return sorted(self._by_id.get(name, ()))
         code = self._conversations.get((owner, name))
         return [] if code is None else [code]
 
     def name_words(self) -> frozenset[str]:
-        """Of as many speakers as a store would tell, and the same ones."""
+        """The words in the names of the same speakers that the store returns, as many of them."""
         moves, (then, named) = self._moves, self._named
         if moves != then:
             named = name_words(nsmallest(SPEAKERS_MAX, list(self._speakers)))
@@ -77,8 +77,8 @@ class Dictionary:
         return named
 
     def find_speakers(self, names: frozenset[str]) -> list[int]:
-        """Whose name has one of these words."""
-        # Not by going through a set here, which another thread may be adding to.
+        """The speakers whose name contains one of these words."""
+        # No iteration over a shared set: another thread may be adding to it.
         return sorted(set().union(*(self._by_word.get(name, ()) for name in names)))
 
     def drop(self, codes: set[int]) -> None:
@@ -108,7 +108,7 @@ class Dictionary:
 
 
 def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:
-    # Another set, not a smaller one: a reader may be going through the old one.
+    # A new set: another thread may be iterating over the old one.
     left = sets.get(name, set()) - {code}
     if left:
         sets[name] = left
@@ -116,29 +116,27 @@ def _discard(sets: dict[str, set[int]], name: str, code: int) -> None:
         sets.pop(name, None)
 
 
-# The rows of a shelf as arrays, as they stand at one moment: what is where in which conversation, and how recent.
-
 NO_POSITION = np.iinfo(np.int64).min
-WEIGHED_ROWS_MAX = 1024
-"""Below this many rows, weighing all of them takes no longer than choosing."""
-# What is said around a row is kept of those; of all, which of them are in which lane, and what scores 0.5 of each.
+SCORED_ROWS_MAX = 1024
+"""Below this many rows, scoring all of them takes no longer than choosing some."""
+# Derived arrays: the context of each row in small spaces; in all, rows by lane and midpoints.
 _CONTEXT_BYTES = 64
 _LANE_BYTES = 12
-# So many entries may have no vector yet before an answer tells, or so many in a hundred of a large space.
+# How many entries may lack a vector before results say so, at least, and in percent of a large space.
 _MISSING_MAX = 64
 _MISSING_PERCENT_MAX = 2
 # Half an occurrence counts more than half of one (`saturated`). With this, estimates find 0.995 of the best ten.
 _FIRST_OCCURRENCE = 1.6
-# What is taken for a moment is taken in slices: of memory that was once in use, the process gives little back.
+# Temporary arrays are made in slices: a process returns little of the memory that it once used.
 _SLICE = 4096
 _FACTORS = np.repeat(np.array(CONTEXT, np.float32), 2)[:, None]
-# Comparing with one after the other is faster than `isin` up to about here.
+# Comparing one by one is faster than `isin` up to about here.
 _COMPARED_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What never changes of a row; rows are added behind the ones in use."""
+    """The properties of rows that never change. New rows are written after those in use."""
 
     keys: NDArray[np.int64]
     lengths: NDArray[np.float32]
@@ -147,7 +145,7 @@ class Columns:
     speakers: NDArray[np.int32]
     is_record: NDArray[np.bool_]
     is_own: NDArray[np.float32]
-    hears: NDArray[np.bool_]
+    has_content: NDArray[np.bool_]
 
     @property
     def capacity(self) -> int:
@@ -166,37 +164,39 @@ class Columns:
             mine[start : start + theirs.size] = theirs
 
     def blank(self, rows: NDArray[np.int32]) -> None:
-        """All but the keys, by which rows are found."""
+        """Clears all but the keys, by which rows are found."""
         self.lengths[rows] = 0
         self.conversations[rows] = self.speakers[rows] = NOWHERE
         self.positions[rows] = NO_POSITION
 
     def uses(self, code: int, count: int) -> bool:
-        """Among the first `count` rows; those behind are not in use yet."""
+        """Whether one of the first `count` rows, those in use, has this code."""
         return code in self.conversations[:count] or code in self.speakers[:count]
 
 
-def read_facts(entries: Sequence[IndexedEntry], codes: Dictionary) -> Columns:
+def read_columns(entries: Sequence[IndexedEntry], dictionary: Dictionary) -> Columns:
     return Columns(
         keys=np.array([entry.key for entry in entries], np.int64),
         lengths=np.array([len(entry.terms) for entry in entries], np.float32),
-        conversations=np.array([codes.conversation(entry.owner, entry.conversation) for entry in entries], np.int32),
+        conversations=np.array(
+            [dictionary.conversation(entry.owner, entry.conversation) for entry in entries], np.int32
+        ),
         positions=np.array([_position(entry) for entry in entries], np.int64),
-        speakers=np.array([codes.speaker(entry.speaker) for entry in entries], np.int32),
+        speakers=np.array([dictionary.speaker(entry.speaker) for entry in entries], np.int32),
         is_record=np.array([entry.kind is Kind.RECORD for entry in entries], np.bool_),
         is_own=np.array([is_own(entry.kind, entry.origin) for entry in entries], np.float32),
-        hears=np.array([has_content(entry.terms) for entry in entries], np.bool_),
+        has_content=np.array([has_content(entry.terms) for entry in entries], np.bool_),
     )
 
 
-def joined_facts(parts: Sequence[Columns]) -> Columns:
+def join_columns(parts: Sequence[Columns]) -> Columns:
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Columns)}
     return Columns(**{name: np.concatenate(column) for name, column in columns.items()})
 
 
 class RowContext(NamedTuple):
-    """What is said around some rows: (4, rows) whose words they hear, and what a term in each of those counts; and
-    (2, rows) whose likeness to a question they share, themselves where they hear nobody."""
+    """The context of some rows. (4, rows): the neighbours whose words count, and the weight of a term in each;
+    (2, rows): the next neighbours, whose similarity counts, or the row itself without content."""
 
     around: NDArray[np.intp]
     said: NDArray[np.float32]
@@ -205,15 +205,15 @@ class RowContext(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexSnapshot:
-    """One state of a shelf. A later one shares `facts`, `vectors` and most postings, so making it costs little.
+    """One state of an index. A later one shares `columns`, `vectors` and most postings, so making it costs little.
 
     `before` and `after` are the rows next to each in its conversation, the row itself where there is none. `spans` are
-    lengths with the context, `priors` are for questions that name nobody, `newer` how many are newer. What is
-    derived from them is so once, so nobody may ask for it before all rows are filled in.
+    lengths with the context, `priors` are for questions that name nobody, `newer` how many are newer. Everything
+    derived is computed once, so all rows must be filled in before.
     """
 
     count: int
-    facts: Columns
+    columns: Columns
     is_alive: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
     before: NDArray[np.intp]
@@ -228,21 +228,21 @@ class IndexSnapshot:
     def size_bytes(self) -> int:
         arrays = (self.is_alive, self.has_vector, self.before, self.after, self.spans, self.newer, self.priors)
         vectors_bytes = 0 if self.vectors is None else self.vectors.size_bytes
-        context_bytes = _CONTEXT_BYTES if self.count <= WEIGHED_ROWS_MAX else 0
+        context_bytes = _CONTEXT_BYTES if self.count <= SCORED_ROWS_MAX else 0
         derived_bytes = self.postings.size_bytes + vectors_bytes + self.count * (_LANE_BYTES + context_bytes)
-        return sum(array.nbytes for array in arrays) + self.facts.size_bytes + derived_bytes
+        return sum(array.nbytes for array in arrays) + self.columns.size_bytes + derived_bytes
 
     def add_context(self, reached: Floats) -> None:
-        """Adds, to what every row reaches, about what those around it do."""
+        """Adds to each row's share an estimate of what its neighbours contribute."""
         rows = (reached != 0).nonzero()[0]
         is_most = rows.size > self.count // 3
         if is_most:
             rows = np.arange(self.count)
         said = reached.take(rows, mode="wrap")
-        said *= context_weight(self.facts.lengths.take(rows, mode="wrap"))
+        said *= context_weight(self.columns.lengths.take(rows, mode="wrap"))
         said *= np.float32(_FIRST_OCCURRENCE)
         for towards in (self.before, self.after):
-            (_hear if is_most else _tell)(reached, said, rows, towards)
+            (_gather_context if is_most else _scatter_context)(reached, said, rows, towards)
 
     @cached_property
     def alive_count(self) -> int:
@@ -263,19 +263,19 @@ class IndexSnapshot:
 
     @cached_property
     def statements(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.is_alive & ~self.facts.is_record[: self.count])
+        return np.flatnonzero(self.is_alive & ~self.columns.is_record[: self.count])
 
     @cached_property
     def records(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.is_alive & self.facts.is_record[: self.count])
+        return np.flatnonzero(self.is_alive & self.columns.is_record[: self.count])
 
     @cached_property
-    def deaf(self) -> NDArray[np.intp]:
-        """The rows that say nothing by themselves, so that what is said around them does not count."""
-        return np.flatnonzero(~self.facts.hears[: self.count])
+    def without_content(self) -> NDArray[np.intp]:
+        """The rows without content, for which context does not count."""
+        return np.flatnonzero(~self.columns.has_content[: self.count])
 
     def midpoints(self, of_messages: float) -> Floats:
-        """What scores 0.5 of each row. Of one space it is mostly asked for the same."""
+        """The midpoint of each row; `of_messages` is the one for records. The last result is cached."""
         known = self._midpoints.get(of_messages)
         if known is None:
             known = np.full(self.count, of_messages, np.float32)
@@ -289,17 +289,17 @@ class IndexSnapshot:
         return {}
 
     @cached_property
-    def whole_context(self) -> RowContext:
-        """Of all rows."""
+    def all_context(self) -> RowContext:
+        """The context of all rows."""
         return self.context(np.arange(self.count))
 
     def context(self, rows: NDArray[Any]) -> RowContext:
         around, there = self.around(rows)
-        near = np.where(self.facts.hears.take(rows), around[:2], rows)
-        return RowContext(around, self.said_around(around, there), near)
+        near = np.where(self.columns.has_content.take(rows), around[:2], rows)
+        return RowContext(around, self.context_weights(around, there), near)
 
     def around(self, rows: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """(4, rows): those before and after, then those beyond them; and whether there is one."""
+        """(4, rows): the rows before and after, then those beyond them; and whether there is one."""
         found = np.empty((4, len(rows)), np.intp)
         found[0], found[1] = self.before.take(rows), self.after.take(rows)
         found[2], found[3] = self.before.take(found[0]), self.after.take(found[1])
@@ -307,78 +307,80 @@ class IndexSnapshot:
         np.not_equal(found[:2], rows, out=there[:2])
         np.not_equal(found[2:], found[:2], out=there[2:])
         there[2:] &= there[:2]
-        # What says nothing by itself is not made an answer by what is said around it.
-        there &= self.facts.hears.take(rows)
+        # A message without content must not become an answer by its context.
+        there &= self.columns.has_content.take(rows)
         return found, there
 
-    def said_around(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """What a term in each of them counts."""
-        said: NDArray[np.float32] = context_weight(self.facts.lengths.take(found))
+    def context_weights(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """The weight of a term in each of these neighbours."""
+        said: NDArray[np.float32] = context_weight(self.columns.lengths.take(found))
         said *= _FACTORS
         said *= there
         return said
 
 
 def is_nearly_all(present: int, documents: int) -> bool:
-    """A message that was just recorded has no vector yet, which is nothing to warn of."""
+    """A message that was just recorded has no vector yet, which needs no warning."""
     missing = documents - present
     allowed = max(_MISSING_MAX, documents * _MISSING_PERCENT_MAX // 100)
     return missing <= 0 or missing <= min(allowed, present - 1)
 
 
-def link(edition: IndexSnapshot, conversations: set[int] | None) -> None:
-    """Finds who stands next to whom: in these conversations, or in all. On an edition that nobody reads yet."""
-    facts, count = edition.facts, edition.count
-    of = facts.conversations[:count]
-    chosen = edition.is_alive & facts.is_record[:count] & (facts.positions[:count] != NO_POSITION)
+def link(snapshot: IndexSnapshot, conversations: set[int] | None) -> None:
+    """Finds the neighbours of records: in these conversations, or in all. Only on a snapshot without readers."""
+    columns, count = snapshot.columns, snapshot.count
+    of = columns.conversations[:count]
+    chosen = snapshot.is_alive & columns.is_record[:count] & (columns.positions[:count] != NO_POSITION)
     chosen &= of >= 0 if conversations is None else among(of, conversations)
     rows = np.flatnonzero(chosen).astype(np.int32)
     if not rows.size:
         return
-    rows = rows[np.lexsort((facts.keys[rows], facts.positions[rows], of[rows]))]
-    edition.before[rows] = _previous(facts, rows, step=1)
-    edition.after[rows] = _previous(facts, rows, step=-1)
+    rows = rows[np.lexsort((columns.keys[rows], columns.positions[rows], of[rows]))]
+    snapshot.before[rows] = _previous(columns, rows, step=1)
+    snapshot.after[rows] = _previous(columns, rows, step=-1)
     for start in range(0, rows.size, _SLICE):
         some = rows[start : start + _SLICE]
-        found, there = edition.around(some)
-        said = edition.said_around(found, there)
-        edition.spans[some] = facts.lengths[some] + (said * facts.lengths[found]).sum(axis=0)
+        found, there = snapshot.around(some)
+        said = snapshot.context_weights(found, there)
+        snapshot.spans[some] = columns.lengths[some] + (said * columns.lengths[found]).sum(axis=0)
 
 
-def stand(edition: IndexSnapshot) -> None:
-    """How recent each row is. On an edition that nobody reads yet."""
-    alive = np.flatnonzero(edition.is_alive)
-    keys = edition.facts.keys[alive]
+def set_priors(snapshot: IndexSnapshot) -> None:
+    """Computes recency and priors of all rows. Only on a snapshot without readers."""
+    alive = np.flatnonzero(snapshot.is_alive)
+    keys = snapshot.columns.keys[alive]
     if np.any(keys[1:] < keys[:-1]):
         alive = alive[np.argsort(keys, kind="stable")]
     newest = alive[-RECENT:]
-    edition.newer[:] = RECENT
-    edition.newer[newest] = np.arange(newest.size - 1, -1, -1)
-    own = edition.facts.is_own[: edition.count]
-    edition.priors[:] = prior(np.zeros(1, np.float32), own, edition.newer)
+    snapshot.newer[:] = RECENT
+    snapshot.newer[newest] = np.arange(newest.size - 1, -1, -1)
+    own = snapshot.columns.is_own[: snapshot.count]
+    snapshot.priors[:] = prior(np.zeros(1, np.float32), own, snapshot.newer)
 
 
-def stand_behind(edition: IndexSnapshot, added: int) -> None:
-    """The same where the last `added` rows are newer than all others, of which none has gone since they stood."""
-    rows = np.append(np.flatnonzero(edition.newer[:-added] < RECENT), np.arange(edition.count - added, edition.count))
-    newer = edition.newer[rows] + np.float32(added)
+def set_appended_priors(snapshot: IndexSnapshot, added: int) -> None:
+    """The same if the last `added` rows are newer than all others and no row has died since."""
+    rows = np.append(
+        np.flatnonzero(snapshot.newer[:-added] < RECENT), np.arange(snapshot.count - added, snapshot.count)
+    )
+    newer = snapshot.newer[rows] + np.float32(added)
     newer[-added:] = np.arange(added - 1, -1, -1)
-    edition.newer[rows] = newer = np.minimum(newer, np.float32(RECENT))
-    edition.priors[rows] = prior(np.zeros(1, np.float32), edition.facts.is_own[rows], newer)
+    snapshot.newer[rows] = newer = np.minimum(newer, np.float32(RECENT))
+    snapshot.priors[rows] = prior(np.zeros(1, np.float32), snapshot.columns.is_own[rows], newer)
 
 
-def _tell(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
-    """Adds what each of `rows` says to the rows on one side of it."""
+def _scatter_context(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+    """Adds the weighted shares of `rows` to their neighbours on one side."""
     for factor in CONTEXT:
         further = towards.take(rows, mode="wrap")
-        # At the end of a conversation a row is beside itself.
+        # At the end of a conversation a row is its own neighbour.
         said = said * (further != rows)
         np.add.at(reached, further, said * np.float32(factor))
         rows = further
 
 
-def _hear(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
-    """The same from the other end, which is faster where most rows have something to say."""
+def _gather_context(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+    """The same from the receiving side, which is faster if most rows have a share."""
     is_there = towards != rows
     nearest, furthest = CONTEXT
     heard = said.take(towards, mode="wrap")
@@ -390,10 +392,10 @@ def _hear(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArra
     reached += heard
 
 
-def _previous(facts: Columns, rows: NDArray[np.int32], *, step: int) -> NDArray[np.int32]:
-    """For each row its neighbour on one side, or itself. Of records in one position the newest stands for all."""
+def _previous(columns: Columns, rows: NDArray[np.int32], *, step: int) -> NDArray[np.int32]:
+    """Each row's neighbour on one side, or the row itself. Of records in one position, the newest counts."""
     ordered = rows[::step]
-    conversations, positions = facts.conversations[ordered], facts.positions[ordered]
+    conversations, positions = columns.conversations[ordered], columns.positions[ordered]
     starts = np.ones(rows.size, np.bool_)
     starts[1:] = (conversations[1:] != conversations[:-1]) | (positions[1:] != positions[:-1])
     firsts = np.flatnonzero(starts)
@@ -416,7 +418,7 @@ def among(codes: NDArray[np.int32], wanted: Collection[int]) -> NDArray[np.bool_
 
 
 def _position(entry: IndexedEntry) -> int:
-    # What a tool answered is nobody's context (C6).
+    # A tool's output is nobody's context.
     return NO_POSITION if entry.position is None or entry.origin is Origin.TOOL else entry.position
 
 

@@ -1,4 +1,4 @@
-"""Entries that answers were made of, kept beside a shelf: most of what is asked for next was asked for before."""
+"""One space's index in memory, updated from the store's change log, and a cache of the entries it returned."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from afterturn.recall.index.snapshot import (
     IndexSnapshot,
     grown,
     link,
-    read_facts,
-    stand,
-    stand_behind,
+    read_columns,
+    set_appended_priors,
+    set_priors,
 )
 from afterturn.recall.index.vectors import read_vectors
 from afterturn.types import Changes, Entry, IndexedEntry
 
-KEPT_BYTES_LEAST = 65_536
-"""Some entries of a small space may take more than its shelf."""
-# Measured: an entry with the strings that every one has, its place in the dictionary included.
+CACHE_BYTES_MIN = 65_536
+"""A small space may cache entries that take more memory than its index."""
+# Measured: an entry with the strings that each has, and its slot in the dictionary.
 _ENTRY_BYTES = 1200
-# What is larger than such a share of the room would drive out too much that is asked for more often.
+# A larger share of the room would evict too much that is asked for more often.
 _SHARE = 16
 
 
 class EntryCache:
-    """By key, as they were last read; those unused for longest go first. Whoever shares it holds a lock."""
+    """A cache of entries by key; the least recently used leave first. Not thread-safe: the caller holds a lock."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[int, tuple[Entry, int]] = OrderedDict()
@@ -46,9 +46,9 @@ class EntryCache:
     def find(self, keys: Iterable[int]) -> dict[int, Entry]:
         found: dict[int, Entry] = {}
         for key in keys:
-            kept = self._entries.get(key)
-            if kept is not None:
-                found[key] = kept[0]
+            cached = self._entries.get(key)
+            if cached is not None:
+                found[key] = cached[0]
                 self._entries.move_to_end(key)
         return found
 
@@ -64,9 +64,9 @@ class EntryCache:
 
     def drop(self, keys: Iterable[int]) -> None:
         for key in keys:
-            kept = self._entries.pop(key, None)
-            if kept is not None:
-                self.size_bytes -= kept[1]
+            cached = self._entries.pop(key, None)
+            if cached is not None:
+                self.size_bytes -= cached[1]
 
     def clear(self) -> None:
         self._entries.clear()
@@ -78,62 +78,60 @@ def _size(entry: Entry) -> int:
     return _ENTRY_BYTES + sys.getsizeof(entry.text) + sum(map(sys.getsizeof, told))
 
 
-# What a shelf holds, kept level with its space by the changes there.
-
-FOLLOWED_MAX = 1024
-"""A recall that finds more changes than this does without the shelf, and somebody else brings it up to date."""
-_WORN_MIN = 1024
+CHANGES_MAX = 1024
+"""A recall that finds more changes than this does without the index, which is updated in the background."""
+_REBUILD_MIN = 1024
 # Measured: objects around the arrays 4,000 to 5,000, a row in a dictionary 116 to 122.
-_STOCK_BYTES = 5120
-_LATE_BYTES = 130
+_OBJECTS_BYTES = 5120
+_ADDED_BYTES = 130
 
 
 class SpaceIndex:
-    """One space in memory. Readers take `edition` and keep it; whoever changes anything makes another, under a lock."""
+    """One space in memory. Readers take `snapshot` and keep it; a change makes another one, under a lock."""
 
-    def __init__(self, assembly: IndexBuilder, changes: Changes) -> None:
-        """Of all of a space, which holds at least what that held at `changes`."""
-        self.place = assembly.place
-        self.plan = assembly.plan
-        self.codes = assembly.codes
+    def __init__(self, builder: IndexBuilder, changes: Changes) -> None:
+        """From a builder that has read at least what the space held at `changes`."""
+        self.space_key = builder.space_key
+        self.plan = builder.plan
+        self.dictionary = builder.dictionary
         self.generation = changes.generation
         self.seq = changes.seq
-        self.edition = assembly.edition()
+        self.snapshot = builder.snapshot()
         self._lock = threading.Lock()
-        # Rows up to here are sorted by key; later ones are looked up by name.
-        self._sorted = self.edition.count
-        self._late: dict[int, int] = {}
-        self._newest_key = int(self.edition.facts.keys[: self.edition.count].max(initial=0))
-        self._columns = _Columns()
-        self._vectors_at_first = self.edition.vectors_count
-        self._is_sketched = self.edition.vectors is not None and self.edition.vectors.is_sketched
-        self.shelf_bytes = self._size()
-        self._kept = EntryCache()
+        # Rows up to here are sorted by key; later ones are in `_added`.
+        self._sorted = self.snapshot.count
+        self._added: dict[int, int] = {}
+        self._newest_key = int(self.snapshot.columns.keys[: self.snapshot.count].max(initial=0))
+        self._arrays = _GrowingArrays()
+        self._vectors_at_first = self.snapshot.vectors_count
+        self._is_quantized = self.snapshot.vectors is not None and self.snapshot.vectors.is_quantized
+        self.index_bytes = self._size()
+        self._entries = EntryCache()
 
     @property
     def size_bytes(self) -> int:
-        return self.shelf_bytes + self._kept.size_bytes
+        return self.index_bytes + self._entries.size_bytes
 
     @property
-    def is_worn(self) -> bool:
-        """Whether it should be built anew: many rows are dead or came late, or sketches are around a mean of few."""
-        edition = self.edition
+    def needs_rebuild(self) -> bool:
+        """Many rows are dead or were added late, or vectors are quantized around a mean of few."""
+        snapshot = self.snapshot
         return (
-            edition.count - edition.alive_count > _share(edition.count)
-            or edition.count - self._sorted > _share(self._sorted)
-            or (self._is_sketched and edition.vectors_count > 2 * self._vectors_at_first + MEAN_ROWS)
+            snapshot.count - snapshot.alive_count > _share(snapshot.count)
+            or snapshot.count - self._sorted > _share(self._sorted)
+            or (self._is_quantized and snapshot.vectors_count > 2 * self._vectors_at_first + MEAN_ROWS)
         )
 
     def changes(self, unit: Unit) -> Changes:
-        return unit.index.changes(self.place.tenant, self.place.space, since=self.seq)
+        return unit.index.changes(self.space_key.tenant, self.space_key.space, since=self.seq)
 
-    def follow(self, index: Index, *, changed_max: int | None = FOLLOWED_MAX) -> Changes | None:
-        """Brings it to the snapshot of `index`. None when that is too far away, and nothing was done."""
+    def update(self, index: Index, *, changed_max: int | None = CHANGES_MAX) -> Changes | None:
+        """Applies the changes up to the snapshot of `index`. None, and nothing applied, when they are too many."""
         with self._lock:
-            changes = index.changes(self.place.tenant, self.place.space, since=self.seq)
+            changes = index.changes(self.space_key.tenant, self.space_key.space, since=self.seq)
             if changes.generation != self.generation:
                 return None
-            # Another thread's newer snapshot was applied already; what this one can't see, `resolve` leaves out.
+            # Another thread has applied a newer snapshot. `resolve` leaves out what this one cannot see.
             if changes.seq < self.seq:
                 return changes
             if changes.keys is None or (changed_max is not None and len(changes.keys) > changed_max):
@@ -144,172 +142,174 @@ class SpaceIndex:
             return changes
 
     def apply(self, unit: Unit, *, keys: Sequence[int]) -> None:
-        """Reads these anew. `advance` says when that was all up to some change."""
+        """Reads these keys again. Call `advance` after the last keys of a change list."""
         with self._lock:
             self._apply(unit.index, keys)
 
     def advance(self, changes: Changes) -> None:
         with self._lock:
-            # A reader of an older snapshot may have put something back that was dropped on the way.
-            self._kept.clear()
+            # A reader of an older snapshot may have cached an entry that was dropped meanwhile.
+            self._entries.clear()
             self.seq = max(self.seq, changes.seq)
 
-    def kept(self, keys: Sequence[int], *, seq: int | None) -> dict[int, Entry]:
-        """Those of them that are in memory, as a snapshot with its newest change at `seq` has them."""
+    def cached_entries(self, keys: Sequence[int], *, seq: int | None) -> dict[int, Entry]:
+        """Those of `keys` that are cached, as of a snapshot whose newest change is `seq`."""
         with self._lock:
-            return self._kept.find(keys) if seq == self.seq else {}
+            return self._entries.find(keys) if seq == self.seq else {}
 
-    def keep(self, entries: Mapping[int, Entry], *, seq: int | None) -> None:
-        """As they were read in such a snapshot. All of them take no more room than the shelf does, or very little."""
+    def cache_entries(self, entries: Mapping[int, Entry], *, seq: int | None) -> None:
+        """Caches entries that were read in such a snapshot. The cache grows no larger than the index, or 64 KiB."""
         with self._lock:
             if seq == self.seq:
-                self._kept.put(entries, bytes_max=max(KEPT_BYTES_LEAST, self.shelf_bytes))
+                self._entries.put(entries, bytes_max=max(CACHE_BYTES_MIN, self.index_bytes))
 
-    def let_entries_go(self) -> None:
+    def drop_cached_entries(self) -> None:
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
 
     def _size(self) -> int:
-        arrays_bytes = self.edition.size_bytes + self._columns.spare_bytes(self.edition.count)
-        return _STOCK_BYTES + arrays_bytes + self.codes.size_bytes + len(self._late) * _LATE_BYTES
+        arrays_bytes = self.snapshot.size_bytes + self._arrays.spare_bytes(self.snapshot.count)
+        return _OBJECTS_BYTES + arrays_bytes + self.dictionary.size_bytes + len(self._added) * _ADDED_BYTES
 
     def _apply(self, index: Index, keys: Sequence[int]) -> None:
-        self._kept.drop(keys)
-        place, known = self.place, self._rows(self.edition, keys)
+        self._entries.drop(keys)
+        space_key, known = self.space_key, self._rows(self.snapshot, keys)
         vectors = self._read_vectors(index, keys)
-        # What has a vector is active, and all else of an entry never changes.
+        # An entry with a vector is active, and nothing else about an entry changes.
         unsure = [key for key in keys if key not in known or key not in vectors]
-        entries = index.shelved(place.tenant, place.space, keys=unsure, limit=len(unsure)) if unsure else []
+        entries = index.shelved(space_key.tenant, space_key.space, keys=unsure, limit=len(unsure)) if unsure else []
         there = {entry.key for entry in entries}
         fresh = [entry for entry in entries if entry.key not in known]
         gone = np.array([known[key] for key in unsure if key in known and key not in there], np.int32)
         if fresh or gone.size:
-            edition = self._with_changes(fresh, gone)
+            snapshot = self._with_changes(fresh, gone)
         else:
-            edition = replace(self.edition, has_vector=self.edition.has_vector.copy())
-        self._put_vectors(edition, vectors)
-        self.edition = edition
-        self.shelf_bytes = self._size()
+            snapshot = replace(self.snapshot, has_vector=self.snapshot.has_vector.copy())
+        self._put_vectors(snapshot, vectors)
+        self.snapshot = snapshot
+        self.index_bytes = self._size()
 
     def _with_changes(self, fresh: Sequence[IndexedEntry], gone: NDArray[np.int32]) -> IndexSnapshot:
-        facts = read_facts(fresh, self.codes)
-        touched = {*self.edition.facts.conversations[gone].tolist(), *facts.conversations.tolist()} - {NOWHERE}
+        columns = read_columns(fresh, self.dictionary)
+        touched = {*self.snapshot.columns.conversations[gone].tolist(), *columns.conversations.tolist()} - {NOWHERE}
         is_behind = not gone.size and fresh[0].key > self._newest_key
         if gone.size or touched:
-            # What is read by others now would change below their eyes.
-            self._columns.clear()
-            edition = _next_edition(self.edition, len(fresh), grown)
+            # Readers of the current snapshot must not see these arrays change.
+            self._arrays.clear()
+            snapshot = _next_snapshot(self.snapshot, len(fresh), grown)
         else:
-            edition = _next_edition(self.edition, len(fresh), self._columns.extended)
+            snapshot = _next_snapshot(self.snapshot, len(fresh), self._arrays.extend)
         if fresh:
-            edition = self._with_rows(edition, facts, fresh)
+            snapshot = self._with_rows(snapshot, columns, fresh)
         if gone.size:
-            self._without_rows(edition, gone)
+            self._without_rows(snapshot, gone)
         if touched:
-            link(edition, touched)
+            link(snapshot, touched)
         if is_behind:
-            stand_behind(edition, len(fresh))
+            set_appended_priors(snapshot, len(fresh))
         else:
-            stand(edition)
-        return edition
+            set_priors(snapshot)
+        return snapshot
 
-    def _rows(self, edition: IndexSnapshot, keys: Sequence[int]) -> dict[int, int]:
-        """Of those that are alive. A key that came back has a second row."""
-        by_key = edition.facts.keys[: self._sorted]
+    def _rows(self, snapshot: IndexSnapshot, keys: Sequence[int]) -> dict[int, int]:
+        """The rows of those keys that are alive. A key that returned has a second row."""
+        by_key = snapshot.columns.keys[: self._sorted]
         found: dict[int, int] = {}
         for key, at in zip(keys, by_key.searchsorted(np.array(keys, np.int64)).tolist(), strict=True):
-            row = self._late.get(key, at if at < by_key.size and by_key[at] == key else None)
-            if row is not None and edition.is_alive[row]:
+            row = self._added.get(key, at if at < by_key.size and by_key[at] == key else None)
+            if row is not None and snapshot.is_alive[row]:
                 found[key] = row
         return found
 
-    def _with_rows(self, edition: IndexSnapshot, facts: Columns, entries: Sequence[IndexedEntry]) -> IndexSnapshot:
-        start = edition.count - len(entries)
-        rows = np.arange(start, edition.count, dtype=np.int32)
-        edition.facts.put(start, facts)
-        edition.is_alive[start:] = True
-        edition.before[start:] = edition.after[start:] = rows
-        edition.spans[start:] = facts.lengths
-        self._late.update(zip(facts.keys.tolist(), rows.tolist(), strict=True))
-        self._newest_key = max(self._newest_key, int(facts.keys[-1]))
+    def _with_rows(self, snapshot: IndexSnapshot, columns: Columns, entries: Sequence[IndexedEntry]) -> IndexSnapshot:
+        start = snapshot.count - len(entries)
+        rows = np.arange(start, snapshot.count, dtype=np.int32)
+        snapshot.columns.put(start, columns)
+        snapshot.is_alive[start:] = True
+        snapshot.before[start:] = snapshot.after[start:] = rows
+        snapshot.spans[start:] = columns.lengths
+        self._added.update(zip(columns.keys.tolist(), rows.tolist(), strict=True))
+        self._newest_key = max(self._newest_key, int(columns.keys[-1]))
         terms = hashed([entry.terms for entry in entries])
-        postings = edition.postings.with_rows(terms, np.repeat(rows, facts.lengths.astype(np.int64)))
-        return replace(edition, postings=postings)
+        postings = snapshot.postings.with_rows(terms, np.repeat(rows, columns.lengths.astype(np.int64)))
+        return replace(snapshot, postings=postings)
 
-    def _without_rows(self, edition: IndexSnapshot, gone: NDArray[np.int32]) -> None:
-        facts = edition.facts
-        codes = {*facts.conversations[gone].tolist(), *facts.speakers[gone].tolist()}
-        for key in facts.keys[gone].tolist():
-            self._late.pop(key, None)
-        edition.is_alive[gone] = edition.has_vector[gone] = False
-        edition.before[gone] = edition.after[gone] = gone
-        edition.spans[gone] = 0
-        edition.postings.blank(gone)
-        facts.blank(gone)
-        if edition.vectors is not None:
-            edition.vectors.blank(gone)
-        self.codes.drop({code for code in codes if not facts.uses(code, edition.count)})
+    def _without_rows(self, snapshot: IndexSnapshot, gone: NDArray[np.int32]) -> None:
+        columns = snapshot.columns
+        codes = {*columns.conversations[gone].tolist(), *columns.speakers[gone].tolist()}
+        for key in columns.keys[gone].tolist():
+            self._added.pop(key, None)
+        snapshot.is_alive[gone] = snapshot.has_vector[gone] = False
+        snapshot.before[gone] = snapshot.after[gone] = gone
+        snapshot.spans[gone] = 0
+        snapshot.postings.blank(gone)
+        columns.blank(gone)
+        if snapshot.vectors is not None:
+            snapshot.vectors.blank(gone)
+        self.dictionary.drop({code for code in codes if not columns.uses(code, snapshot.count)})
 
     def _read_vectors(self, index: Index, keys: Sequence[int]) -> dict[int, bytes]:
         if self.plan.embedder is None:
             return {}
-        return index.vectors(self.place.tenant, self.place.space, self.plan.embedder, keys)
+        return index.vectors(self.space_key.tenant, self.space_key.space, self.plan.embedder, keys)
 
-    def _put_vectors(self, edition: IndexSnapshot, found: Mapping[int, bytes]) -> None:
-        rows = self._rows(edition, list(found))
-        if edition.vectors is not None and rows:
+    def _put_vectors(self, snapshot: IndexSnapshot, found: Mapping[int, bytes]) -> None:
+        rows = self._rows(snapshot, list(found))
+        if snapshot.vectors is not None and rows:
             at = np.fromiter(rows.values(), np.int32, len(rows))
-            edition.vectors.put(at, read_vectors([found[key] for key in rows], edition.vectors.dimensions))
-            edition.has_vector[at] = True
+            snapshot.vectors.put(at, read_vectors([found[key] for key in rows], snapshot.vectors.dimensions))
+            snapshot.has_vector[at] = True
 
 
-class _Columns:
-    """Arrays with room behind their last row: where nothing changes, a later edition sees more of the same memory."""
+class _GrowingArrays:
+    """Arrays with room after their last row: a snapshot that only adds rows shares the memory of the one before."""
 
     def __init__(self) -> None:
-        self._columns: dict[int, NDArray[Any]] = {}
+        self._arrays: dict[int, NDArray[Any]] = {}
 
     def clear(self) -> None:
-        self._columns.clear()
+        self._arrays.clear()
 
-    def extended(self, array: NDArray[Any], count: int) -> NDArray[Any]:
-        """The same, with so many rows, of which nobody has filled in the new. To be called for the last edition's."""
-        column = array.base if id(array.base) in self._columns else None
-        if column is None or column.size < count:
-            self._columns.pop(id(column), None)
-            column = grown(array, room_for(count))
-            self._columns[id(column)] = column
-        return column[:count]
+    def extend(self, array: NDArray[Any], count: int) -> NDArray[Any]:
+        """The last snapshot's `array` with `count` rows. The caller fills in the new ones."""
+        array_with_room = array.base if id(array.base) in self._arrays else None
+        if array_with_room is None or array_with_room.size < count:
+            self._arrays.pop(id(array_with_room), None)
+            array_with_room = grown(array, room_for(count))
+            self._arrays[id(array_with_room)] = array_with_room
+        return array_with_room[:count]
 
     def spare_bytes(self, count: int) -> int:
-        return sum((column.size - count) * column.itemsize for column in self._columns.values())
+        return sum(
+            (array_with_room.size - count) * array_with_room.itemsize for array_with_room in self._arrays.values()
+        )
 
 
-def _next_edition(
-    edition: IndexSnapshot, added: int, extended: Callable[[NDArray[Any], int], NDArray[Any]]
+def _next_snapshot(
+    snapshot: IndexSnapshot, added: int, extend: Callable[[NDArray[Any], int], NDArray[Any]]
 ) -> IndexSnapshot:
-    """The same with so many more rows, which nobody has filled in; in arrays of its own where something may change."""
-    count = edition.count + added
-    facts, vectors = edition.facts, edition.vectors
-    # Vectors were given room for what was planned, facts for what came.
-    if count > min(facts.capacity, facts.capacity if vectors is None else vectors.capacity):
-        room = max(room_for(count), facts.capacity)
-        facts, vectors = facts.grown(room), vectors and vectors.grown(room)
+    """A copy with `added` more rows, to be filled in. `extend` decides whether arrays are shared or copied."""
+    count = snapshot.count + added
+    columns, vectors = snapshot.columns, snapshot.vectors
+    # Vectors have room for the planned rows, columns for those that were read.
+    if count > min(columns.capacity, columns.capacity if vectors is None else vectors.capacity):
+        room = max(room_for(count), columns.capacity)
+        columns, vectors = columns.grown(room), vectors and vectors.grown(room)
     return replace(
-        edition,
+        snapshot,
         count=count,
-        facts=facts,
+        columns=columns,
         vectors=vectors,
-        is_alive=extended(edition.is_alive, count),
-        has_vector=grown(edition.has_vector, count),
-        before=extended(edition.before, count),
-        after=extended(edition.after, count),
-        spans=extended(edition.spans, count),
-        newer=grown(edition.newer, count),
-        priors=grown(edition.priors, count),
+        is_alive=extend(snapshot.is_alive, count),
+        has_vector=grown(snapshot.has_vector, count),
+        before=extend(snapshot.before, count),
+        after=extend(snapshot.after, count),
+        spans=extend(snapshot.spans, count),
+        newer=grown(snapshot.newer, count),
+        priors=grown(snapshot.priors, count),
     )
 
 
 def _share(count: int) -> int:
-    """What may be out of place among so many before it is worth putting everything in place."""
-    return max(_WORN_MIN, count // 4)
+    """How many rows may be dead or unsorted before a rebuild is worth it."""
+    return max(_REBUILD_MIN, count // 4)
