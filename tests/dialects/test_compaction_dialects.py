@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.history import find_point
-from afterturn.prompt.compaction import StateSnapshot, contents, element_tokens, plan, rebuild, write_request
+from afterturn.prompt.compaction import StateSnapshot, element_tokens, plan, read_contents, rebuild, write_request
 
 SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"
@@ -99,7 +99,7 @@ def test_what_is_shown_and_called_is_counted(name, data):
     dialect = get_dialect(name)
     script = data.draw(scripts(turns_max=1))
     messages = write(name, script)
-    held = [contents(message) for message in messages]
+    held = [read_contents(message) for message in messages]
     turn = script[0]
     assert sum(len(one.shown) for one in held) == turn.image + turn.file
     assert [call.name for one in held for call in one.calls] == [

@@ -151,7 +151,7 @@ async def test_an_older_snapshot_is_the_base_of_the_next():
     asked = model.calls[0].messages[1]["content"]
     assert "The state so far:" in asked
     assert asked.count("5432") == 1
-    assert "I go on from this state" not in asked
+    assert "I will continue from this state" not in asked
     assert json.dumps(second.messages).count("<state_snapshot>") == 1
     assert "6000" in json.dumps(second.messages)
 

@@ -58,7 +58,7 @@ def full(text: str = "x") -> StandingContent:
     return StandingContent(
         files=(file("/p/AGENTS.md", text),),
         instructions=(text,),
-        lasting=StandingMemories(
+        memories=StandingMemories(
             conventions=(entry(text, id="c001", target=Target.ENVIRONMENT),),
             pinned=(entry(text, id="p001", pinned=True),),
             preferences=(entry(text, id="u001"),),
@@ -74,7 +74,7 @@ def test_a_standing_block_reads_like_this():
             file("/project/b/MEMORY.md", "Long", goes_on=True),
         ),
         instructions=("Use the ticket server for tickets.", "  \n"),
-        lasting=StandingMemories(
+        memories=StandingMemories(
             conventions=(entry("Tabs, not spaces", id="c001", target=Target.ENVIRONMENT, version=2),),
             pinned=(entry("Ada is deaf", id="p002"), entry("Ada lives in Turin", id="p001")),
             preferences=(entry("Answers in\nItalian", id="u001"),),
@@ -133,7 +133,7 @@ def test_no_content_can_close_or_forge_a_tag(text, told, path):
     content = StandingContent(
         files=(file("/" + path, text + "!"),),
         instructions=(told + "!",),
-        lasting=StandingMemories(pinned=(entry(text + "!", id="p001"),)),
+        memories=StandingMemories(pinned=(entry(text + "!", id="p001"),)),
     )
     folded = render_standing(content, ROOM).text.casefold()
     assert [folded.count(tag) for tag in TAGS] == [1, 1, 1, 1, 0]
@@ -145,7 +145,7 @@ def test_no_content_can_close_or_forge_a_tag(text, told, path):
 @given(contents)
 def test_a_memory_stays_on_its_line(text):
     """S1: it can not pass for a heading or for another memory."""
-    block = render_standing(StandingContent(lasting=StandingMemories(pinned=(entry(text, id="p001"),))), ROOM)
+    block = render_standing(StandingContent(memories=StandingMemories(pinned=(entry(text, id="p001"),))), ROOM)
     lines = block.text.splitlines()
     assert len(lines) == 4
     assert lines[2].startswith("- [p001] ")
@@ -155,7 +155,7 @@ def test_a_memory_stays_on_its_line(text):
 def test_the_block_keeps_its_size(text, bytes_max, entry_bytes_max):
     """S1, H9: whatever goes in."""
     many = full(text * 20)
-    content = StandingContent(many.files * 5, many.instructions * 5, many.lasting, many.lasting.pinned)
+    content = StandingContent(many.files * 5, many.instructions * 5, many.memories, many.memories.pinned)
     assert size(render_standing(content, StandingBudget(bytes_max, entry_bytes_max)).text) <= bytes_max
     assert size(render_arrived(content.files, bytes_max).text) <= bytes_max
 
@@ -191,13 +191,13 @@ def test_many_files_share_their_room():
 def test_the_most_important_memories_are_kept_and_new_ones_go_last():
     """S1: the order in which they are given says what is kept; the ids say where it stands."""
     memories = tuple(entry("y" * 120, id=f"p{at:03}") for at in (7, 3, 9, 1))
-    block = render_standing(StandingContent(lasting=StandingMemories(pinned=memories)), StandingBudget(512, 512))
+    block = render_standing(StandingContent(memories=StandingMemories(pinned=memories)), StandingBudget(512, 512))
     assert block.refs == ("p003", "p007", "p009")
 
 
 def test_a_long_memory_is_cut_and_says_so():
     """H9: 512 bytes a memory."""
-    block = render_standing(StandingContent(lasting=StandingMemories(pinned=(entry("word " * 500, id="p001"),))), ROOM)
+    block = render_standing(StandingContent(memories=StandingMemories(pinned=(entry("word " * 500, id="p001"),))), ROOM)
     line = block.text.splitlines()[2]
     assert line.endswith(WORDS_CUT)
     assert size(line) <= 512 + len("- [p001] ")

@@ -10,7 +10,12 @@ import pytest
 from afterturn.config import Config
 from afterturn.ports import Unit
 from afterturn.prompt import standing_memories
-from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
+from afterturn.prompt.standing_memories import (
+    StandingMemories,
+    StandingReader,
+    find_agent_memories,
+    find_standing_memories,
+)
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.drafts import admit, operation
@@ -54,7 +59,7 @@ def add_many(engine: Engine, texts: list[str], **draft: Any) -> None:
 
 def found(engine: Engine, reader: StandingReader = READER) -> list[list[str]]:
     """Conventions, pinned ones, preferences."""
-    result = engine.read_now(lambda unit: find_lasting(unit, reader))
+    result = engine.read_now(lambda unit: find_standing_memories(unit, reader))
     return [[entry.text for entry in part] for part in (result.conventions, result.pinned, result.preferences)]
 
 
@@ -191,7 +196,7 @@ def test_a_fact_in_two_spaces_stands_once(engine: Engine, add: Add):
     """S1, L10: the most trusted of them."""
     add("Use tabs", pinned=True, origin=Origin.AGENT)
     add("Use tabs", pinned=True, space="project:api")
-    result = engine.read_now(lambda unit: find_lasting(unit, READER))
+    result = engine.read_now(lambda unit: find_standing_memories(unit, READER))
     assert [entry.space for entry in result.pinned] == ["project:api"]
 
 
@@ -220,10 +225,10 @@ def test_what_an_agent_should_know_of_its_own_work(engine: Engine, add: Add):
     add("pinned", agent="tester", pinned=True)
     add("another's", agent="writer")
     reader = replace(READER, project="api")
-    result = engine.read_now(lambda unit: find_of_agent(unit, reader, "tester"))
+    result = engine.read_now(lambda unit: find_agent_memories(unit, reader, "tester"))
     assert [entry.text for entry in result] == ["pinned", "second", "first"]
 
 
 def test_an_empty_store_has_nothing_lasting(engine: Engine):
     """S1: absent when empty."""
-    assert engine.read_now(lambda unit: find_lasting(unit, READER)) == StandingMemories()
+    assert engine.read_now(lambda unit: find_standing_memories(unit, READER)) == StandingMemories()

@@ -51,7 +51,15 @@ from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
 from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
 from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
 from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
-from afterturn.prompt.compaction import Compacted, CompactionReason, answer, ask, block_facts, summarise, untouched
+from afterturn.prompt.compaction import (
+    Compacted,
+    CompactionReason,
+    apply_summary,
+    block_facts,
+    prepare_summary,
+    summarise,
+    untouched,
+)
 from afterturn.recall.block import block_hash, strip_blocks
 from afterturn.text import content_hash
 from afterturn.types import (
@@ -786,11 +794,11 @@ class ConversationCore:
             return block_facts(dialect, part, known)
 
         # Away from the loop that all conversations share: weighing a thousand messages takes longer than a grace.
-        asked = await aside(lambda: ask(dialect, messages, limit_tokens=limit, facts=facts))
+        asked = await aside(lambda: prepare_summary(dialect, messages, limit_tokens=limit, facts=facts))
         if asked is None or isinstance(asked, Compacted):
             return asked or untouched(messages, CompactionReason.TIMEOUT)
         written = await summarise(model, asked.request, within=self._parts.config.model_timeout)
-        done = await aside(lambda: answer(dialect, messages, asked, written))
+        done = await aside(lambda: apply_summary(dialect, messages, asked, written))
         return done or untouched(messages, CompactionReason.TIMEOUT)
 
     # On memory's loop: how turns begin.

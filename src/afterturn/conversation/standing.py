@@ -48,7 +48,12 @@ from afterturn.prompt.standing_block import (
     shown_path,
     shown_paths,
 )
-from afterturn.prompt.standing_memories import StandingMemories, StandingReader, find_lasting, find_of_agent
+from afterturn.prompt.standing_memories import (
+    StandingMemories,
+    StandingReader,
+    find_agent_memories,
+    find_standing_memories,
+)
 from afterturn.recall.block import block_hash
 from afterturn.recall.query import RecallRequest
 from afterturn.recall.search import search
@@ -267,8 +272,8 @@ class PromptContexts:
         """The context files of the trusted roots and the project's conventions, as they are now."""
         files = await self._environment()
         reader = _reader(self._place, now=self._services.clock.now())
-        lasting = await self._read(lambda unit: find_lasting(unit, reader), StandingMemories())
-        return self._rendered(files, lasting.conventions, ())
+        memories = await self._read(lambda unit: find_standing_memories(unit, reader), StandingMemories())
+        return self._rendered(files, memories.conventions, ())
 
     async def task(self, agent_name: str) -> str:
         """What a sub-agent of that name should know: the project's context, and what was said of its own work."""
@@ -277,7 +282,7 @@ class PromptContexts:
         reader = _reader(self._place, now=self._services.clock.now())
 
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-            return find_lasting(unit, reader).conventions, find_of_agent(unit, reader, agent)
+            return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
 
         nothing: tuple[tuple[Entry, ...], tuple[Entry, ...]] = ((), ())
         conventions, own = await self._read(work, nothing)
@@ -484,7 +489,7 @@ class StandingCore:
         reader, room = _reader(self.place, now=self._services.clock.now()), _budget(self._services.config)
 
         def work(unit: Unit) -> StandingBlock:
-            return render_standing(replace(content, lasting=find_lasting(unit, reader)), room)
+            return render_standing(replace(content, memories=find_standing_memories(unit, reader)), room)
 
         if self._services.has_store:
             return await self._asked(lambda store: store.read(work), "is made without memories")

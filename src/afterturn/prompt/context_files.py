@@ -1,4 +1,5 @@
-"""Which folders may give context files: those that the host trusts, and their parents in the same repository."""
+"""Reads context files such as `AGENTS.md` from trusted folders: those of the host, and their parents in the same
+repository. Synchronous, for a worker thread."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ PATH_CHARS_MAX = 4096
 
 
 class Refusal(StrEnum):
-    """Why a file or a folder gives nothing."""
+    """Why a file or folder was skipped."""
 
     OUTSIDE = "outside the trusted folders"
     DANGLING = "a link that leads nowhere"
@@ -39,9 +40,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class TrustedFolders:
-    """Real paths. Everything below `folder` and the `roots` is trusted; of a parent, only its own context files.
+    """Real paths. Everything below `folder` and the `roots` is trusted; in a parent only its own context files are.
 
-    `parents` are those of each root, outermost first: empty without a repository around it.
+    `parents` has the parents of each root, outermost first, up to the top of its repository; none if it is in none.
     """
 
     folder: str | None
@@ -50,20 +51,20 @@ class TrustedFolders:
     skipped: tuple[Skipped, ...] = ()
 
     def admits(self, real: str, folder: str) -> bool:
-        """Whether what was found in `folder` may be read where it really is. A link can lead into no parent."""
+        """Whether a file that was found in `folder` may be read at its real path. Links may not lead into a parent."""
         wholes = self.roots if self.folder is None else (self.folder, *self.roots)
         if any(is_within(real, whole) for whole in wholes):
             return True
         return os.path.dirname(real) == folder and any(folder in above for above in self.parents)
 
     def find_root(self, real: str) -> str | None:
-        """The outermost root around it."""
+        """The outermost root that contains it."""
         around = [root for root in self.roots if is_within(real, root)]
         return min(around, key=len) if around else None
 
 
 def find_trusted(folder: str | None, roots: Sequence[str]) -> TrustedFolders:
-    """Looks at the file system. A root that is no folder is in `skipped`; `folder` may be missing."""
+    """Reads the file system. A root that is not a folder is in `skipped`; `folder` may be missing."""
     found: dict[str, tuple[str, ...]] = {}
     skipped: list[Skipped] = []
     for root in roots:
@@ -73,8 +74,8 @@ def find_trusted(folder: str | None, roots: Sequence[str]) -> TrustedFolders:
         elif real not in found:
             found[real], refused = _parents(real)
             skipped.extend(refused)
-    home = None if folder is None else real_folder(folder)
-    return TrustedFolders(home, tuple(found), tuple(found.values()), tuple(skipped))
+    real_global = None if folder is None else real_folder(folder)
+    return TrustedFolders(real_global, tuple(found), tuple(found.values()), tuple(skipped))
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -89,7 +90,8 @@ def real_folder(path: str) -> str | None:
 
 
 def real_path(path: str) -> str:
-    """Of something that is there. The kernel goes first: it refuses chains of links that `realpath` would recurse into.
+    """The real path of something that exists. `stat` comes first, because the kernel refuses long chains of links that
+    `realpath` would recurse into.
 
     Raises OSError or ValueError.
     """
@@ -109,7 +111,7 @@ def _parents(root: str) -> tuple[tuple[str, ...], list[Skipped]]:
 
 
 def _up_to_repository(root: str) -> list[str]:
-    """Innermost first; empty when there is no repository, or when the root is its top."""
+    """The parents, innermost first; empty if there is no repository, or the root is its top."""
     above: list[str] = []
     folder = root
     while not os.path.lexists(os.path.join(folder, ".git")):
@@ -122,7 +124,7 @@ def _up_to_repository(root: str) -> list[str]:
 
 
 def _is_foreign(parent: str, root: str) -> bool:
-    """Whoever can write above a project could make a repository of it, as in `/tmp`, and tell its agent what to do."""
+    """Whether others can write to `parent`, as to `/tmp`: they could put instructions for the agent there."""
     try:
         above, own = os.stat(parent), os.stat(root)
     except OSError:
@@ -131,17 +133,15 @@ def _is_foreign(parent: str, root: str) -> bool:
     return bool(is_open) or above.st_uid not in (own.st_uid, os.geteuid())
 
 
-# Reads context files, `AGENTS.md` and the like, from trusted folders only. Synchronous: for a worker's thread.
-
-# Nobody writes instructions of this size; it is something else under that name.
+# A larger file is not a context file.
 HUGE_BYTES = 8 * 1024 * 1024
 FILES_MAX = 64
-# Below a root, what others wrote and a tool fetched: a package's rules are not the project's.
+# Folders of installed packages, whose instructions are not the project's.
 FETCHED = frozenset({".git", ".tox", ".venv", "bower_components", "node_modules", "site-packages", "vendor", "venv"})
 _BOM = "\ufeff"
 _CHUNK_BYTES = 65536
 
-# Where there is no O_PATH, a folder that may be entered but not listed hides what is below it.
+# Without O_PATH, files below a folder that may be entered but not listed cannot be read.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -156,7 +156,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContextFile:
-    """`path` is the real one; `cut` says that the file goes on after `text`."""
+    """`path` is the real path; `cut`: the file continues after `text`."""
 
     path: str
     tier: Tier
@@ -166,7 +166,7 @@ class ContextFile:
 
 @dataclass(frozen=True, slots=True)
 class ContextFiles:
-    """In the order in which they are shown: the wider a file's folder, the earlier."""
+    """In the order in which they are shown: outer folders first."""
 
     files: tuple[ContextFile, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -174,7 +174,7 @@ class ContextFiles:
 
 @dataclass(frozen=True, slots=True)
 class ContextFolders:
-    """Where to look, and for what: the folder for all projects, the host's roots, the names of context files."""
+    """Where to look: the folder for all projects and the host's roots; and the names and maximum size of the files."""
 
     folder: str | None
     roots: tuple[str, ...]
@@ -183,12 +183,12 @@ class ContextFolders:
 
 
 def file_names(setting: str) -> tuple[str, ...]:
-    """`context_files` as names, each once."""
+    """The names in the setting `context_files`, each once."""
     return tuple(dict.fromkeys(name for item in setting.split(",") if (name := item.strip())))
 
 
 def read_standing(places: ContextFolders, also: Iterable[str] = ()) -> ContextFiles:
-    """The files for all projects, then those of the roots with their parents, then `also`: files that came by touch."""
+    """The files for all projects, then those of the roots and their parents, then `also`: files of touched paths."""
     trusted = find_trusted(places.folder, places.roots)
     reader = _FileReader(places, trusted, frozenset())
     if trusted.folder is not None:
@@ -203,23 +203,23 @@ def read_standing(places: ContextFolders, also: Iterable[str] = ()) -> ContextFi
 
 
 def read_touched(places: ContextFolders, touched: Sequence[str], loaded: Collection[str]) -> ContextFiles:
-    """The files from each touched path upwards to its trusted root, but for those that are `loaded` (real paths).
+    """The files from the trusted root of each touched path down to its folder, except those `loaded` (real paths).
 
-    A path need not exist; a relative one starts at the first root. Outside all roots nothing is looked at.
+    A path need not exist; a relative one starts at the first root. Paths outside all roots are ignored.
     """
     trusted = find_trusted(places.folder, places.roots)
     reader = _FileReader(places, trusted, loaded)
     seen: set[str] = set()
     for path in touched:
-        for folder in _upwards(path, trusted):
+        for folder in _folders_down_to(path, trusted):
             if folder not in seen:
                 seen.add(folder)
                 reader.read_folder(folder, Tier.JUST_IN_TIME)
     return reader.found(with_roots=False)
 
 
-def _upwards(path: str, trusted: TrustedFolders) -> list[str]:
-    """Its folder and those above it, from its trusted root on, down to the first that holds others' code."""
+def _folders_down_to(path: str, trusted: TrustedFolders) -> list[str]:
+    """The folders from the trusted root down to the path's own, without those of installed packages."""
     start = path if os.path.isabs(path) or not trusted.roots else os.path.join(trusted.roots[0], path)
     folder = _nearest_folder(start)
     root = None if folder is None else trusted.find_root(folder)
@@ -235,7 +235,7 @@ def _upwards(path: str, trusted: TrustedFolders) -> list[str]:
 
 
 def _nearest_folder(path: str) -> str | None:
-    """The real path of the nearest folder that is there; None for what is no path."""
+    """The real path of the nearest existing folder; None if it is not a valid path."""
     if len(path) > PATH_CHARS_MAX or "\x00" in path:
         return None
     while (folder := real_folder(path)) is None:
@@ -247,7 +247,7 @@ def _nearest_folder(path: str) -> str | None:
 
 
 class _FileReader:
-    """Collects files, each once, and what was skipped."""
+    """Collects the files, each once, and the skipped paths."""
 
     def __init__(self, places: ContextFolders, trusted: TrustedFolders, loaded: Collection[str]) -> None:
         self._trusted = trusted
@@ -258,7 +258,7 @@ class _FileReader:
         self.names = [name for name in places.names if self._is_name(name)]
 
     def found(self, *, with_roots: bool = True) -> ContextFiles:
-        """`with_roots`: what is wrong with the roots themselves is told too."""
+        """`with_roots`: includes the roots that were skipped."""
         skipped = (*self._trusted.skipped, *self._skipped) if with_roots else tuple(self._skipped)
         return ContextFiles(tuple(self._files), tuple(dict.fromkeys(skipped)))
 
@@ -310,9 +310,9 @@ class _FileReader:
 
 
 def _read(real: str, bytes_max: int) -> tuple[str, bool] | Refusal:
-    """The beginning of a file and whether there is more of it."""
+    """The beginning of a file, and whether it continues."""
     try:
-        # Opening a device or a pipe can do something to it, so it is asked first; and again when it is open.
+        # Checked before opening, because opening a device or pipe can have effects, and again when it is open.
         if not stat.S_ISREG(os.stat(real, follow_symlinks=False).st_mode):
             return Refusal.NO_FILE
         descriptor = _open(real)
@@ -332,7 +332,7 @@ def _read(real: str, bytes_max: int) -> tuple[str, bool] | Refusal:
 
 
 def _open(real: str) -> int:
-    """Opens a real path without following any link, folder by folder: what it was checked to be is what is opened."""
+    """Opens a real path folder by folder without following links, so that the checked file is opened."""
     *folders, name = real.strip("/").split("/")
     here = os.open("/", _FOLDER)
     try:

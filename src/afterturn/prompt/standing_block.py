@@ -1,4 +1,4 @@
-"""The standing block of a system prompt, and the block in which context files arrive midway. Pure rendering."""
+"""Renders the standing block of a system prompt, and the block for context files that are found during a turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from afterturn.guard.output_filter import (
 )
 from afterturn.guard.secrets import Scanner, redact, redact_within, scanner
 from afterturn.prompt.context_files import ContextFile
-from afterturn.prompt.standing_memories import NOTHING_LASTS, StandingMemories
+from afterturn.prompt.standing_memories import NO_STANDING_MEMORIES, StandingMemories
 from afterturn.text import LINES_CUT, WORDS_CUT, cut, shares, size
 from afterturn.types import Entry
 
@@ -31,22 +31,22 @@ _CONVENTIONS = "## Project Conventions"
 _PINNED = "## Pinned Memories"
 _PREFERENCES = "## Standing Preferences"
 _AGENT = "## Memories of This Agent"
-_ARRIVED_NOTICE = "They hold for the folders that they lie in, and for what is below these."
+_ARRIVED_NOTICE = "Each applies to its folder and everything below it."
 _PATH = re.compile(rf'^<{FILE_TAG} path="([^"\n]*)">$', re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Less of a file or of an instruction than this says nothing.
+# A file or instruction is left out rather than cut to less than this.
 _TEXT_BYTES_MIN = 160
 _INSTRUCTION_CHARS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class StandingContent:
-    """What a block is made of, in its order. Blank parts are dropped."""
+    """The parts of a block, in order. Empty parts are dropped."""
 
     files: tuple[ContextFile, ...] = ()
     instructions: tuple[str, ...] = ()
-    lasting: StandingMemories = NOTHING_LASTS
-    of_agent: tuple[Entry, ...] = ()
+    memories: StandingMemories = NO_STANDING_MEMORIES
+    agent_memories: tuple[Entry, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class StandingContent:
 
 @dataclass(frozen=True, slots=True)
 class StandingBudget:
-    """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are left out."""
+    """`bytes_max` is for the whole block, `entry_bytes_max` for one memory. With `scanning`, secrets are removed."""
 
     bytes_max: int
     entry_bytes_max: int
@@ -64,7 +64,7 @@ class StandingBudget:
 
 @dataclass(frozen=True, slots=True)
 class StandingBlock:
-    """`refs` are the versions of memories and `paths` the files that are shown, as far as they fit."""
+    """`refs` are the memories and `paths` the files that fitted in and are shown."""
 
     text: str = ""
     refs: tuple[str, ...] = ()
@@ -72,36 +72,36 @@ class StandingBlock:
 
 
 def render_standing(content: StandingContent, room: StandingBudget) -> StandingBlock:
-    """The same content gives the same bytes. Each part gets what it wants, or a fair share when all do not fit."""
+    """The same content gives the same bytes. Each part gets the room it needs, or a fair share if not all fit."""
     return _render(_parts(content, room), _STANDING, room.bytes_max)
 
 
 def render_arrived(files: Sequence[ContextFile], bytes_max: int, *, scanning: bool = True) -> StandingBlock:
-    """In the shape of a block of memory, so that it is found and stripped like one (C5)."""
+    """In the form of a memory block, so that it is recognised and stripped like one."""
     arrived = _files(f"{_FILES}\n{_ARRIVED_NOTICE}", files, scanner(scanning=scanning))
     return _render([arrived], _ARRIVED, bytes_max)
 
 
 def append_standing(system_prompt: str, block: str) -> str:
-    """The prompt with the block at its end, after a `---` line; as it was when there is no block, or it is there."""
+    """The prompt with the block at its end, after a `---` line; unchanged if the block is empty or already there."""
     if not block or system_prompt.endswith(SEPARATOR + block) or system_prompt == block:
         return system_prompt
     return f"{system_prompt}{SEPARATOR}{block}" if system_prompt.strip() else block
 
 
 def shown_paths(text: str) -> frozenset[str]:
-    """The files in a block of ours, by `shown_path`. No content can add one: it is unable to form a tag."""
+    """The paths of the files in one of our blocks, as `shown_path` writes them. Contents cannot forge the tag."""
     return frozenset(_PATH.findall(text))
 
 
 def shown_path(path: str) -> str:
-    """As it stands in a block: on one line, without quotation marks and what can not be written as UTF-8."""
+    """The path as a block shows it: on one line, without quotation marks, valid UTF-8."""
     return neutralise_quote(_SURROGATE.sub("\ufffd", path))
 
 
 @dataclass(frozen=True, slots=True)
 class _StandingItem:
-    """One file, instruction or memory: `body` may be cut, what is around it may not."""
+    """One file, instruction or memory. `body` may be cut; `head` and `tail` may not."""
 
     head: str
     body: str
@@ -112,7 +112,7 @@ class _StandingItem:
 
     @property
     def size(self) -> int:
-        """With the line break before it."""
+        """In bytes, with the line break before it."""
         return self.frame + size(self.body) + (size(LINES_CUT) if self.goes_on else 0)
 
     @property
@@ -143,15 +143,15 @@ class _StandingPart:
 
 
 def _parts(content: StandingContent, room: StandingBudget) -> list[_StandingPart]:
-    lasting, scan = content.lasting, scanner(scanning=room.scanning)
+    memories, scan = content.memories, scanner(scanning=room.scanning)
     texts = [item for text in content.instructions if (item := _instruction_item(text, scan)).body]
     return [
         _files(_FILES, content.files, scan),
         _StandingPart(_INSTRUCTIONS, texts, _fit_texts),
-        _memories(_CONVENTIONS, lasting.conventions, room),
-        _memories(_PINNED, lasting.pinned, room),
-        _memories(_PREFERENCES, lasting.preferences, room),
-        _memories(_AGENT, content.of_agent, room),
+        _memories(_CONVENTIONS, memories.conventions, room),
+        _memories(_PINNED, memories.pinned, room),
+        _memories(_PREFERENCES, memories.preferences, room),
+        _memories(_AGENT, content.agent_memories, room),
     ]
 
 
@@ -160,7 +160,7 @@ def _files(heading: str, files: Sequence[ContextFile], scan: Scanner) -> _Standi
 
 
 def _memories(heading: str, entries: Sequence[Entry], room: StandingBudget) -> _StandingPart:
-    """Looked at once more: what is known of secrets improves after the fact (G3)."""
+    """Memories are scanned for secrets again: the patterns may have improved since they were written."""
     screen = OutputFilter(scanning=room.scanning)
     shown = [(entry, text) for entry in entries if (text := screen.shown(entry)) is not None]
     return _StandingPart(
@@ -170,7 +170,7 @@ def _memories(heading: str, entries: Sequence[Entry], room: StandingBudget) -> _
 
 def _file_item(file: ContextFile, scan: Scanner) -> _StandingItem:
     head = f'<{FILE_TAG} path="{shown_path(file.path)}">\n'
-    # The block is kept in the store, so a key in a file of the project's would be.
+    # The block is stored, so secrets in a project's file are removed first.
     body = neutralise_lines(redact(file.text, scan).text)
     return _StandingItem(head, body, f"\n</{FILE_TAG}>", path=file.path, goes_on=file.cut)
 
@@ -207,7 +207,7 @@ def _render(parts: Sequence[_StandingPart], frame: tuple[str, str], bytes_max: i
 
 
 def _fit_texts(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
-    """As many as can say something, the first before the last; each cut to a fair share."""
+    """As many texts as fit with a minimum of room, the first ones first; each cut to a fair share."""
     kept: list[_StandingItem] = []
     least = 0
     for item in items:
@@ -221,7 +221,7 @@ def _fit_texts(items: Sequence[_StandingItem], room: int) -> list[tuple[_Standin
 
 
 def _fit_memories(items: Sequence[_StandingItem], room: int) -> list[tuple[_StandingItem, str]]:
-    """Whole ones, the most important first, shown in the order of their ids: what comes new goes last."""
+    """Whole memories, the most important first, shown in the order of their ids, so that new ones come last."""
     kept: list[_StandingItem] = []
     for item in items:
         if item.size <= room:

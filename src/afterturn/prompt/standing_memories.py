@@ -1,4 +1,4 @@
-"""Which memories stand in the system prompt: conventions, pinned ones, preferences. Only what trusted origins said."""
+"""Selects the memories for the system prompt: conventions, pinned memories, preferences. Only trusted ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from afterturn.types import Entry, Filter, Kind, Origin, Scope, Status, Target
 ENTRIES_MAX = 200
 _PAGE = 200
 _PAGES_MAX = 10
-# Longer or wider ancestries are not followed to their end, and what is not followed is not trusted.
+# Longer or wider lineages are not followed to their end, and are then not trusted.
 _GENERATIONS_MAX = 8
 _ANCESTORS_MAX = 2_000
 _ID = re.compile(r"[0-9a-z]{4,40}")
@@ -26,9 +26,9 @@ _PREFERENCES = Filter(kind=Kind.STATEMENT, target=Target.USER, metadata={"kind":
 
 @dataclass(frozen=True, slots=True)
 class StandingReader:
-    """For whom: the spaces that a conversation may see, its agent and its project, and the time.
+    """The reader of the memories: the spaces that a conversation can read, its agent and project, and the time.
 
-    Only preferences in the space `owner` are those of whoever is spoken to; without one, all are.
+    Only preferences in the space `owner` are shown; if it is None, those of all spaces.
     """
 
     scope: Scope
@@ -40,18 +40,18 @@ class StandingReader:
 
 @dataclass(frozen=True, slots=True)
 class StandingMemories:
-    """Each entry once, the most important first: pinned, then trusted, then new."""
+    """Each entry once, the most important first: pinned, then more trusted, then newer ones."""
 
     conventions: tuple[Entry, ...] = ()
     pinned: tuple[Entry, ...] = ()
     preferences: tuple[Entry, ...] = ()
 
 
-NOTHING_LASTS = StandingMemories()
+NO_STANDING_MEMORIES = StandingMemories()
 
 
-def find_lasting(unit: Unit, reader: StandingReader) -> StandingMemories:
-    """What is active and valid now, and meant for this reader's agent and project or for all."""
+def find_standing_memories(unit: Unit, reader: StandingReader) -> StandingMemories:
+    """Memories that are active and valid now, for this reader's agent and project or for all."""
     lineage = _Lineage(unit, reader.scope)
     found: dict[str, Entry] = {}
     for wanted in (_PINNED, _CONVENTIONS, _PREFERENCES):
@@ -63,8 +63,8 @@ def find_lasting(unit: Unit, reader: StandingReader) -> StandingMemories:
     return StandingMemories(conventions, others, preferences)
 
 
-def find_of_agent(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:
-    """Trusted statements that were made with this agent in mind, the most important first."""
+def find_agent_memories(unit: Unit, reader: StandingReader, agent: str) -> tuple[Entry, ...]:
+    """Trusted statements for this agent, the most important first."""
     wanted = Filter(kind=Kind.STATEMENT, agent=agent)
     return _stated_once(_trusted(unit, replace(reader, agent=agent), wanted, _Lineage(unit, reader.scope)))
 
@@ -74,7 +74,7 @@ def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: _Linea
     before: str | None = None
     for _ in range(_PAGES_MAX):
         page = unit.memories.page(reader.scope, wanted, limit=_PAGE, before=before)
-        found.extend(entry for entry in page if _is_meant(entry, reader) and lineage.is_trusted(entry))
+        found.extend(entry for entry in page if _is_for_reader(entry, reader) and lineage.is_trusted(entry))
         if len(page) < _PAGE or len(found) >= ENTRIES_MAX:
             break
         before = page[-1].id
@@ -82,7 +82,7 @@ def _trusted(unit: Unit, reader: StandingReader, wanted: Filter, lineage: _Linea
     return found[:ENTRIES_MAX]
 
 
-def _is_meant(entry: Entry, reader: StandingReader) -> bool:
+def _is_for_reader(entry: Entry, reader: StandingReader) -> bool:
     mine = entry.agent in (None, reader.agent) and entry.project in (None, reader.project)
     mine = mine and not (_is_preference(entry) and reader.owner not in (None, entry.space))
     return entry.holds(reader.now) and mine
@@ -102,18 +102,18 @@ def _stated_once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 class _Lineage:
-    """Follows what entries rest on. Judgements are kept for as long as one unit of work."""
+    """Follows the sources of entries. Caches entries for one unit of work."""
 
     def __init__(self, unit: Unit, scope: Scope) -> None:
         self._unit = unit
         self._scope = scope
-        self._known: dict[str, Entry | None] = {}
+        self._cache: dict[str, Entry | None] = {}
 
     def is_trusted(self, entry: Entry) -> bool:
-        """Itself and all that it rests on, as far as it can be seen.
+        """Whether the entry and all its visible sources are trusted.
 
-        A source that can not be seen is accepted from a user or an agent, who may name a ticket or a page. A review
-        only ever rests on what was recorded: when that is out of sight, nobody can vouch for it.
+        A source that is not visible is accepted from a user or an agent, who may name a ticket or a page. Sources of a
+        review are always records, so it is not trusted if one of them is not visible.
         """
         generation: list[Entry] | None = [entry]
         seen: set[str] = set()
@@ -126,7 +126,7 @@ class _Lineage:
         return False
 
     def _older(self, generation: Sequence[Entry], seen: set[str]) -> list[Entry] | None:
-        """What these rest on and was not `seen` yet; None when one of them rests on what nobody can vouch for."""
+        """The sources that were not `seen` yet; None if one of them cannot be trusted."""
         older: list[Entry] = []
         for child in generation:
             for source in dict.fromkeys(child.sources):
@@ -139,11 +139,11 @@ class _Lineage:
         return older
 
     def _find(self, source: str) -> Entry | None:
-        if source not in self._known:
-            if len(self._known) >= _ANCESTORS_MAX:
+        if source not in self._cache:
+            if len(self._cache) >= _ANCESTORS_MAX:
                 return _UNFOLLOWED
-            self._known[source] = self._get(source.partition(".")[0])
-        return self._known[source]
+            self._cache[source] = self._get(source.partition(".")[0])
+        return self._cache[source]
 
     def _get(self, entry_id: str) -> Entry | None:
         if not _ID.fullmatch(entry_id):
