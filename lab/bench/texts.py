@@ -128,7 +128,7 @@ def load_corpus(path: Path | None) -> Corpus:
     try:
         items, asked = _read(path)
     except (ValueError, KeyError, TypeError, EOFError, zlib.error, RecursionError) as error:
-        raise InvalidInput(f"{path} can not be read as text: {error}. See `python -m lab.bench --help`.") from error
+        raise InvalidInput(f"{path} cannot be read as text: {error}. See `python -m lab.bench --help`.") from error
     cut = tuple(dict.fromkeys(text[:_ITEM_CHARS_MAX].strip() for text in items if text.strip()))
     if not cut:
         raise InvalidInput(f"{path} holds no text. Name a file that does.")

@@ -282,7 +282,7 @@ async def test_a_turn_that_was_under_way_stays_forgotten_whatever_is_asked_in_it
 async def test_a_turn_that_begins_after_a_forget_is_recorded_though_nobody_could_look(
     stage: Stage, *, has_spoken: bool
 ) -> None:
-    """C4, M2: where the store can not be read, this process knows of its own forgets all the same."""
+    """C4, M2: where the store cannot be read, this process knows of its own forgets all the same."""
     async with stage.open() as memory:
         talk = memory.conversation("c", user="ada")
         if has_spoken:

@@ -495,7 +495,7 @@ def test_a_store_that_is_gone_costs_memories_only(host: Host, root: Path, caplog
         host.run(core.invalidate("compacted"))
     assert "rules of ." in block
     assert "pinned fact" not in block
-    assert any("can not be read" in record.message for record in caplog.records)
+    assert any("cannot be read" in record.message for record in caplog.records)
     assert "pinned fact" in host.run(host.core(root).block())
 
 

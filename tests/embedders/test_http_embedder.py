@@ -208,7 +208,7 @@ def test_a_server_in_trouble_is_asked_again(serve: Serve, status: int):
 
 def test_a_server_that_stays_in_trouble_is_given_up(serve: Serve):
     server = serve(lambda request: refusal(503, "no room", retry_after="0"))
-    with pytest.raises(EmbedderUnavailable, match=r"status 503: 'no room'.*recall goes by words"):
+    with pytest.raises(EmbedderUnavailable, match=r"status 503: 'no room'.*recall uses words"):
         made(server.url, "small", retries=2).embed(["tea"])
     assert len(server.received) == 3
 

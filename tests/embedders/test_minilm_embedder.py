@@ -73,7 +73,7 @@ def test_missing_files_name_the_command_that_brings_them(tmp_path: Path):
 def test_a_graph_that_can_not_be_run_is_said(tmp_path: Path):
     """The checksum is right, and still the runtime does not know what to do with it."""
     put_files(ModelFiles(tmp_path, NAME, VERSION), {GRAPH: b"\x00", "tokenizer.json": tokenizer_document()})
-    with pytest.raises(EmbedderUnavailable, match=r"can not run minilm.*pip install --upgrade onnxruntime"):
+    with pytest.raises(EmbedderUnavailable, match=r"cannot run minilm.*pip install --upgrade onnxruntime"):
         MiniLmEmbedder(tmp_path).load()
 
 

@@ -70,7 +70,7 @@ def test_damaged_files_are_refused(files: ModelFiles, name: str, data: bytes, co
 def test_a_file_that_went_missing_is_named(files: ModelFiles):
     put_files(files, CONTENTS)
     (files.path / "tokenizer.json").unlink()
-    with pytest.raises(EmbedderUnavailable, match=r"tokenizer\.json can not be read"):
+    with pytest.raises(EmbedderUnavailable, match=r"tokenizer\.json cannot be read"):
         verify_all(files)
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_model_is_replaced(files: ModelFiles):
 def test_a_folder_that_can_not_be_made_is_named_with_its_remedy(tmp_path: Path):
     (tmp_path / "in the way").write_text("a file")
     blocked = ModelFiles(tmp_path / "in the way" / "models", "minilm", "int8-1")
-    with pytest.raises(EmbedderUnavailable, match=r"can not be written.*models_folder"):
+    with pytest.raises(EmbedderUnavailable, match=r"cannot be written.*models_folder"):
         put_files(blocked, CONTENTS)
 
 

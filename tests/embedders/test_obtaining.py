@@ -84,7 +84,7 @@ def test_a_client_that_does_not_end_is_given_up(tmp_path: Path, index: Path, mon
 def test_a_folder_that_can_not_be_written_is_said_before_anything_is_fetched(tmp_path: Path):
     (tmp_path / "models").write_text("a file")
     told: list[str] = []
-    with pytest.raises(EmbedderUnavailable, match="can not be written"):
+    with pytest.raises(EmbedderUnavailable, match="cannot be written"):
         get_minilm(tmp_path / "models", told=told.append, recipe=recipe())
     assert told == []
 
@@ -108,7 +108,7 @@ def test_more_than_was_promised_is_not_read(tmp_path: Path):
 @pytest.mark.parametrize("data", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
 def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path, data: bytes):
     (tmp_path / "bad.whl").write_bytes(data)
-    with pytest.raises(InvalidFile, match="can not be read as the wheel"):
+    with pytest.raises(InvalidFile, match="cannot be read as the wheel"):
         get(tmp_path / "models", tmp_path / "bad.whl")
 
 

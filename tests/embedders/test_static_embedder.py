@@ -114,7 +114,7 @@ def tensor_file(dtype: str, shape: list[int], size: int) -> bytes:
 )
 def test_a_damaged_wheel_says_what_to_do(tmp_path, weights, tokenizer):
     """EmbedderUnavailable, with the reason; what recall makes of it is recall's business."""
-    with pytest.raises(EmbedderUnavailable, match=r"words alone.*pip install") as caught:
+    with pytest.raises(EmbedderUnavailable, match=r"words only.*pip install") as caught:
         broken_wheel(tmp_path, weights, tokenizer).embed(["x"])
     assert caught.value.__cause__ is not None
 

@@ -90,7 +90,7 @@ NAMED = [
 @pytest.mark.parametrize("what, fields", NAMED, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_name_that_is_a_secret_is_refused(what: str, fields: dict[str, Any]) -> None:
     """G1: and the message does not repeat it. Nothing is refused while scanning is off."""
-    with pytest.raises(InvalidInput, match=f"The {what} holds a secret") as refused:
+    with pytest.raises(InvalidInput, match=f"The {what} contains a secret") as refused:
         ON.admit(Draft("Deployed", **fields))
     assert TOKEN not in str(refused.value)
     assert OFF.admit(Draft("Deployed", **fields)).verdict is Verdict.ALLOW

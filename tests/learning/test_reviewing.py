@@ -377,7 +377,7 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
 
 
 async def test_a_review_is_undone_by_one_command_also_when_it_was_approved(tmp_path: Path) -> None:
-    """V8: what was decided in the inbox is taken back with it; twice says that it was undone already."""
+    """V8: what was decided in the inbox is taken back with it; twice says that it was already undone."""
     async with opened(tmp_path) as memory:
         car = (await memory.space("user:ada").add("Ada drives a car", origin="agent")).entry
     drop = ("delete_memory", {"id": car.id, "messages": [1]})
@@ -395,7 +395,7 @@ async def test_a_review_is_undone_by_one_command_also_when_it_was_approved(tmp_p
         decided, states = await texts(space), [change.state for change in (await space.review(row.id)).changes]
         await space.undo_review(row.id)
         restored, waiting = await texts(space), await space.proposals()
-        with pytest.raises(Conflict, match="undone already"):
+        with pytest.raises(Conflict, match="already undone"):
             await space.undo_review(row.id)
 
     assert decided == ["The user prefers oolong tea"]

@@ -195,7 +195,7 @@ def test_nothing_is_a_choice_too(answer: str) -> None:
     ],
 )
 def test_a_choice_that_can_not_be_used_is_void_with_a_reason(answer: str, reason: str) -> None:
-    """R7, V12: an id outside the manifest voids the selection, and so does what can not be read."""
+    """R7, V12: an id outside the manifest voids the selection, and so does what cannot be read."""
     with pytest.raises(SelectionVoid) as caught:
         chosen(answer)
     assert caught.value.reason == reason

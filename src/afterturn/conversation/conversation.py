@@ -134,7 +134,7 @@ def begin(
     except AfterturnError:
         return None
     except Exception:  # the boundary to the host's own list, which may raise whatever it likes
-        logger.exception("the messages can not be read; the turn goes on without memory")
+        logger.exception("the messages cannot be read; the turn continues without memory")
         return None
 
 

@@ -289,7 +289,7 @@ class Epochs:
 
     def _unread(self, state: TurnState, error: AfterturnError) -> None:
         """A store that can not be read has degraded the recall, and is asked no more in this epoch (L8)."""
-        logger.warning("a turn can not be read in the store; it goes on without a recall: %s", error)
+        logger.warning("the store could not be read; the turn continues without recall: %s", error)
         said = self.find_beginning(state)
         if said is None:
             return
@@ -324,7 +324,7 @@ class Epochs:
                 return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"The store did not answer within {config.recall_timeout:g} seconds. The turn goes on without it."
+                f"The store did not answer within {config.recall_timeout:g} seconds. The turn continues without it."
             ) from error
 
     def _take_in(self, state: TurnState, reading: TurnReading) -> None:
@@ -487,7 +487,7 @@ class Epochs:
         try:
             reading = await self._look(state, dialect, messages)
         except AfterturnError as error:
-            logger.warning("a compacted history can not be read in the store, and is looked at again: %s", error)
+            logger.warning("a compacted history could not be read from the store; it will be read again: %s", error)
             state.unsure = True
             return
         self.sight.learn(reading.blocks.values())
@@ -772,7 +772,7 @@ class ConversationCore:
             )
         dialect = find_dialect(messages, place.dialect)
         if dialect is None:
-            raise InvalidInput(f"The messages are in no format that memory reads: {', '.join(DIALECTS)}.")
+            raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
         done = await self._compacted(model, dialect, messages, limit)
         self._epochs.emit_here(
             "history_compacted",
@@ -843,7 +843,7 @@ class ConversationCore:
 
     def _check_open(self, turn_id: str, row: TurnRow | None) -> None:
         if row is not None and row.status is not TurnStatus.OPEN:
-            raise Conflict(f"Turn {turn_id!r} is {row.status} already. Start a new one, with another id.")
+            raise Conflict(f"Turn {turn_id!r} is already {row.status}. Start a new one with another id.")
 
     def _state(self, place: ConversationScope, turn_id: str | None, speaker: str | None) -> TurnState:
         fresh, now = self._parts.ids.new(), self._parts.clock.now()
@@ -981,5 +981,5 @@ def _usable(name: object, what: str) -> str | None:
     try:
         return check_name(name, what)
     except InvalidName as error:
-        logger.warning("%s The turn goes on without it.", error)
+        logger.warning("%s The turn continues without it.", error)
         return None

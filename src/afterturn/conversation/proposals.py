@@ -228,4 +228,4 @@ def _check_known(unit: Unit, occasion: ProposalContext) -> None:
         unit.conversations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
         for space in {place.writes, place.owner}
     ):
-        raise Conflict(f"Conversation {place.id!r} was forgotten meanwhile, so nothing of it is kept.")
+        raise Conflict(f"Conversation {place.id!r} has been forgotten, so nothing from it is stored.")

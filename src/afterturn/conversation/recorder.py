@@ -131,7 +131,8 @@ class Recorder:
             return dropped + await run_on(self._file_writer, lambda: self.spill.forget(tenant, space, selector))
         except OSError as error:
             raise StoreError(
-                f"Waiting turns in {self.spill.folder} can not be erased: {error}. Allow writing there, then try again."
+                f"Turns waiting in {self.spill.folder} cannot be erased: {error}. "
+                "Make the folder writable and try again."
             ) from error
 
     async def _record(self, held: PendingTurn) -> None:
@@ -154,7 +155,7 @@ class Recorder:
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return type(error).__name__
         except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
-            logger.exception("turn %r can not be stored at all", held.recording.turn)
+            logger.exception("turn %r cannot be stored", held.recording.turn)
             await self._give_up(held, type(error).__name__)
             return None
         if written.outcome is RecordingOutcome.WAITS:
@@ -223,7 +224,9 @@ class Recorder:
         try:
             await run_on(self._file_writer, lambda: self.spill.put(held.recording))
         except OSError as error:
-            logger.warning("a waiting turn can not be kept in %s, only in memory: %s", self.spill.folder, error)
+            logger.warning(
+                "a waiting turn cannot be saved in %s and is held in memory only: %s", self.spill.folder, error
+            )
             return False
         held.spilled = True
         return True

@@ -109,7 +109,9 @@ class Recording:
             fields["kept_by"] = SinkKind(fields.get("kept_by", SinkKind.MEMORY))
             return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InvalidFile(f"A waiting recording can not be read: {error}.") from error
+            raise InvalidFile(
+                f"A waiting recording cannot be read: {error}. Move the file away, or delete it."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

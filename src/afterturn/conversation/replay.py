@@ -62,9 +62,11 @@ def check_changes(changes: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The changes as settings have them. ConfigError for what shapes no block: it would have found other memories."""
     for name in changes:
         if name in KEYS and name not in SHAPING:
-            raise ConfigError(f"{name!r} can not be replayed: only what was found is chosen from. {_REPLAYABLE}")
+            raise ConfigError(
+                f"{name!r} cannot be replayed: a replay chooses only from what the recall found. {_REPLAYABLE}"
+            )
         if name not in KEYS:
-            raise ConfigError(f"{name!r} is no setting. {_REPLAYABLE}")
+            raise ConfigError(f"{name!r} is not a setting. {_REPLAYABLE}")
     config = Config(**changes)  # type: ignore[arg-type]  # checked by Config itself, which names what is wrong
     return {name: getattr(config, name) for name in changes}
 

@@ -120,7 +120,7 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
 
 def _owner(user: str | None, owner: str | None) -> str:
     if (user is None) == (owner is None):
-        raise InvalidInput('Say whose conversation it is: user="ada", or owner="project:api", and not both.')
+        raise InvalidInput('Pass either user="ada" or owner="project:api", and not both.')
     if user is not None and str(user).startswith("user:"):
         raise InvalidInput(f'user={user!r} names a space. Pass user="{user[5:]}", or owner={user!r}.')
     return check_space(owner if user is None else f"user:{check_name(user, 'user')}")

@@ -66,7 +66,7 @@ class Spill:
                 logger.warning("%s is damaged and is set aside: %s", path, error)
                 _set_aside(path)
             except OSError as error:
-                logger.warning("%s can not be read and goes on waiting: %s", path, error)
+                logger.warning("%s cannot be read and keeps waiting: %s", path, error)
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("*.json"), key=lambda path: (_modified(path), path.name))
@@ -151,7 +151,7 @@ def _set_aside(path: Path) -> None:
     try:
         path.replace(path.with_suffix(".bad"))
     except OSError as error:
-        logger.warning("%s can not be set aside: %s", path, error)
+        logger.warning("%s cannot be renamed: %s", path, error)
 
 
 def _erase(path: Path) -> None:

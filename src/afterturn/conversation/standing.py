@@ -90,7 +90,7 @@ def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
         # Not `abspath`, which takes `..` away before links are followed.
         return tuple(os.path.join(os.getcwd(), os.fsdecode(root)) for root in roots)
     except TypeError as error:
-        raise InvalidInput(f"A root is no path: {error}. Pass texts or Path objects.") from error
+        raise InvalidInput(f"A root is not a path: {error}. Pass strings or Path objects.") from error
 
 
 def check_instructions(instructions: Iterable[str]) -> tuple[str, ...]:
@@ -376,7 +376,7 @@ class StandingCore:
             if self._services.events.emit_once(event, conversation=self.place.id):
                 logger.warning("conversation %r: a path was touched in vain: %s", self.place.id, error)
         except Exception:  # the boundary to the host's own objects, which may raise whatever they like
-            logger.warning("conversation %r: what was touched is no path", self.place.id, exc_info=True)
+            logger.warning("conversation %r: a touched file is not a path", self.place.id, exc_info=True)
 
     def take_arrived(self) -> str | None:
         """The files that came since the last call, as one block's text; None when there are none. Never waits."""

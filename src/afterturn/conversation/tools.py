@@ -264,7 +264,7 @@ def _from_json(text: str) -> object:
     try:
         return json.loads(text or "{}")
     except (ValueError, RecursionError):
-        raise InvalidInput("The arguments are no valid JSON. Pass one JSON object.") from None
+        raise InvalidInput("The arguments are not valid JSON. Pass one JSON object.") from None
 
 
 def _text(arguments: Mapping[str, object], key: str) -> str:

@@ -155,7 +155,7 @@ def answers(
     (number, turn), *_ = find_turns(unit, key, LAST if wanted is None else wanted)
     rows = unit.recalls.page(key, turn=turn.id)
     if not rows:
-        raise NotFound(f"Nothing was recalled in turn {number} of {key.id!r}, so nothing was left out either.")
+        raise NotFound(f"Turn {number} of {key.id!r} recalled nothing, so nothing was left out. Choose another turn.")
     return [
         TraceAnswer(number, row.question, row.asked_at, row.phase, Explainer(unit, key, row).about(memory, look_in))
         for row in rows

@@ -38,7 +38,7 @@ class TraceReader:
         entry_id, _, version = memory.partition(".") if isinstance(memory, str) else (memory, "", "")
         check_id(entry_id)
         if version and not version.isdecimal():
-            raise InvalidInput(f"{memory[:60]!r} is no reference. Write an id, or an id, a dot and a version.")
+            raise InvalidInput(f"{memory[:60]!r} is not a memory reference. Use an id, or id.version.")
         wanted, spaces = _check_turn(turn), [check_space(space) for space in look_in]
         return await self._store().read(lambda unit: answers(unit, self.key, wanted, memory, spaces))
 
@@ -49,7 +49,7 @@ class TraceReader:
         """
         wanted, others = _check_turn(turn), check_changes(changes or {})
         if wanted is None:
-            raise InvalidInput('No turn was named. Pass its id, its number from 1 on, or "last".')
+            raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')
         return await self._store().read(lambda unit: replay(unit, self.key, wanted, others))
 
     def _store(self) -> Store:

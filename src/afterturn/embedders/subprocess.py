@@ -94,9 +94,9 @@ class ChildEmbedder:
         try:
             is_same = json.loads(hello) == asdict(self._identity)
         except ValueError as error:
-            raise _broken("did not say whose vectors it gives") from error
+            raise _broken("did not identify its vectors") from error
         if not is_same:
-            raise _broken("gives other vectors than this process")
+            raise _broken("returns other vectors than this process")
 
 
 async def start_child(identity: EmbedderIdentity) -> ChildEmbedder | None:

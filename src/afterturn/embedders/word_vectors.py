@@ -41,7 +41,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             raise ValueError(f"its header claims {length} bytes")
         header = json.loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no table")
+        raise ValueError("its header is not a table")
     return header, 8 + length
 
 
@@ -205,7 +205,7 @@ def _read_weights(path: Path) -> NDArray[np.float16]:
         if tensor.dtype != np.float16 or tensor.ndim != 2 or tensor.shape[1] != _DIMENSIONS:
             raise ValueError(f"its tensor is {tensor.dtype} {list(tensor.shape)}")
     except (OSError, ValueError, KeyError) as error:
-        raise _unavailable(f"{path.name} of `{_PACKAGE}` can not be read ({error})") from error
+        raise _unavailable(f"{path.name} of `{_PACKAGE}` cannot be read ({error})") from error
     return tensor.astype(np.float16, copy=False)
 
 
@@ -215,7 +215,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the boundary: tokenizers raises bare `Exception` for whatever is wrong with the file
-        raise _unavailable(f"{path.name} of `{_PACKAGE}` can not be read ({error})") from error
+        raise _unavailable(f"{path.name} of `{_PACKAGE}` cannot be read ({error})") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -223,5 +223,5 @@ def _read_tokenizer(path: Path) -> Tokenizer:
 
 def _unavailable(what: str) -> EmbedderUnavailable:
     return EmbedderUnavailable(
-        f"{what}. Recall goes on by words alone; for vectors run `pip install --force-reinstall wordllama`."
+        f"{what}. Recall uses words only; for vectors run `pip install --force-reinstall wordllama`."
     )

@@ -34,13 +34,13 @@ def check_fields(draft: Draft) -> None:
     """Raises InvalidInput, which names the field."""
     for what, kind in _TYPES:
         if not isinstance(getattr(draft, what), kind):
-            raise InvalidInput(f"The {what} is {_shown(getattr(draft, what))}, which is no {kind.__name__}.")
+            raise InvalidInput(f"The {what} is {_shown(getattr(draft, what))}. Pass a {kind.__name__}.")
     for what in _NAMES:
         if getattr(draft, what) is not None:
             check_name(getattr(draft, what), what)
     for what in _TIMES:
         if getattr(draft, what) is not None and not _is_time(getattr(draft, what)):
-            raise InvalidInput(f"The {what} is {_shown(getattr(draft, what))}, which is no time. Pass Unix seconds.")
+            raise InvalidInput(f"The {what} is {_shown(getattr(draft, what))}, which is not a time. Pass Unix seconds.")
     _check_order(draft)
     _check_place(draft)
     _check_sources(draft.sources)
@@ -87,7 +87,7 @@ def rename(draft: Draft, clean: Callable[[str], str]) -> Draft:
 
 def _check_order(draft: Draft) -> None:
     if draft.valid_from is not None and draft.valid_to is not None and draft.valid_to <= draft.valid_from:
-        raise InvalidInput("The memory would end being valid before it begins. Let `valid_to` be after `valid_from`.")
+        raise InvalidInput("`valid_to` is not after `valid_from`. Correct one of them.")
 
 
 def _check_place(draft: Draft) -> None:
@@ -105,14 +105,14 @@ def _check_owner(owner: object) -> None:
     try:
         check_space(owner)
     except InvalidName as error:
-        raise InvalidName(f"The owner must be a space. {error}") from error
+        raise InvalidName(f"The owner is not a space. {error}") from error
 
 
 def _check_sources(sources: object) -> None:
     if not isinstance(sources, tuple):
         raise InvalidInput(f"The sources must be a tuple of ids, not {type(sources).__name__}.")
     if len(sources) > SOURCES_MAX:
-        raise InvalidInput(f"There are {len(sources)} sources; at most {SOURCES_MAX} fit. Name those that matter.")
+        raise InvalidInput(f"There are {len(sources)} sources; the limit is {SOURCES_MAX}. Pass fewer.")
     for source in sources:
         check_name(source, "source")
 
@@ -212,7 +212,7 @@ class Gate:
     def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
         """A statement or a recorded message that somebody brings. Raises InvalidInput, which names the field."""
         if not isinstance(draft, Draft):
-            raise InvalidInput(f"A {type(draft).__name__} is no Draft. Pass afterturn.Draft objects.")
+            raise InvalidInput(f"A {type(draft).__name__} is not a draft. Pass afterturn.Draft objects.")
         if draft.kind is not Kind.RECORD:
             return self.admit(draft, lineage=lineage)
         text = _check_length(check_text(draft.text, "record"), "record", self._config.record_bytes_max)
@@ -253,7 +253,9 @@ class Gate:
         """Whoever names something by a secret is told so: another name would not be found again by theirs."""
         for what, name in names_in(draft):
             if kinds := self.redact(name).kinds:
-                raise InvalidName(f"The {what} holds a secret ({kinds[0]}), which is never stored. Use another name.")
+                raise InvalidName(
+                    f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
+                )
 
     def _clean_names(self, clean: _Clean) -> _Clean:
         kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)
@@ -304,7 +306,7 @@ def _check_size(text: str, what: str, limit_bytes: int) -> None:
     size = len(text) if text.isascii() else len(text.encode())
     if size > limit_bytes:
         raise TooLarge(
-            f"The text is {size} bytes; one {what} may have {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
+            f"The text has {size} bytes; a {what} is limited to {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
             size_bytes=size,
             limit_bytes=limit_bytes,
         )

@@ -79,7 +79,7 @@ class StatementWriter:
         started = unit.operations.start(operation)
         if current.status is Status.ACTIVE and (asks or waits(self._config, operation.actor)):
             if current.kind is Kind.RECORD:
-                raise NotAllowed(f"{entry_id} is a recorded message, which only its user deletes.")
+                raise NotAllowed(f"{entry_id} is a recorded message. Only its user may delete it.")
             return unit.memories.propose_delete(started, entry_id, expected_version=current.version)
         deleted = unit.memories.delete(started, entry_id)
         if current.status is Status.ACTIVE and deleted.version != current.version:

@@ -39,8 +39,8 @@ def check_privileges(draft: Draft, trust: int) -> None:
         return
     what = "pinned" if draft.pinned else f"a {draft.metadata['kind']}"
     raise NotAllowed(
-        f"What {_origin_of(draft)} says is not trusted enough to be {what}: that would stand in the system prompt. "
-        "Leave that out, or let the user say it."
+        f"What {_origin_of(draft)} says is not trusted enough to be {what}: that would put it into the system "
+        "prompt. Leave that out, or let the user do it."
     )
 
 
@@ -55,11 +55,11 @@ def unprivileged(draft: Draft) -> Draft:
 def check_change(current: Entry, trust: int) -> None:
     """NotAllowed unless whoever is trusted so far may supersede or delete `current`."""
     if current.pinned and trust < Origin.USER.trust:
-        raise NotAllowed(f"{current.id} is pinned, so only its user changes or deletes it. Add a memory of its own.")
+        raise NotAllowed(f"{current.id} is pinned, so only its user may change or delete it. Add a new memory instead.")
     if trust < TRUST_MIN and current.trust > trust:
         raise NotAllowed(
-            f"{current.id} comes from {_origin_of(current)}, who is trusted more than whoever would change or delete "
-            "it. Add a memory of its own, or let the user do it."
+            f"{current.id} comes from {_origin_of(current)}, which is trusted more than the origin of this change. "
+            "Add a new memory instead, or let the user do it."
         )
 
 

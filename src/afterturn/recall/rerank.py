@@ -220,7 +220,7 @@ def _number(value: Any) -> int:
 
 
 def _void(reason: str) -> SelectionVoid:
-    return SelectionVoid(f"The model's choice can not be used: {_FAULTS[reason]} Try another model.", reason=reason)
+    return SelectionVoid(f"The model's choice cannot be used: {_FAULTS[reason]} Try another model.", reason=reason)
 
 
 def _repair(answer: str, reason: str) -> list[dict[str, Any]]:

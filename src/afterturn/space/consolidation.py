@@ -255,7 +255,7 @@ class Consolidation:
     def _check_unchanged(self, unit: Unit, entry: Entry) -> None:
         """Compares whole entries, because sources change without a new version."""
         if unit.memories.get(self._scope, entry.id) != entry:
-            raise Conflict(f"{entry.id} was changed meanwhile.")
+            raise Conflict(f"{entry.id} has changed since the plan was made.")
 
     def _propose(self, unit: Unit, step: ConsolidationStep) -> None:
         operation = unit.operations.start(self._operation(Verb.DELETE))

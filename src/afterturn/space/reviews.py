@@ -87,7 +87,7 @@ async def undo_review(services: Services, space: str, review_id: str) -> list[Un
         if not review.changes:
             raise NotFound(f"Review {review_id} has changed nothing, so there is nothing to undo.")
         if all(change.state == "undone" for change in review.changes):
-            raise Conflict(f"Review {review_id} was undone already.")
+            raise Conflict(f"Review {review_id} is already undone.")
         undone = []
         for one in dict.fromkeys(change.space for change in review.changes):
             decisions = _decisions(unit, Scope(services.tenant, (one,)), review_id)

@@ -64,7 +64,7 @@ async def test_a_backup_is_one_state_while_others_write(store: SqliteStore, tmp_
 async def test_a_backup_never_overwrites(store: SqliteStore, tmp_path: Path) -> None:
     """M4: an existing file is somebody's; the message says what to do."""
     (tmp_path / "copy.db").write_text("precious")
-    with pytest.raises(InvalidFile, match="exists already"):
+    with pytest.raises(InvalidFile, match="already exists"):
         await store.backup(tmp_path / "copy.db", progress=_ignore)
     assert (tmp_path / "copy.db").read_text() == "precious"
 

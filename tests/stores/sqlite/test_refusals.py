@@ -51,13 +51,13 @@ def test_the_default_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     """§13: a path through a file leads nowhere."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match="can not be reached"):
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
         open_plain(tmp_path / "file" / "memory.db")
 
 
 def test_a_path_with_a_nul_character_is_refused(tmp_path: Path) -> None:
     """§13: what the system takes for no path is refused like any other."""
-    with pytest.raises(StoreUnavailable, match="can not be reached"):
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
         open_plain(Path(f"{tmp_path}/a\0b"))
 
 
@@ -258,8 +258,8 @@ def _as_nobody(path: Path) -> str:
 @pytest.mark.parametrize("value, text", [(1, "\ud800abc"), (2**64, "tea")])
 async def test_a_value_that_has_no_room_is_bad_input(store: SqliteStore, value: int, text: str) -> None:
     """§13: what a model makes up is refused like any other input, whether it is written or asked for."""
-    with pytest.raises(InvalidInput, match="neither kept nor found"):
+    with pytest.raises(InvalidInput, match="cannot be stored or searched for"):
         await store.write(insert(value, text))
-    with pytest.raises(InvalidInput, match="neither kept nor found"):
+    with pytest.raises(InvalidInput, match="cannot be stored or searched for"):
         await store.read(find(value, text))
     assert await store.read(values) == []

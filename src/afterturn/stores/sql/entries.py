@@ -368,7 +368,10 @@ class Entries:
         assert entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
         key = self._put(operation, entry)
         if key is None:
-            raise Conflict(f"Something waits for {entry.id} or says the same already. Read it and try again.")
+            raise Conflict(
+                f"A change of {entry.id} is already waiting, or another memory has the same text. "
+                "Read them and try again."
+            )
         self.session.run("UPDATE entry SET base = ? WHERE key = ?", (base, key))
 
     def move(self, operation: Operation, key: int, before: Status, after: Status) -> None:

@@ -512,7 +512,7 @@ def _selected(selector: Selector) -> tuple[str, tuple[str, ...]]:
     options += [("memory", selector.memories)] if selector.memories else []
     options += [("everything", ())] if selector.everything else []
     if len(options) != 1:
-        raise InvalidInput("Say what to forget by exactly one of memory, conversation, source, speaker or everything.")
+        raise InvalidInput("Pass exactly one of memory, conversation, source, speaker or everything.")
     return options[0]
 
 

@@ -238,7 +238,9 @@ class SqlIndex:
         size = embedder.dimensions * _BYTES_PER_DIMENSION
         for key, data in vectors:
             if len(data) != size:
-                raise ValueError(f"The vector of entry {key} has {len(data)} bytes; {embedder.name} gives {size}.")
+                raise ValueError(
+                    f"The vector of entry {key} has {len(data)} bytes; {embedder.name} has {size}. Embed it again."
+                )
         condition, value = self._session.among("key", [key for key, _ in vectors])
         spaces: dict[int, int] = dict(
             self._session.rows(f"SELECT key, space_key FROM entry WHERE {condition}", (value,))

@@ -120,7 +120,7 @@ class VersionFinder:
         status = self.newest_status(operation, entry_id)
         waits = status in (Status.PROPOSED, Status.WITHDRAWAL)
         remedy = "Approve or delete it first." if waits else "Undo that first."
-        raise Conflict(f"{entry_id} is {status}, so there is nothing to change. {remedy}")
+        raise Conflict(f"{entry_id} is {status}, so it cannot be changed. {remedy}")
 
     def find_waiting(self, operation: Operation, entry_id: str) -> PendingProposal | None:
         row = self._session.row(_WAITING, (self._space(operation), entry_id))
@@ -193,7 +193,9 @@ class Approval:
                 self._entries.move(operation, found[0], Status.PROPOSED, Status.EXPIRED)
         entry = self._entries.insert(operation, admitted, admitted.id)
         if entry is None:
-            raise Conflict(f"{operation.space} has {admitted.id} or its like already. Read it and try again.")
+            raise Conflict(
+                f"{operation.space} already has {admitted.id} or a memory with the same text. Read it and try again."
+            )
         return Added(entry, created=True, operation=operation.id)
 
     def propose_change(self, operation: Operation, base: Entry, admitted: Admitted) -> Entry:
@@ -201,7 +203,7 @@ class Approval:
         like = self._current.find_duplicate(operation, admitted, Status.PROPOSED)
         if like is not None and like[1].id != base.id:
             if not has_ended(like[1], admitted.recorded_at):
-                raise Conflict(f"{like[1].id} is proposed and says the same. Approve or reject that one first.")
+                raise Conflict(f"{like[1].id} is a proposal with the same text. Approve or reject it first.")
             ended.append(like)
         version = self._current.next_version(operation, base.id)
         change = new_entry(admitted, base.id, version=version, space=operation.space, status=Status.PROPOSED)
@@ -242,18 +244,18 @@ class Approval:
         active, entry_id = self._current.find_active(operation, waiting.entry.id), waiting.entry.id
         if active is None:
             raise Conflict(
-                f"{entry_id} is not active any more, so what was proposed for it no longer applies. Reject it."
+                f"{entry_id} is no longer active, so the change proposed for it does not apply. Reject the proposal."
             )
         if active[1].version != waiting.base:
             raise Conflict(
-                f"{entry_id} has changed since this was proposed: it was version {waiting.base} then and is version "
-                f"{active[1].version} now. Reject it, and propose it anew if it still applies."
+                f"{entry_id} has changed since this was proposed, from version {waiting.base} to version "
+                f"{active[1].version} now. Reject the proposal, and propose it again if it still applies."
             )
         return active[0]
 
     def _give_way(self, operation: Operation, key: int, rival: Entry) -> None:
         if not has_ended(rival, operation.at):
-            raise Conflict(f"{rival.id} says the same and is active. Delete one of the two.")
+            raise Conflict(f"{rival.id} has the same text and is active. Delete one of the two.")
         self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
 
     def _check_room(self, operation: Operation, entry_id: str, now: float) -> list[tuple[int, Entry]]:
@@ -262,7 +264,7 @@ class Approval:
         if waiting is None:
             return []
         if not has_ended(waiting.entry, now):
-            raise Conflict(f"A change of {entry_id} waits for approval already. Approve or reject that one first.")
+            raise Conflict(f"A change of {entry_id} is already waiting for approval. Approve or reject it first.")
         return [(waiting.key, waiting.entry)]
 
     def _wait(self, operation: Operation, change: Entry, base: int, ended: Sequence[tuple[int, Entry]]) -> Entry:
@@ -305,7 +307,7 @@ class SqlMemories:
         found = self._find_duplicate(operation, admitted)
         if found is None:
             raise Conflict(
-                f"{operation.space} has an entry {admitted.id!r} already. Update it, or add it without an id."
+                f"{operation.space} already has an entry {admitted.id!r}. Update it, or add the memory without an id."
             )
         key, existing = found
         if has_ended(existing, admitted.recorded_at):
@@ -323,7 +325,7 @@ class SqlMemories:
             return self._insert_version(operation, admitted, entry_id)
         duplicate = self._find_duplicate(operation, admitted)
         if duplicate is not None and duplicate[1].id != entry_id:
-            raise Conflict(f"{duplicate[1].id} says the same already. Delete one of the two, or choose another text.")
+            raise Conflict(f"{duplicate[1].id} already has the same text. Delete one of the two, or use another text.")
         if admitted.draft.proposed:
             return self._approval.propose_change(operation, current, admitted)
         self._entries.move(operation, key, Status.ACTIVE, Status.SUPERSEDED)
@@ -441,7 +443,8 @@ class SqlMemories:
         entry = self._entries.insert(operation, admitted, entry_id or admitted.id, version=version)
         if entry is None:
             raise Conflict(
-                f"{operation.space} has {entry_id or admitted.id} or its like already. Read it and try again."
+                f"{operation.space} already has {entry_id or admitted.id} or a memory with the same text. "
+                "Read it and try again."
             )
         return entry
 
@@ -464,7 +467,7 @@ class SqlMemories:
         key, current = self._current.get_active(operation, entry_id)
         if current.kind is not Kind.STATEMENT:
             raise InvalidInput(
-                f"{entry_id} is a recorded message, which is never updated. Delete it, or add a statement."
+                f"{entry_id} is a recorded message, which cannot be updated. Delete it, or add a statement."
             )
         if expected_version is not None and current.version != expected_version:
             raise Conflict(

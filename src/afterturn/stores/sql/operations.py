@@ -126,7 +126,7 @@ class SqlOperations:
         for key, (left, now) in states.items():
             latest = self._session.row(_LATEST, (key,))
             if left != now and latest is not None:
-                raise Conflict(f"{latest[0]} was changed again by operation {latest[1]}. Undo that one first.")
+                raise Conflict(f"{latest[0]} was changed later by operation {latest[1]}. Undo that one first.")
 
     def _check_no_rivals(self, states: Mapping[int, tuple[Status, Status]]) -> None:
         for key, (now, restored) in states.items():
@@ -135,7 +135,7 @@ class SqlOperations:
             sql = _RIVAL.format(rivalry=_RIVALRY[restored])
             for rival, rival_id, status, same_id in self._session.rows(sql, (key,)):
                 if rival not in states or states[rival][1].value == status:
-                    what = "has another version that" if same_id else "says the same and"
+                    what = "has another version that" if same_id else "has the same text and"
                     raise Conflict(f"{rival_id} {what} is {status}. Delete it first, then undo again.")
 
 

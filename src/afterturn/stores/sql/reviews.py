@@ -104,9 +104,11 @@ class SqlReviews:
 
     def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
         if self._find(review.tenant, review.id) is not None:
-            raise Conflict(f"There is a review {review.id!r} already. Give each review an id of its own.")
+            raise Conflict(f"There is already a review {review.id!r}. Give each review its own id.")
         if review.kind.takes_turns and (waiting := self.find_waiting(_conversation(review))):
-            raise Conflict(f"Review {waiting.id} of {review.conversation!r} waits already. Let this one join it.")
+            raise Conflict(
+                f"Review {waiting.id} of {review.conversation!r} is already waiting. Add these messages to it."
+            )
         space_key = self._spaces.key(review.tenant, review.space)
         self._session.run(_INSERT, [space_key, *_values(review, _COLUMNS)])
         if review.state is ReviewState.WAITING:

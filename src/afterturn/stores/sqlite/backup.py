@@ -39,9 +39,9 @@ def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped
     """A consistent copy at `target`, which must not exist. Others go on reading and writing meanwhile."""
     target = target.absolute()
     if target.exists():
-        raise InvalidFile(f"{target} exists already. Name a new file, or remove that one first.")
+        raise InvalidFile(f"{target} already exists. Name a new file, or remove it first.")
     if not target.parent.is_dir():
-        raise InvalidFile(f"The folder {target.parent} does not exist. Make it with `mkdir -p {target.parent}`.")
+        raise InvalidFile(f"The folder {target.parent} does not exist. Create it with `mkdir -p {target.parent}`.")
     with partial_file(target) as partial, closing(connect(place)) as source:
         # One open read transaction keeps the snapshot; without it every commit of others would start the copy anew.
         run(source, "BEGIN")
@@ -72,7 +72,7 @@ def prepare_restore(
             migrate(connection, copy, lambda version: None)
             run(connection, "INSERT OR REPLACE INTO meta (key, value) VALUES ('generation', ?)", [os.urandom(8).hex()])
     except (ForeignFile, StoreCorrupt) as error:
-        raise InvalidFile(f"{source} can not be restored: {error}") from error
+        raise InvalidFile(f"{source} cannot be restored: {error}") from error
     except apsw.Error as error:
         raise translate(error, str(source)) from error
 
@@ -138,7 +138,7 @@ def partial_file(target: Path) -> Iterator[Path]:
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
-            raise StoreUnavailable(f"No copy can be written beside {target}: {error}. Check the folder.") from error
+            raise StoreUnavailable(f"No copy can be written next to {target}: {error}. Check the folder.") from error
         yield partial
     finally:
         for suffix in ("", *_SIDE_FILES):

@@ -65,14 +65,14 @@ def check_place(place: StoreLocation) -> None:
         return
     except (OSError, ValueError) as error:
         raise StoreUnavailable(
-            f"The store {place.path} can not be reached: {error}. Check the path and who may use it."
+            f"The store {place.path} cannot be reached: {error}. Check the path and its permissions."
         ) from error
     if stat.S_ISDIR(mode):
         raise StoreUnavailable(f"{place.path} is a folder. Name a file in it, such as {place.path / 'memory.db'}.")
     if not stat.S_ISREG(mode):
-        raise StoreUnavailable(f"{place.path} is not a regular file. Name a file that may hold a database.")
+        raise StoreUnavailable(f"{place.path} is not a regular file. Name a regular file.")
     if not os.access(place.file, os.R_OK):
-        raise StoreUnavailable(f"The store {place.path} may not be read by you. Change its owner or its mode.")
+        raise StoreUnavailable(f"You may not read the store {place.path}. Change its owner or mode.")
     if not _is_writable(place.file):
         raise _read_only(place.path, place.path)
     if not _is_writable(os.path.dirname(place.file)):
@@ -129,7 +129,7 @@ def identify(connection: apsw.Connection) -> int:
 def _no_database(path: str) -> ForeignFile:
     return ForeignFile(
         f"{path} is not an afterturn store. Name another file; "
-        "if it was one, it is damaged: bring back a copy with `afterturn restore <backup>`."
+        "if it was one, it is damaged: restore a copy with `afterturn restore <backup>`."
     )
 
 
@@ -140,8 +140,8 @@ def use_wal(connection: apsw.Connection, *, within: float) -> None:
         time.sleep(_WAL_RETRY_SECONDS)
     if mode != "wal":
         raise StoreError(
-            f"The store {connection.filename} can not keep a write-ahead log (journal mode {mode!r}). "
-            "Put it on a local disk."
+            f"The store {connection.filename} cannot use a write-ahead log (journal mode {mode!r}). "
+            "Move it to a local disk."
         )
 
 
@@ -221,7 +221,7 @@ def _is_writable(item: str | os.PathLike[str]) -> bool:
 
 
 def _read_only(item: Path, path: Path) -> StoreReadOnly:
-    return StoreReadOnly(f"The store {path} may not be written: {item} is read-only for you. Change its mode or owner.")
+    return StoreReadOnly(f"The store {path} cannot be written: you may not write {item}. Change its mode or owner.")
 
 
 _creating = threading.Lock()
@@ -232,7 +232,7 @@ def _create(path: Path) -> None:
     if path == default_store():
         _make_folder(path.parent)
     if not path.parent.is_dir():
-        raise StoreUnavailable(f"The folder {path.parent} does not exist. Make it with `mkdir -p {path.parent}`.")
+        raise StoreUnavailable(f"The folder {path.parent} does not exist. Create it with `mkdir -p {path.parent}`.")
     if not _is_writable(path.parent):
         raise _read_only(path.parent, path)
     # Held over the close too: were another thread to open the file in between, its locks would be dropped.
@@ -244,7 +244,7 @@ def _create(path: Path) -> None:
             return
         except OSError as error:
             kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
-            raise kind(f"The store {path} can not be created: {error}. Check the folder and its disk.") from error
+            raise kind(f"The store {path} cannot be created: {error}. Check the folder and its disk.") from error
 
 
 def _make_folder(folder: Path) -> None:
@@ -252,7 +252,7 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(
-            f"The folder {folder} can not be made: {error}. Make it, or set another store."
+            f"The folder {folder} cannot be created: {error}. Create it, or use another store."
         ) from error
 
 

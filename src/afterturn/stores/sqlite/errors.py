@@ -27,13 +27,13 @@ def translate(error: apsw.Error | UnicodeEncodeError | OverflowError, path: str)
     """The error to raise `from` it. A broken constraint is a Conflict; repositories rely on that."""
     if isinstance(error, UNSTORABLE):
         return InvalidInput(
-            "A value can be neither kept nor found: it has half of a surrogate pair, or is a number of more than 64 "
+            "A value cannot be stored or searched for: it has half of a surrogate pair, or is a number of more than 64 "
             "bits. Pass plain text and smaller numbers."
         )
     for kinds, build in _TRANSLATIONS:
         if isinstance(error, kinds):
             return build(error, path)
-    return StoreError(f"The store {path} failed: {error}. `afterturn doctor` may say more.")
+    return StoreError(f"The store {path} failed: {error}. Run `afterturn doctor` to check it.")
 
 
 def _conflict(error: apsw.Error, path: str) -> AfterturnError:
@@ -48,19 +48,17 @@ def _locked(error: apsw.Error, path: str) -> AfterturnError:
 
 
 def _full(error: apsw.Error, path: str) -> AfterturnError:
-    return StoreFull(
-        f"No space is left for the store {path}. Free some on that disk, then try again; nothing was lost."
-    )
+    return StoreFull(f"There is no disk space left for the store {path}. Free some, then try again; nothing was lost.")
 
 
 def _read_only(error: apsw.Error, path: str) -> AfterturnError:
     return StoreReadOnly(
-        f"The store {path} may not be written: {error}. Allow writing to the file and its folder, or open a copy."
+        f"The store {path} cannot be written: {error}. Make the file and its folder writable, or open a copy."
     )
 
 
 def corrupt(path: str, detail: str) -> StoreCorrupt:
-    return StoreCorrupt(f"The store {path} is damaged: {detail}. Bring back a copy with `afterturn restore <backup>`.")
+    return StoreCorrupt(f"The store {path} is damaged: {detail}. Restore a copy with `afterturn restore <backup>`.")
 
 
 def _corrupt(error: apsw.Error, path: str) -> AfterturnError:
@@ -69,12 +67,12 @@ def _corrupt(error: apsw.Error, path: str) -> AfterturnError:
 
 def _unavailable(error: apsw.Error, path: str) -> AfterturnError:
     return StoreUnavailable(
-        f"The store {path} can not be opened: {error}. Check that its folder exists and that you may use it."
+        f"The store {path} cannot be opened: {error}. Check that its folder exists and that you may use it."
     )
 
 
 def _interrupted(error: apsw.Error, path: str) -> AfterturnError:
-    return DeadlineExceeded(f"Work on the store {path} was interrupted before it ended; none of it was kept.")
+    return DeadlineExceeded(f"Work on the store {path} was interrupted, and none of it was stored. Try again.")
 
 
 def _too_large(error: apsw.Error, path: str) -> AfterturnError:

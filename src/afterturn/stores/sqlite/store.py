@@ -199,7 +199,7 @@ class SqliteStore:
         if ended:
             self.engine.close()
         else:
-            logger.warning("the store %s was left open: work on it does not end", self.engine.place.path)
+            logger.warning("the store %s was left open because work on it did not finish", self.engine.place.path)
 
     def _ended(self, deadline: float) -> bool:
         workers = (self._writer, self._reader, *self._asides)
@@ -221,7 +221,9 @@ class SqliteStore:
 
     def _refuse_pending(self) -> None:
         """For writes that came while the store was closing, too late for the last commit."""
-        message = f"The store {self.engine.place.path} was closed before this write began. Write it again."
+        message = (
+            f"The store {self.engine.place.path} was closed before this write began. Open the store and write it again."
+        )
         self._deliver((item, WriteOutcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
 
     def _commit_pending(self) -> None:
@@ -288,7 +290,7 @@ def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future
         loop.call_soon_threadsafe(_settle, settled)
     except RuntimeError:
         # The loop was closed: nobody waits any more, and what was committed stays committed.
-        logger.info("%d results came after their event loop had ended", len(settled))
+        logger.info("%d results arrived after their event loop had closed", len(settled))
 
 
 def _settle(settled: list[tuple[asyncio.Future[Any], WriteOutcome]]) -> None:
