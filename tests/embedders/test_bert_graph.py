@@ -93,7 +93,7 @@ def test_a_file_of_tensors_is_read_as_it_was_written(tmp_path: Path):
     [
         (b"", "Expecting value"),
         (b"\xff" * 16, "claims"),
-        (b"\x02" + bytes(7) + b"[]", "no table"),
+        (b"\x02" + bytes(7) + b"[]", "not a table"),
         (encode_tensors(make_tensors())[:-8], "not as announced"),
         (encode_tensors(make_tensors()).replace(b'"F32"', b'"Q99"'), "not as announced"),
     ],
