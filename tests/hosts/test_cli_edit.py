@@ -296,7 +296,7 @@ def test_what_is_forgotten_while_it_is_edited_is_kept_nowhere(
         "--yes",
     )
     assert answer.code == 1
-    assert f"{tea} was forgotten meanwhile." in answer.out
+    assert f"{tea} was forgotten after you began to edit." in answer.out
     assert list(kept.iterdir()) == []
     with blocking.open(cli.store, {"embedder": "none"}) as memory:
         assert memory.space("user:ada").list() == []

@@ -343,7 +343,7 @@ def _compare_bullet(
     edit = Edit(Verb.UPDATE, base or now, bullet)
     if now is None:
         what = "deleted" if base is not None else "forgotten"
-        return SkippedEdit(edit, f"{bullet.id} was {what} by somebody else since you began.")
+        return SkippedEdit(edit, f"{bullet.id} was {what} after you began to edit.")
     if now.version != bullet.version:
         return SkippedEdit(edit, _changed_message(now, bullet.version), now)
     return edit
