@@ -269,7 +269,7 @@ def test_no_memory_stands_where_editors_look_for_settings(words: str) -> None:
 def test_the_words_of_what_was_forgotten_are_not_kept() -> None:
     """M2: neither version is there any more."""
     skipped = compare(parse("## user\n- A secret, changed <!-- aaaa v1 -->"), {}, {}).skipped
-    assert [one.reason for one in skipped] == ["aaaa was forgotten meanwhile."]
+    assert [one.reason for one in skipped] == ["aaaa was forgotten after you began to edit."]
     assert render_skipped(SPACE, skipped) == ""
 
 
