@@ -149,6 +149,7 @@ class MemoryFacade:
         self._services.loop.end(self._services.close)
 
     def wait_closed(self) -> None:
+        """Waits until it is closed, for a limited time."""
         self._ended(ended=self._services.loop.wait_ended(within=self._patience))
 
     @property

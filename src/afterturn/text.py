@@ -1,4 +1,4 @@
-"""Text as the lexical index sees it, and the hash that identifies it. Pure and shared by every store."""
+"""Functions on texts: index terms, content hashes, token estimates, and cutting to a size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hashlib import blake2b
 
 import Stemmer
 
-# Whatever makes the same text give other terms needs a migration that indexes every store anew.
+# A change that gives other terms for the same text needs a migration that indexes every store again.
 TERMS_MAX = 8192
 TERM_CHARS_MAX = 40
-# Beyond these a text is a document, not a statement: what follows is not indexed, and it is hashed as it stands.
+# A longer text is a document, not a statement: the rest is not indexed, and it is hashed without folding.
 INDEXED_CHARS_MAX = 131_072
 FOLDED_CHARS_MAX = 65_536
 
@@ -29,9 +29,9 @@ _UNSPACED = (
     r"\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u109f\u1780-\u17d3\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     r"\U00020000-\U0003ffff"
 )
-# What `_any_word` comes to where there is nothing but ASCII, at a quarter of the time.
+# The same as `_any_word` for ASCII, in a quarter of the time.
 _PLAIN_WORD = re.compile("[a-z0-9]+")
-# It would remember ten thousand words by itself, forgotten ones too; without them a word takes 0.2 µs longer.
+# Its own cache would keep ten thousand words, forgotten ones included. Without it a word takes 0.2 µs longer.
 _STEMMER = Stemmer.Stemmer("english", 0)
 
 STOP_WORDS = frozenset(
@@ -51,7 +51,7 @@ _ACKNOWLEDGEMENTS = frozenset(
     sure right alright got hi hello hey bye goodbye lol haha hmm ah oh wow please welcome np well done
     """.split()
 )
-# Said together: what is asked about a night, or a meeting, is no acknowledgement.
+# Whole phrases only: a question about a night or a meeting is not an acknowledgement.
 _PLEASANTRY = re.compile(
     r"\b(?:good (?:morning|afternoon|evening|night|day|luck|point)|nice (?:to meet|meeting) you|take care|no worries"
     r"|happy birthday|see you (?:later|soon|tomorrow)|have a (?:good|great|nice) (?:day|evening|night|one|weekend))\b"
@@ -61,13 +61,13 @@ _ACKNOWLEDGEMENT_CHARS_MAX = 200
 
 
 def words(text: str) -> list[str]:
-    """Case and accents folded, in order; stop words still in. Of a long text, its beginning."""
+    """Returns the words in order, without case and accents, stop words included. A long text is cut."""
     folded = _fold(text[:INDEXED_CHARS_MAX])
     return (_PLAIN_WORD if folded.isascii() else _any_word()).findall(folded)
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """What is indexed and searched: English stems, other words as they are, pairs where a script has no spaces."""
+    """Returns the index terms: English stems, other words unchanged, and character pairs for scripts without spaces."""
     return _terms(words(text))
 
 
@@ -89,12 +89,12 @@ def _terms(said: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_acknowledgement(text: str) -> bool:
-    """ "ok", "thanks a lot", "hi there": said to the agent, and nothing to remember anything by (R6)."""
+    """Whether it is a text such as "ok", "thanks a lot" or "hi there", for which nothing is recalled."""
     return len(text) <= _ACKNOWLEDGEMENT_CHARS_MAX and _acknowledges(words(text))
 
 
 def read_words(text: str) -> tuple[list[str], tuple[str, ...]]:
-    """The words of what was asked, and its terms, of which an acknowledgement has none."""
+    """Returns the words of a question and its terms. An acknowledgement has no terms."""
     said = words(text)
     is_asked = len(text) > _ACKNOWLEDGEMENT_CHARS_MAX or not _acknowledges(said)
     return said, _terms(said) if is_asked else ()
@@ -111,7 +111,7 @@ def _acknowledges(said: Sequence[str]) -> bool:
 
 
 def content_hash(text: str) -> str:
-    """The same for statements that differ only in case, width or white space. 32 hexadecimal digits."""
+    """Returns 32 hexadecimal digits, the same for texts that differ only in case, width or white space."""
     folded = text
     if len(text) <= FOLDED_CHARS_MAX:
         folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
@@ -126,12 +126,12 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", re.sub(r"[\u0300-\u036f]", "", decomposed))
 
 
-# Made when they are first needed: a text in ASCII needs neither, and each takes 4 ms to make.
+# Compiled when they are first needed: ASCII texts need neither, and each takes 4 ms.
 
 
 @cache
 def _any_word() -> re.Pattern[str]:
-    # Python's \w leaves out combining marks, which would cut Hindi or Arabic words to pieces.
+    # Python's \w does not include combining marks, which would split Hindi or Arabic words.
     return re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])(?:[^\W_]|[{_MARKS}]))+")
 
 
@@ -144,9 +144,6 @@ def _pairs(run: str) -> list[str]:
     return [run] if len(run) == 1 else [run[at : at + 2] for at in range(len(run) - 1)]
 
 
-# Where one character ends and the next begins, so that no cut falls into one. Pure.
-
-
 def joins(text: str, at: int) -> bool:
     """Whether the character at `at` belongs to the one before it: an accent, a joiner, an emoji's skin tone."""
     character = text[at]
@@ -157,29 +154,28 @@ def joins(text: str, at: int) -> bool:
     )
 
 
-# How many tokens a text will cost a model, estimated without anybody's vocabulary.
+# Token estimates. They need no model's vocabulary.
 
-# Capitals, words, numbers, blanks, punctuation, other scripts, and what is left one by one. A piece's own characters
-# tell which of these it is.
+# Capitals, words, numbers, white space, punctuation, other scripts, and single other characters.
 _PIECE = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+| (?! )|[ \t\r\n]+|[!-/:-@\[-`{-~]+|[^\x00-\x7f]+|.",
     re.DOTALL,
 )
-# How many characters of each kind a token holds; measured on cl100k, which is among the least generous.
+# Characters per token, measured on cl100k, which makes more tokens than most.
 _CAPITALS, _LETTERS, _DIGITS, _PUNCTUATION = 4, 6, 3, 2
-# No language's everyday words are longer; what is (compounds, keys, encoded data) breaks into small tokens.
+# Everyday words are not longer. Longer ones (compounds, keys, encoded data) are split into small tokens.
 _WORD_CHARS_MAX = 14
 _LONG_WORD_CHARS_PER_TOKEN = 3
 _BLANKS = " \t\r\n"
 
-# From each code point on, quarters of a token a character.
+# Quarters of a token per character, from each code point on.
 _WIDE_QUARTERS = (
     (0x0080, 2),  # accented Latin
     (0x0370, 4),  # Greek
     (0x0400, 3),  # Cyrillic
     (0x0530, 5),  # Armenian, Hebrew
     (0x0600, 4),  # Arabic
-    (0x0700, 12),  # rare scripts fall apart into bytes
+    (0x0700, 12),  # rare scripts are split into bytes
     (0x0900, 6),  # Devanagari
     (0x0980, 12),  # the other scripts of India
     (0x0E00, 6),  # Thai
@@ -195,8 +191,8 @@ _WIDE_STARTS = [start for start, _ in _WIDE_QUARTERS]
 
 
 def estimate_tokens(text: str) -> int:
-    """About 15 % high for English and up to 50 % for other scripts: a budget kept by it is kept by the model."""
-    # Each piece once: a text repeats most of its words, and its spaces.
+    """Returns an estimate: about 15 % too high for English, up to 50 % for other scripts, so that limits hold."""
+    # Each different piece once: a text repeats most of its words and spaces.
     return sum(_piece_tokens(piece) * times for piece, times in Counter(_PIECE.findall(text)).items())
 
 
@@ -224,18 +220,18 @@ def _wide_tokens(piece: str) -> int:
     return -(-quarters // 4)
 
 
-# How texts share a room that is too small for all of them, and where a text is cut. Pure.
+# Dividing space among texts, and cutting them.
 
 LINES_CUT = "\n[…]"
 WORDS_CUT = "…"
 
-# A cut looks back this far for the end of a line or a word, and for the beginning of a composed character.
+# How far a cut looks back for the end of a line or a word, and for the start of a composed character.
 _BACK_CHARS_MAX = 120
 _SEQUENCE_CHARS_MAX = 16
 
 
 def shares(wanted: Sequence[int], total: int) -> list[int]:
-    """What each gets of `total`: all it wants, or an equal part of what those that want less have left over."""
+    """Divides `total`: each gets what it wants, or an equal part of what those that want less leave over."""
     given = [0] * len(wanted)
     left = max(0, total)
     by_size = sorted(range(len(wanted)), key=lambda at: wanted[at])
@@ -246,13 +242,14 @@ def shares(wanted: Sequence[int], total: int) -> list[int]:
 
 
 def size(text: str) -> int:
+    """Returns the number of bytes in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def cut(text: str, bytes_max: int, mark: str) -> str:
-    """At most `bytes_max` bytes of the beginning, `mark` included where something is missing; "" when not even it fits.
+    """Returns at most `bytes_max` bytes of the beginning, including `mark` if it was cut; "" if not even that fits.
 
-    Between lines or words where one ends nearby, and never inside a character or its combining marks.
+    Cuts between lines or words if one ends nearby, and never inside a character or its combining marks.
     """
     if size(text) <= bytes_max:
         return text
