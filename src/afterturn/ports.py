@@ -283,7 +283,7 @@ class Memories(Protocol):
     def spaces(self, tenant: str) -> list[SpaceSummary]:
         """Returns the tenant's spaces that hold an entry of any status, by name. Only active entries are counted."""
 
-    def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
+    def size(self, scope: Scope, target: Target) -> tuple[int, int]:
         """Returns the number of active statements about this target, and their size in bytes of UTF-8."""
 
 
@@ -361,7 +361,7 @@ class Operations(Protocol):
 class Index(Protocol):
     """The data that recall searches. All of it is derived from entries and removed with them."""
 
-    def extents(self, scope: Scope) -> dict[str, SpaceStats]:
+    def stats(self, scope: Scope) -> dict[str, SpaceStats]:
         """Returns the size of each space. A space without entries is absent."""
 
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -391,7 +391,7 @@ class Index(Protocol):
     def newest(self, tenant: str, space: str, *, limit: int) -> list[int]:
         """Returns the keys of active entries, newest first."""
 
-    def shelved(
+    def entries(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
     ) -> list[IndexedEntry]:
         """Active entries by key: of `keys`, or the first `limit` behind key `after`."""

@@ -104,25 +104,17 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One stored version of a statement or of a recorded message. Times are Unix seconds.
+class EntryFields:
+    """The fields that a draft and a stored entry share.
 
-    `owner` is the space that owns the conversation it was said in, None if that is `space`. `sources` are the ids of
-    the entries that a statement was learned from. `reason` says why a quarantined version was quarantined.
+    `owner` is the space that owns the conversation it was said in, None if that is the space it is stored in. `sources`
+    are the ids of the entries that a statement was learned from.
     """
 
-    id: str
-    version: int
-    kind: Kind
-    space: str
     text: str
-    status: Status
-    origin: Origin
-    trust: int
-    target: Target
-    content_hash: str
-    recorded_at: float
-    occurred_at: float
+    kind: Kind = Kind.STATEMENT
+    origin: Origin = Origin.USER
+    target: Target = Target.USER
     agent: str | None = None
     project: str | None = None
     conversation: str | None = None
@@ -136,6 +128,23 @@ class Entry:
     pinned: bool = False
     metadata: Metadata = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(EntryFields):
+    """One stored version of a statement or of a recorded message. Times are Unix seconds.
+
+    `reason` says why a quarantined version was quarantined.
+    """
+
+    id: str
+    version: int
+    space: str
+    status: Status
+    trust: int
+    content_hash: str
+    recorded_at: float
+    occurred_at: float
     reason: str = ""
 
     @property
@@ -292,31 +301,13 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(EntryFields):
     """A statement or record to be stored, as `add_many` takes it.
 
-    `owner` is the space that owns the conversation it was said in, None if that is the space it is stored in. A
-    `proposed` statement waits for approval and is not recalled until then.
+    A `proposed` statement waits for approval and is not recalled until then.
     """
 
-    text: str
-    kind: Kind = Kind.STATEMENT
-    origin: Origin = Origin.USER
-    target: Target = Target.USER
-    agent: str | None = None
-    project: str | None = None
-    conversation: str | None = None
-    owner: str | None = None
-    turn: str | None = None
-    position: int | None = None
-    speaker: str | None = None
     occurred_at: float | None = None
-    valid_from: float | None = None
-    valid_to: float | None = None
-    expires_at: float | None = None
-    pinned: bool = False
-    metadata: Metadata = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
     id: str | None = None
     proposed: bool = False
 

@@ -129,10 +129,10 @@ async def test_a_search_writes_nothing_and_counts_as_no_injection(box: Toolbox) 
     """A2, H5: the ledger of the conversation stays as it is, and the store too."""
     await box.add("The port is 5433")
     tools, scope = box.tools(), Scope("default", ("user:ada",))
-    before = await box.read(lambda unit: unit.index.extents(scope))
+    before = await box.read(lambda unit: unit.index.stats(scope))
     assert lines_of(await search(tools, "port")) == lines_of(await search(tools, "port"))
     place = box.occasion().place
-    assert await box.read(lambda unit: unit.index.extents(scope)) == before
+    assert await box.read(lambda unit: unit.index.stats(scope)) == before
     assert await box.read(lambda unit: unit.conversations.blocks(place.key)) == []
 
 

@@ -211,7 +211,7 @@ def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     cache = shelved(library, ADA)
 
     def older(unit):
-        unit.index.extents(ADA)
+        unit.index.stats(ADA)
         if is_forgotten:
             library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
         library.add("red apple tart")

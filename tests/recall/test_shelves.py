@@ -70,7 +70,7 @@ def ask(library, cache: IndexCache, text: str, *, space: str = ADA, lane: Lane |
             read_query(unit.index, Scope("default", (space,)), *read_words(text)), EMBEDDER.embed([text])[0]
         )
         keys = [ranked.key for ranked in reading.best(lane, None, 100)]
-        texts = {entry.key: entry.terms for entry in unit.index.shelved("default", space, keys=keys, limit=len(keys))}
+        texts = {entry.key: entry.terms for entry in unit.index.entries("default", space, keys=keys, limit=len(keys))}
         return [" ".join(texts[key]) for key in keys if key in texts]
 
     return library.read(work)
@@ -373,7 +373,7 @@ def test_an_older_snapshot_meets_a_newer_shelf(library, cache):
     shelve(library, cache)
 
     def older(unit):
-        unit.index.extents(Scope("default", (ADA,)))
+        unit.index.stats(Scope("default", (ADA,)))
         library.add("red apple tart")
         assert len(ask(library, cache, "red apple")) == 2
         searcher = cache.find(unit, "default", ADA)
@@ -383,7 +383,7 @@ def test_an_older_snapshot_meets_a_newer_shelf(library, cache):
                 read_query(unit.index, Scope("default", (ADA,)), *read_words("apple")), None
             ).best(None, None, 9)
         ]
-        return len(unit.index.shelved("default", ADA, keys=keys, limit=9))
+        return len(unit.index.entries("default", ADA, keys=keys, limit=9))
 
     assert library.read(older) == 1
     assert len(ask(library, cache, "red apple")) == 2

@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 
 from afterturn.config import Config
-from afterturn.types import Entry, Filter, Hit, Kind, Lane, Origin, Scope, SearchResults, Status, Target
+from afterturn.types import Entry, Filter, Hit, Lane, Scope, SearchResults, Status
 
-ENTRY = Entry("e1", 1, Kind.STATEMENT, "user:ada", "tea", Status.ACTIVE, Origin.USER, 100, Target.USER, "h", 1.0, 2.0)
+ENTRY = Entry(
+    "tea",
+    id="e1",
+    version=1,
+    space="user:ada",
+    status=Status.ACTIVE,
+    trust=100,
+    content_hash="h",
+    recorded_at=1.0,
+    occurred_at=2.0,
+)
 HIT = Hit(ENTRY, Lane.LONG_TERM, 0.9, 0.8, None, ("tea",))
 VALUES = [
     Scope("default", ("user:ada",)),

@@ -111,7 +111,7 @@ class Changes(RuleBasedStateMachine):
         for entry_id, versions in everything.items():
             now = self.store.read_now(lambda unit, entry_id=entry_id: unit.memories.get(ADA, entry_id))
             assert now == (_active(versions) or versions[-1])
-        extents = self.store.read_now(lambda unit: unit.index.extents(ADA))
+        extents = self.store.read_now(lambda unit: unit.index.stats(ADA))
         assert sum(extent.documents for extent in extents.values()) == len(active)
         frequencies = self.store.read_now(lambda unit: unit.index.frequencies(ADA, ["bee", "wasp", "ant"]))
         for word, count in frequencies.get("user:ada", {}).items():

@@ -52,7 +52,7 @@ def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int
     older.close()
     store = open_engine(path, Config(), ManualClock())
     found = store.read_now(lambda unit: unit.index.matches(LaneQuery(ADA, 9.0), ["bee", "wasp"], limit=9))
-    figures = store.read_now(lambda unit: (unit.index.frequencies(ADA, ["keep"]), unit.index.extents(ADA)))
+    figures = store.read_now(lambda unit: (unit.index.frequencies(ADA, ["keep"]), unit.index.stats(ADA)))
     store.close()
     assert [entry.terms for entry in found] == [("ada", "keep", "bee")]
     assert figures[0] == {"user:ada": {"keep": 1}}

@@ -38,10 +38,10 @@ class Quota:
 
     def _is_over(self, unit: Unit, operation: Operation, target: Target, size: int) -> bool:
         limit = self._limits[target]
-        return limit is not None and unit.memories.weigh(_scope(operation), target)[1] + size > limit
+        return limit is not None and unit.memories.size(_scope(operation), target)[1] + size > limit
 
     def _over(self, unit: Unit, operation: Operation, target: Target, size: int, held: list[Entry]) -> OverBudget:
-        limit, (_, used) = self._limits[target], unit.memories.weigh(_scope(operation), target)
+        limit, (_, used) = self._limits[target], unit.memories.size(_scope(operation), target)
         assert limit is not None
         # Least trusted, then oldest; what is pinned comes last.
         order = sorted(held, key=lambda entry: (entry.pinned, entry.trust, entry.recorded_at, entry.id))

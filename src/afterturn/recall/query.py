@@ -299,7 +299,7 @@ def read_query(
     if rest:
         stored = Scope(scope.tenant, rest)
         known |= name_words(index.speakers(stored, limit=SPEAKERS_MAX))
-        documents |= {space: stats.documents for space, stats in index.extents(stored).items()}
+        documents |= {space: stats.documents for space, stats in index.stats(stored).items()}
         frequencies |= index.frequencies(stored, distinct) if distinct else {}
     names = known.intersection(words) if known else known
     named = frozenset(terms(" ".join(names))) if names else names

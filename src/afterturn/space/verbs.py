@@ -381,7 +381,7 @@ class SpaceCore:
 
         def work(unit: Unit) -> dict[str, Any]:
             counts = unit.memories.counts(self._scope)
-            extent = unit.index.extents(self._scope).get(self.name)
+            extent = unit.index.stats(self._scope).get(self.name)
             return {
                 "space": self.name,
                 "entries": {f"{kind}.{status}": count for (_, kind, status), count in sorted(counts.items())},

@@ -86,7 +86,7 @@ def test_saved_indexes_of_the_seventh_version_are_removed_with_their_jobs(tmp_pa
     jobs = [job.kind for job in engine.read_now(lambda unit: unit.jobs.page("default"))]
     engine.write_now(lambda unit: unit.operations.forget("default", "user:ada", Selector(everything=True), at=9.0))
     assert jobs == ["embed"]
-    assert engine.read_now(lambda unit: unit.index.extents(Scope("default", ("user:ada",)))) == {}
+    assert engine.read_now(lambda unit: unit.index.stats(Scope("default", ("user:ada",)))) == {}
     engine.close()
 
 

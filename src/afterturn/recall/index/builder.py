@@ -42,7 +42,7 @@ class SpaceKey(NamedTuple):
 
 def find_stats(unit: Unit, space_key: SpaceKey) -> SpaceStats | None:
     """None for a space without entries."""
-    return unit.index.extents(Scope(space_key.tenant, (space_key.space,))).get(space_key.space)
+    return unit.index.stats(Scope(space_key.tenant, (space_key.space,))).get(space_key.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class IndexBuilder:
     def _read_page(self, unit: Unit, after: int) -> RowPage:
         index, embedder = unit.index, self.plan.embedder
         tenant, space = self.space_key.tenant, self.space_key.space
-        entries = index.shelved(tenant, space, after=after, limit=PAGE_ROWS)
+        entries = index.entries(tenant, space, after=after, limit=PAGE_ROWS)
         columns = read_columns(entries, self.dictionary)
         terms = hashed([entry.terms for entry in entries])
         if embedder is None:

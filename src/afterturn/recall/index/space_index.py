@@ -177,7 +177,7 @@ class SpaceIndex:
         vectors = self._read_vectors(index, keys)
         # An entry with a vector is active, and nothing else about an entry changes.
         unsure = [key for key in keys if key not in known or key not in vectors]
-        entries = index.shelved(space_key.tenant, space_key.space, keys=unsure, limit=len(unsure)) if unsure else []
+        entries = index.entries(space_key.tenant, space_key.space, keys=unsure, limit=len(unsure)) if unsure else []
         there = {entry.key for entry in entries}
         fresh = [entry for entry in entries if entry.key not in known]
         gone = np.array([known[key] for key in unsure if key in known and key not in there], np.int32)

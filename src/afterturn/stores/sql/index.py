@@ -98,7 +98,7 @@ class SqlIndex:
         self._entries = entries
         self._session = entries.session
 
-    def extents(self, scope: Scope) -> dict[str, SpaceStats]:
+    def stats(self, scope: Scope) -> dict[str, SpaceStats]:
         self._entries.settle()
         where = Conditions(self._session, scope)
         rows = self._session.rows(
@@ -182,7 +182,7 @@ class SqlIndex:
         )
         return [key for (key,) in rows]
 
-    def shelved(
+    def entries(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
     ) -> list[IndexedEntry]:
         self._entries.settle()

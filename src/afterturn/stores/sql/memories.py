@@ -426,7 +426,7 @@ class SqlMemories:
         )
         return [SpaceSummary(*row) for row in rows]
 
-    def weigh(self, scope: Scope, target: Target) -> tuple[int, int]:
+    def size(self, scope: Scope, target: Target) -> tuple[int, int]:
         where = Conditions(self._session, scope)
         where.add("e.target = ? AND e.kind = 'statement' AND e.status = 'active'", target.value)
         row = self._session.row(

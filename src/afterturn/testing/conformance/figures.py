@@ -93,7 +93,7 @@ def _compare(unit: Unit, scope: Scope) -> None:
     vocabulary = list(dict.fromkeys(terms(" ".join((*_WORDS, _BLANK)))))
     space = scope.spaces[0]
     assert unit.index.frequencies(scope, vocabulary) == ({space: dict(documents)} if documents else {})
-    extent = unit.index.extents(scope).get(space)
+    extent = unit.index.stats(scope).get(space)
     counted = (extent.documents, extent.terms_total) if extent else (0, 0)
     assert counted == (len(active), sum(map(len, analysed.values())))
     found = matches(unit, LaneQuery(scope, NOW), vocabulary, limit=1000)

@@ -50,7 +50,7 @@ class TestForgetting:
         added = await add(store, "Ada keeps bees")
         await forget(store, Selector(memory=added.entry.id))
         assert await frequencies(store, ["ada", "keep", "bee"]) == {}
-        assert await store.read(lambda unit: unit.index.extents(ADA)) == {}
+        assert await store.read(lambda unit: unit.index.stats(ADA)) == {}
 
     async def test_vectors_go_with_their_text(self, store: Store) -> None:
         """M2: nothing derived stays."""

@@ -157,10 +157,10 @@ class TestUndo:
         """L6: document frequencies stay exact."""
         added, change = await add(store, "Ada keeps bees and bees"), operation(Verb.UPDATE)
         words = ["ada", "keep", "bee", "wasp"]
-        before = await frequencies(store, words), await store.read(lambda unit: unit.index.extents(ADA))
+        before = await frequencies(store, words), await store.read(lambda unit: unit.index.stats(ADA))
         await update(store, added.entry.id, "Ada keeps wasps", within=change)
         await undo(store, change.id)
-        extents = await store.read(lambda unit: unit.index.extents(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA))
         assert (await frequencies(store, words), extents["user:ada"].terms_total) == (
             before[0],
             before[1]["user:ada"].terms_total,

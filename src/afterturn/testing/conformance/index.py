@@ -78,13 +78,13 @@ class TestSearch:
     async def test_a_text_without_terms_counts_and_resolves(self, store: Store) -> None:
         """L6: a space's extent counts every active entry."""
         await add(store, "to be or not to be")
-        extents = await store.read(lambda unit: unit.index.extents(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA))
         assert extents[SPACE].documents == 1
         changes = await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))
         keys = changes.keys or ()
         resolved = await store.read(lambda unit: unit.index.resolve(LaneQuery(ADA, NOW), keys))
         assert [entry.text for entry in resolved.values()] == ["to be or not to be"]
-        indexed = await store.read(lambda unit: unit.index.shelved(TENANT, SPACE, limit=9))
+        indexed = await store.read(lambda unit: unit.index.entries(TENANT, SPACE, limit=9))
         assert [entry.terms for entry in indexed] == [()]
 
     async def test_frequencies_count_entries_not_occurrences(self, store: Store) -> None:
@@ -97,7 +97,7 @@ class TestSearch:
         """L6: an average length needs both."""
         await add(store, "bees, bees and bees")
         await add(store, "bees and honey")
-        extents = await store.read(lambda unit: unit.index.extents(ADA))
+        extents = await store.read(lambda unit: unit.index.stats(ADA))
         assert extents == {SPACE: SpaceStats(documents=2, terms_total=5, seq=2)}
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
@@ -106,7 +106,7 @@ class TestSearch:
             return (
                 [match.entry.text for match in matches(unit, LaneQuery(ADA, NOW), ["bee"], limit=5)],
                 unit.index.frequencies(ADA, ["bee"]),
-                unit.index.extents(ADA)[SPACE].documents,
+                unit.index.stats(ADA)[SPACE].documents,
             )
 
         assert await store.write(work) == (["Ada keeps bees"], {SPACE: {"bee": 1}}, 1)

@@ -330,10 +330,10 @@ class TestMemories:
         assert await self._weigh(store, Target.USER) == (1, 13)
         assert await self._weigh(store, Target.ENVIRONMENT) == (1, 19)
         both = Scope(TENANT, (SPACE, "user:bob"))
-        assert await store.read(lambda unit: unit.memories.weigh(both, Target.USER)) == (2, 27)
+        assert await store.read(lambda unit: unit.memories.size(both, Target.USER)) == (2, 27)
 
     async def _weigh(self, store: Store, target: Target) -> tuple[int, int]:
-        return await store.read(lambda unit: unit.memories.weigh(ADA, target))
+        return await store.read(lambda unit: unit.memories.size(ADA, target))
 
     async def test_counts_are_by_space_kind_and_status(self, store: Store) -> None:
         added = await add(store, "Ada keeps bees")

@@ -46,7 +46,7 @@ class TestScopes:
         """L6: one user's rows never reorder another's results."""
         await add(store, "Ada keeps bees")
         assert await frequencies(store, ["bee"], scope) == {}
-        assert await store.read(lambda unit: unit.index.extents(scope)) == {}
+        assert await store.read(lambda unit: unit.index.stats(scope)) == {}
 
     @pytest.mark.parametrize("scope", [BOB, OTHER_TENANT], ids=["space", "tenant"])
     async def test_lists_and_history_of_another_scope_are_empty(self, store: Store, scope: Scope) -> None:

@@ -63,19 +63,19 @@ class TestShelved:
         """L2: neither by pages nor by key."""
         await add(store, "Ada keeps bees")
         await add(store, "Bob keeps wasps", within=operation(space="user:bob"))
-        bobs = await store.read(lambda unit: unit.index.shelved(TENANT, "user:bob", limit=9))
+        bobs = await store.read(lambda unit: unit.index.entries(TENANT, "user:bob", limit=9))
         assert [entry.terms for entry in await self._shelved(store)] == [terms("Ada keeps bees")]
         assert await self._shelved(store, keys=[entry.key for entry in bobs]) == []
-        assert await store.read(lambda unit: unit.index.shelved(TENANT, "user:nobody", limit=9)) == []
+        assert await store.read(lambda unit: unit.index.entries(TENANT, "user:nobody", limit=9)) == []
 
     async def test_a_unit_sees_its_own_writes(self, store: Store) -> None:
         def work(unit: Unit) -> list[IndexedEntry]:
             unit.memories.add(unit.operations.start(operation()), admit("Ada keeps bees"))
-            return unit.index.shelved(TENANT, SPACE, limit=9)
+            return unit.index.entries(TENANT, SPACE, limit=9)
 
         assert [entry.terms for entry in await store.write(work)] == [terms("Ada keeps bees")]
 
     async def _shelved(
         self, store: Store, *, keys: Sequence[int] | None = None, after: int = 0, limit: int = 9
     ) -> list[IndexedEntry]:
-        return await store.read(lambda unit: unit.index.shelved(TENANT, SPACE, keys=keys, after=after, limit=limit))
+        return await store.read(lambda unit: unit.index.entries(TENANT, SPACE, keys=keys, after=after, limit=limit))
