@@ -897,7 +897,7 @@ class UsageRow:
 class ReviewedChange:
     """One change by a review: the version before, and the version after, None where there is none.
 
-    `state` says what happened to it since: `stands` (unchanged), `waits` for approval, `approved`, `rejected`,
+    `state` says what happened to it since: `active` (unchanged), `waits` for approval, `approved`, `rejected`,
     `undone`, `changed` by somebody else, or `planned` in a dry run.
     """
 
@@ -906,7 +906,7 @@ class ReviewedChange:
     operation: str
     before: Entry | None
     after: Entry | None
-    state: str = "stands"
+    state: str = "active"
 
 
 @dataclass(frozen=True, slots=True)

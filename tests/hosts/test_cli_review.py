@@ -134,7 +134,7 @@ def test_a_review_as_json_has_its_row_its_changes_and_their_sources(cli: Command
     told = cli("review", "show", id, "--json").json
     assert (told["row"]["id"], told["row"]["state"], told["row"]["calls"]) == (id, "saved", 2)
     (change,) = told["changes"]
-    assert (change["verb"], change["before"], change["state"]) == ("add", None, "stands")
+    assert (change["verb"], change["before"], change["state"]) == ("add", None, "active")
     assert [source["text"] for source in told["sources"]] == [SAID]
     assert change["after"]["sources"] == [told["sources"][0]["id"]]
 

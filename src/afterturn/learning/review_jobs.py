@@ -21,8 +21,7 @@ from afterturn.errors import (
     StoreError,
 )
 from afterturn.guard.output_filter import OutputFilter
-from afterturn.learning.reviewer import Reviewer
-from afterturn.learning.rule_reviewer import find_changes
+from afterturn.learning.reviewer import ModelReviewer, find_rule_changes
 from afterturn.learning.scheduling import schedule
 from afterturn.learning.snapshot import unread
 from afterturn.learning.staging import Staging, StagingOutcome
@@ -92,7 +91,7 @@ class ReviewJobs:
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
-                why = await Reviewer(
+                why = await ModelReviewer(
                     model, staging, review_input.related, self._services.config.review_entries_max
                 ).run()
         except ModelPaused:
@@ -113,7 +112,7 @@ class ReviewJobs:
         if review_input is None:
             return _write_nothing
         staging = self._staging(review_input)
-        for change in find_changes(review_input.review, review_input.messages, review_input.related):
+        for change in find_rule_changes(review_input.review, review_input.messages, review_input.related):
             await staging.stage(change)
         return self._ending(review_input, staging, None, ReviewState.SAVED, reason="")
 

@@ -386,10 +386,10 @@ def neutralise_tags(text: str) -> str:
 def add_facts(snapshot: StateSnapshot, facts: Sequence[str]) -> StateSnapshot:
     """Adds the facts that `key_knowledge` does not include, one line each."""
     lines = snapshot.key_knowledge.splitlines()
-    told = [_SnapshotClaim.of(line) for line in lines]
+    claims = [_SnapshotClaim.of(line) for line in lines]
     clean = dict.fromkeys(_TAGS.sub("(", neutralise(fact)) for fact in facts)
     wanted = {fact: _SnapshotClaim.of(fact) for fact in clean if fact}
-    added = [f"- {fact}" for fact, claim in wanted.items() if not any(line.includes(claim) for line in told)]
+    added = [f"- {fact}" for fact, claim in wanted.items() if not any(line.includes(claim) for line in claims)]
     return replace(snapshot, key_knowledge="\n".join([*lines, *added])) if added else snapshot
 
 

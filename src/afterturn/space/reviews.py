@@ -235,7 +235,7 @@ def _base(unit: Unit, scope: Scope, after: Entry | None) -> Entry | None:
 def _state(moved: Sequence[tuple[Step, Status, Step]]) -> str:
     """`moved` has, for each version, the review's last step, its status now, and the last step of all."""
     if all(now is step.after for step, now, _ in moved):
-        return "waits" if any(now in WAITING for _, now, _ in moved) else "stands"
+        return "waits" if any(now in WAITING for _, now, _ in moved) else "active"
     if all(now is (step.before or Status.UNDONE) for step, now, _ in moved):
         return "undone"
     decided = {last.operation.verb for step, _, last in moved if step.after in WAITING and last != step}
