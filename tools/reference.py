@@ -223,7 +223,7 @@ KEYWORDS = {
 }
 # Called when the interpreter exits, not by users.
 INTERNAL_VERBS = {"start_closing", "wait_closed"}
-_SIGNATURE_WIDTH = 100
+_SIGNATURE_WIDTH = 80
 
 
 def public_verbs(kind: type) -> Iterator[tuple[str, object]]:
