@@ -385,16 +385,20 @@ class StandingCore:
     # On memory's loop.
 
     async def block(self) -> str:
-        """The standing block, "" when there is nothing to say. The same bytes until it is refreshed, in any process.
+        """Returns the standing block, an empty text if there is nothing to say.
 
-        Files or memories that can not be read are left out, and the conversation is not frozen to that.
+        The bytes stay the same until `refresh`, in every process, so that the provider's prompt cache stays valid.
+        Files and memories that cannot be read now are left out, and the block is then made again next time.
         """
         async with self._making:
             known = await self._recollect()
             return known.text if known is not None and known.text is not None else await self._make(known)
 
     async def refresh(self, reason: str = "asked") -> str:
-        """Reads everything anew. `standing_changed` tells when that made a difference."""
+        """Reads all files and memories again and returns the new block.
+
+        The event `standing_changed` is emitted if it is different.
+        """
         async with self._making:
             known = await self._recollect()
             self._reason, self._is_stale = reason, True
@@ -415,23 +419,30 @@ class StandingCore:
                 self._is_stale = False
 
     async def appended(self, system_prompt: str) -> str:
-        """The prompt with the standing block at its end."""
+        """Returns `system_prompt` with the standing block at its end."""
         return append_standing(system_prompt, await self.block())
 
     async def flush(self, *, within: float = READ_WITHIN) -> bool:
-        """Waits until all that was touched so far has been looked at. False when it took longer."""
+        """Waits until all touched paths are read. Returns False if that takes longer than `within` seconds."""
         return await is_set(self._rested, within=within)
 
     async def relevant_context(self, text: str) -> str:
+        """Returns a block of memories for `text`, as a turn would recall them; an empty text if there are none.
+
+        Nothing counts as shown by it. If the store fails, it logs a warning and returns an empty text.
+        """
         return await self._contexts.relevant(text)
 
     async def project_context(self) -> str:
+        """Returns the context files of the roots and the project's conventions as they are now."""
         return await self._contexts.project()
 
     async def task_context(self, agent_name: str) -> str:
+        """Returns the context for a sub-agent: that of the project, and the statements about this agent's work."""
         return await self._contexts.task(agent_name)
 
     async def search(self, query: str, *, limit: int = 10) -> SearchResults:
+        """Returns the best matches in all spaces that this conversation may read. Raises AfterturnError."""
         return await self._contexts.search(query, limit=limit)
 
     async def _recollect(self) -> _Known | None:
