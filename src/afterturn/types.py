@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeAlias
 
 from afterturn.errors import InvalidName
 
@@ -310,6 +310,28 @@ class Draft(EntryFields):
     occurred_at: float | None = None
     id: str | None = None
     proposed: bool = False
+
+    @classmethod
+    def successor(cls, current: Entry, text: str) -> Self:
+        """A next version of `current` with another text. Everything else stays, except when it was said."""
+        return cls(
+            text=text,
+            origin=current.origin,
+            target=current.target,
+            agent=current.agent,
+            project=current.project,
+            conversation=current.conversation,
+            owner=current.owner,
+            turn=current.turn,
+            speaker=current.speaker,
+            valid_from=current.valid_from,
+            valid_to=current.valid_to,
+            expires_at=current.expires_at,
+            pinned=current.pinned,
+            metadata=current.metadata,
+            sources=current.sources,
+            id=current.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

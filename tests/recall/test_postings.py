@@ -81,4 +81,4 @@ def test_term_and_row_come_back_from_their_number(term, bits, data):
     row = data.draw(st.integers(0, 2**bits - 1))
     packed = form.packed(np.array([term]), np.array([row], np.int32))
     assert form.rows(packed).tolist() == [row]
-    assert form.terms(packed).tolist() == form.terms(np.array([term])).tolist()
+    assert (packed >> bits).tolist() == [term >> bits]

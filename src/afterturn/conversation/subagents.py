@@ -14,9 +14,8 @@ from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.dialect import ToolDefinition
 from afterturn.errors import AfterturnError
 from afterturn.guard.output_filter import OutputFilter, neutralise
-from afterturn.recall.block import NOTICE, bullet
+from afterturn.recall.block import CUT, NOTICE, best_window, bullet
 from afterturn.recall.duplicates import collapse
-from afterturn.recall.snippet import CUT, best_window
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.text import terms
 from afterturn.types import Excerpt, Hit, Scalar

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound, OverBudget
 from afterturn.guard.quotas import Quota
 from afterturn.guard.secrets import tells_secret
@@ -302,7 +301,7 @@ class Staging:
 
     def _successor(self, change: Change, base: Entry, target_space: TargetSpace, cited: Sequence[int]) -> Draft:
         return replace(
-            successor(base, change.text.strip()),
+            Draft.successor(base, change.text.strip()),
             origin=Origin.BACKGROUND_REVIEW,
             conversation=self.review.conversation or None,
             owner=None if target_space.space == self.review.space else self.review.space,

@@ -1,104 +1,27 @@
-"""How long ago, in the words a block uses."""
+"""The block that is injected into a conversation: choosing hits within a budget, cutting long ones, and rendering.
+
+A block is rendered once, never changed, and found again by the hash of its bytes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heapreplace, nlargest
+from itertools import pairwise
 from typing import Self
 
 from afterturn.config import Config
 from afterturn.guard.output_filter import TAG, OutputFilter, neutralise, neutralise_quote
 from afterturn.guard.trust import TRUST_MIN
-from afterturn.recall.snippet import best_window
-from afterturn.text import estimate_tokens
+from afterturn.text import estimate_tokens, joins, terms
 from afterturn.types import Entry, Excerpt, Hit, Lane, Origin
-
-_MINUTE = 60.0
-_HOUR = 3600.0
-_DAY = 86400.0
-_MONTH = 30.44 * _DAY
-_YEAR = 365.25 * _DAY
-# Further away than anything that is written down: whoever gave the time made a mistake.
-_TOLD_MAX = 10_000 * _YEAR
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def describe_age(then: float, now: float) -> str:
-    """Both in Unix seconds. Up to a day ahead is taken for a clock that runs fast: "just now"."""
-    seconds = now - then
-    if not abs(seconds) < _TOLD_MAX:
-        return "at an unknown time"
-    if seconds < -_DAY:
-        return f"in {_count(-seconds, _DAY, 'day')}"
-    if seconds < _MINUTE:
-        return "just now"
-    if _DAY <= seconds < 2 * _DAY:
-        return "yesterday"
-    return f"{_past(seconds)} ago"
-
-
-def describe_day(then: float) -> str:
-    """The day in UTC, "2024-05-03"; blank for a time that no calendar has."""
-    try:
-        return (_EPOCH + timedelta(seconds=then)).date().isoformat()
-    except (OverflowError, ValueError):
-        return ""
-
-
-def _past(seconds: float) -> str:
-    if seconds < _HOUR:
-        return _count(seconds, _MINUTE, "minute")
-    if seconds < _DAY:
-        return _count(seconds, _HOUR, "hour")
-    if seconds < _MONTH:
-        return _count(seconds, _DAY, "day")
-    if seconds < _YEAR:
-        return _count(seconds, _MONTH, "month")
-    return _count(seconds, _YEAR, "year")
-
-
-def _count(seconds: float, unit: float, name: str) -> str:
-    number = max(1, int(seconds // unit))
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
-
-
-# Who said it, as a block and the command line tell it. The origin leads, so that no name can pass for a role.
-
-_NAME_CHARS_MAX = 40
-_NAME_CHARS_READ = 400
-_ROLES = {Origin.AGENT: "assistant"}
-# What ends an author, opens an id or a quotation, or forms a tag; look-alikes are found by what they fold to.
-_SYNTAX = frozenset('[](){}<>:"')
-_LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201d\u201e\u201f\u3010\u3011\u2039\u203a")
-
-
-def describe_author(entry: Entry) -> str:
-    """ "user", "user Ada", "assistant"; a name that only a report gives is in parentheses: "import (Ada)"."""
-    origin = _ROLES.get(entry.origin, entry.origin.value.replace("_", " "))
-    name = _plain(entry.speaker) if entry.speaker else ""
-    if not name or name == origin:
-        return origin
-    return f"{origin} {name}" if entry.trust >= Origin.BACKGROUND_REVIEW.trust else f"{origin} ({name})"
-
-
-def _plain(speaker: str) -> str:
-    kept = (character for character in speaker[:_NAME_CHARS_READ] if not _is_syntax(character))
-    # Disarming a tag leaves a parenthesis.
-    return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
-
-
-def _is_syntax(character: str) -> bool:
-    if character.isascii():
-        return character in _SYNTAX
-    return character in _LOOK_ALIKES or bool(_SYNTAX & set(unicodedata.normalize("NFKC", character)))
-
-
-# The block that is injected: rendered once, frozen, and found again by the hash of its bytes.
 
 _OPEN = f"<{TAG}>"
 _CLOSE = f"</{TAG}>"
@@ -194,8 +117,6 @@ def strip_blocks(text: str, known_hashes: Collection[str]) -> str:
         done = block.end
     return "".join([*kept, text[done:]]).strip("\r\n")
 
-
-# Which hits go into a block, and how much of each (H9). Pure: the caller says what a line costs.
 
 # What a model may choose among (R7).
 CHOICES_MAX = 200
@@ -312,8 +233,6 @@ def _by_turns(hits: Iterable[Hit], budget: Budget) -> tuple[list[Hit], list[Hit]
     return sure, shared + spare
 
 
-# In which order hits ask for room in a block: what is worth its length, and conversations not heard of yet. Pure.
-
 # What a memory that takes all of its share loses of its score, and what it loses more beside one of its conversation.
 _LENGTH_COST = 0.02
 _REPEAT_COST = 0.1
@@ -348,3 +267,218 @@ def varied(hits: Sequence[Hit], entry_bytes_max: int) -> list[Hit]:
 def _conversation(entry: Entry) -> tuple[str, str] | None:
     """Conversations of two spaces may have one name."""
     return None if entry.conversation is None else (entry.owner or entry.space, entry.conversation)
+
+
+CUT = "…"
+
+_CUT_BYTES = len(CUT.encode())
+# Longer texts are searched this far only: a record may hold a megabyte, and a block has milliseconds.
+_SEARCHED_CHARS_MAX = 16_384
+_PART_CHARS_MIN = 256
+_PAIRS_SEARCHED = 3
+_PIECE = re.compile(r"\S{1,32}")
+_GAP = re.compile(r"\s")
+_LEAD_SHARE = 1 / 4
+_WORD_CHARS_MAX = 24
+_SEQUENCE_CHARS_MAX = 16
+
+
+def best_window(text: str, wanted: Collection[str], bytes_max: int) -> str:
+    """At most `bytes_max` bytes of `text`; each end that was cut is marked with "…".
+
+    Cuts fall between words where one ends nearby, and never inside a character or its combining marks.
+    """
+    if len(text) <= bytes_max and _utf8_size(text) <= bytes_max:
+        return text
+    room = bytes_max - 2 * _CUT_BYTES
+    first, last = _densest(text, frozenset(wanted), room)
+    start = _back_by_bytes(text, first, int((room - _utf8_size(text[first:last])) * _LEAD_SHARE))
+    start = _after_word(text, start, latest=first)
+    end = _before_word(text, start, _forward_by_bytes(text, start, room))
+    shown = text[start:end].strip()
+    return (CUT if start else "") + shown + (CUT if end < len(text) else "")
+
+
+def _densest(text: str, wanted: frozenset[str], room: int) -> tuple[int, int]:
+    """The stretch of at most `room` bytes with the most different words, then the most words, then the earliest.
+
+    Looked for word by word only where a rough look finds most; a stretch lies in two neighbouring parts at the most.
+    """
+    best, best_rank = (0, 0), (0, 0)
+    for start, end in _promising(text, wanted, room):
+        stretch, rank = _densest_of(text, _occurrences(text, start, end, wanted), room)
+        if rank > best_rank:
+            best, best_rank = stretch, rank
+    return best
+
+
+def _promising(text: str, wanted: frozenset[str], room: int) -> list[tuple[int, int]]:
+    """Pairs of neighbouring parts with the most different words, then the most, in the order of the text."""
+    if not wanted:
+        return []
+    parts = _parts(text[:_SEARCHED_CHARS_MAX], max(room, _PART_CHARS_MIN))
+    found = [Counter(filter(wanted.__contains__, terms(text[start:end]))) for start, end in parts]
+    pairs = [here + there for here, there in pairwise([*found, Counter[str]()])]
+    ranks = [(len(pair), pair.total(), -at) for at, pair in enumerate(pairs) if pair]
+    best = sorted(-at for _, _, at in nlargest(_PAIRS_SEARCHED, ranks))
+    return [(parts[at][0], parts[min(at + 1, len(parts) - 1)][1]) for at in best]
+
+
+def _parts(text: str, size: int) -> list[tuple[int, int]]:
+    """Of about `size` characters, cut between words where one ends nearby."""
+    parts: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):
+        gap = _GAP.search(text, start + size, start + size + _WORD_CHARS_MAX)
+        end = gap.end() if gap else min(len(text), start + size)
+        parts.append((start, end))
+        start = end
+    return parts
+
+
+def _densest_of(text: str, found: list[tuple[str, int, int]], room: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The best stretch of these occurrences, and its rank: different words, words."""
+    best, best_rank = (0, 0), (0, 0)
+    inside: Counter[str] = Counter()
+    left = different = 0
+    for right, (term, _, end) in enumerate(found):
+        inside[term] += 1
+        different += inside[term] == 1
+        while left < right and _utf8_size(text[found[left][1] : end]) > room:
+            inside[found[left][0]] -= 1
+            different -= inside[found[left][0]] == 0
+            left += 1
+        if (different, right - left + 1) > best_rank:
+            best, best_rank = (found[left][1], end), (different, right - left + 1)
+    return best, best_rank
+
+
+def _occurrences(text: str, start: int, end: int, wanted: frozenset[str]) -> list[tuple[str, int, int]]:
+    """(term, start, end), a long run without spaces taken in pieces."""
+    known: dict[str, list[str]] = {}
+    found: list[tuple[str, int, int]] = []
+    for piece in _PIECE.finditer(text, start, end):
+        word = piece.group()
+        if word not in known:
+            known[word] = sorted(wanted.intersection(terms(word)))
+        found.extend((term, piece.start(), piece.end()) for term in known[word])
+    return found
+
+
+def _utf8_size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _back_by_bytes(text: str, start: int, room: int) -> int:
+    stretch = text[max(0, start - max(0, room)) : start]
+    while stretch and _utf8_size(stretch) > room:
+        stretch = stretch[-(-len(stretch) // 8) :] if len(stretch) > 8 else stretch[1:]
+    return start - len(stretch)
+
+
+def _forward_by_bytes(text: str, start: int, room: int) -> int:
+    stretch = text[start : start + room].encode("utf-8", "surrogatepass")[:room]
+    return start + len(stretch.decode("utf-8", "ignore"))
+
+
+def _after_word(text: str, start: int, *, latest: int) -> int:
+    """Forward to where a word begins, if one does by `latest` and nearby; else to where a character does."""
+    if start == 0:
+        return 0
+    for at in range(start, min(latest, start + _WORD_CHARS_MAX) + 1):
+        if text[at - 1].isspace():
+            return at
+    for at in range(start, min(len(text), start + _SEQUENCE_CHARS_MAX)):
+        if not joins(text, at):
+            return at
+    return start
+
+
+def _before_word(text: str, start: int, end: int) -> int:
+    if end >= len(text):
+        return end
+    for at in range(end, max(start, end - _WORD_CHARS_MAX), -1):
+        if text[at].isspace():
+            return at
+    for at in range(end, max(start, end - _SEQUENCE_CHARS_MAX), -1):
+        if not joins(text, at):
+            return at
+    return end
+
+
+_MINUTE = 60.0
+_HOUR = 3600.0
+_DAY = 86400.0
+_MONTH = 30.44 * _DAY
+_YEAR = 365.25 * _DAY
+# Further away than anything that is written down: whoever gave the time made a mistake.
+_TOLD_MAX = 10_000 * _YEAR
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def describe_age(then: float, now: float) -> str:
+    """Both in Unix seconds. Up to a day ahead is taken for a clock that runs fast: "just now"."""
+    seconds = now - then
+    if not abs(seconds) < _TOLD_MAX:
+        return "at an unknown time"
+    if seconds < -_DAY:
+        return f"in {_count(-seconds, _DAY, 'day')}"
+    if seconds < _MINUTE:
+        return "just now"
+    if _DAY <= seconds < 2 * _DAY:
+        return "yesterday"
+    return f"{_past(seconds)} ago"
+
+
+def describe_day(then: float) -> str:
+    """The day in UTC, "2024-05-03"; blank for a time that no calendar has."""
+    try:
+        return (_EPOCH + timedelta(seconds=then)).date().isoformat()
+    except (OverflowError, ValueError):
+        return ""
+
+
+def _past(seconds: float) -> str:
+    if seconds < _HOUR:
+        return _count(seconds, _MINUTE, "minute")
+    if seconds < _DAY:
+        return _count(seconds, _HOUR, "hour")
+    if seconds < _MONTH:
+        return _count(seconds, _DAY, "day")
+    if seconds < _YEAR:
+        return _count(seconds, _MONTH, "month")
+    return _count(seconds, _YEAR, "year")
+
+
+def _count(seconds: float, unit: float, name: str) -> str:
+    number = max(1, int(seconds // unit))
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+_NAME_CHARS_MAX = 40
+_NAME_CHARS_READ = 400
+_ROLES = {Origin.AGENT: "assistant"}
+# What ends an author, opens an id or a quotation, or forms a tag; look-alikes are found by what they fold to.
+_SYNTAX = frozenset('[](){}<>:"')
+_LOOK_ALIKES = frozenset("\u2236\ua789\u02d0\u02f8\u0589\u05c3\u201c\u201d\u201e\u201f\u3010\u3011\u2039\u203a")
+
+
+def describe_author(entry: Entry) -> str:
+    """ "user", "user Ada", "assistant"; a name that only a report gives is in parentheses: "import (Ada)"."""
+    origin = _ROLES.get(entry.origin, entry.origin.value.replace("_", " "))
+    name = _plain(entry.speaker) if entry.speaker else ""
+    if not name or name == origin:
+        return origin
+    return f"{origin} {name}" if entry.trust >= Origin.BACKGROUND_REVIEW.trust else f"{origin} ({name})"
+
+
+def _plain(speaker: str) -> str:
+    kept = (character for character in speaker[:_NAME_CHARS_READ] if not _is_syntax(character))
+    # Disarming a tag leaves a parenthesis.
+    return neutralise("".join(kept)).replace("(", "")[:_NAME_CHARS_MAX].strip()
+
+
+def _is_syntax(character: str) -> bool:
+    if character.isascii():
+        return character in _SYNTAX
+    return character in _LOOK_ALIKES or bool(_SYNTAX & set(unicodedata.normalize("NFKC", character)))

@@ -9,10 +9,10 @@ from functools import cached_property
 
 from afterturn.errors import NotFound
 from afterturn.ports import Unit
+from afterturn.recall.block import best_window
 from afterturn.recall.duplicates import collapse, stands_for
 from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
 from afterturn.recall.scoring import FLOOR_SHARE, RECENT, ScoredRow
-from afterturn.recall.snippet import best_window
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
 from afterturn.text import is_acknowledgement, read_words, terms
 from afterturn.types import (

@@ -14,8 +14,7 @@ from typing import Any
 from afterturn.errors import SelectionVoid
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
-from afterturn.recall.block import CHOICES_MAX
-from afterturn.recall.snippet import CUT, best_window
+from afterturn.recall.block import CHOICES_MAX, CUT, best_window
 from afterturn.types import Hit
 
 MANIFEST_BYTES_MAX = 25_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from afterturn.types import Hit, Kind, Lane, Origin
+from afterturn.types import Entry, Hit, Kind, Lane, Origin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,6 +68,9 @@ class ScoredRow(NamedTuple):
     share: float
     similarity: float | None
     terms: tuple[str, ...]
+
+    def hit(self, entry: Entry) -> Hit:
+        return Hit(entry, self.lane, self.score, self.share, self.similarity, self.terms)
 
 
 def context_weight(length: N) -> N:

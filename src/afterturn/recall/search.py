@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING
 
 from afterturn.errors import DeadlineExceeded
 from afterturn.ports import Unit
-from afterturn.recall.dates import raise_named_months
 from afterturn.recall.duplicates import replace_sources
-from afterturn.recall.query import Query, RecallRequest, choose_terms, read_query, weigh_terms, without_names
+from afterturn.recall.query import (
+    Query,
+    RecallRequest,
+    choose_terms,
+    raise_named_months,
+    read_query,
+    weigh_terms,
+    without_names,
+)
 from afterturn.recall.scoring import RECENT, ScoredRow, above_floor, best_first
-from afterturn.recall.store_search import LexicalScorer, Neighbours, StoreSearch, hit_of, indexed_entry
+from afterturn.recall.store_search import LexicalScorer, Neighbours, StoreSearch, indexed_entry
 from afterturn.text import read_words, terms
 from afterturn.types import Entry, Hit, IndexedEntry, Lane, LaneQuery, Scope, SearchResults
 
@@ -144,7 +151,7 @@ def search_in_memory(
         entries = cursor.entries(lane_query, [row.key for row in page])
         # An entry without a vector is found by its words or not at all, as in the store.
         related = [row for row in page if row.key in entries and (row.share or row.similarity is not None)]
-        found += [hit_of(row, entries[row.key]) for row in related]
+        found += [row.hit(entries[row.key]) for row in related]
         seen.update([row.key for row in page])
         size = lane_size = min(_PAGE_MAX, size * _PAGE_GROWTH)
     return found, len(found) >= limit or len(seen) < seen_max
@@ -204,7 +211,7 @@ def search_as_of(unit: Unit, request: RecallRequest, at: float) -> SearchResults
     entries = [indexed_entry(key, entry, terms(entry.text)) for key, entry in known.items()]
     scorer = LexicalScorer(lane_query, _query_as_of(asked, entries), _newer_as_of(known))
     rows = scorer.score_all(entries, Neighbours(entries), unit.check)
-    return _results(request, [hit_of(row, known[row.key]) for row in rows if row.share], missing)
+    return _results(request, [row.hit(known[row.key]) for row in rows if row.share], missing)
 
 
 def _newer_as_of(known: dict[int, Entry]) -> dict[int, int]:

@@ -66,7 +66,7 @@ class StoreSearch:
             best += [row for row in rows if row.lane is lane][:lane_min]
         chosen = {row.key: row for row in best}
         entries = self.unit.index.resolve(self._of_lanes(lanes), list(chosen))
-        return [hit_of(chosen[key], entry) for key, entry in entries.items()]
+        return [chosen[key].hit(entry) for key, entry in entries.items()]
 
     def _ranked(self, lanes: Sequence[Lane]) -> list[ScoredRow]:
         """All lanes in one search, unless it finds so much that one lane may have displaced another."""
@@ -106,10 +106,6 @@ class StoreSearch:
             newest = self.unit.index.newest(scope.tenant, space, limit=RECENT)
             newer.update(zip(newest, range(RECENT), strict=False))
         return LexicalScorer(self.lane_query, self.query, newer)
-
-
-def hit_of(row: ScoredRow, entry: Entry) -> Hit:
-    return Hit(entry, row.lane, row.score, row.share, row.similarity, row.terms)
 
 
 def _rank(row: ScoredRow) -> tuple[float, int]:

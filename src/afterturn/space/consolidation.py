@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.trust import check_change, lineage_of, waits
 from afterturn.learning.review_jobs import report_review_ended
@@ -23,6 +22,7 @@ from afterturn.runtime.jobs import Commit
 from afterturn.space.reviews import get_review
 from afterturn.types import (
     SOURCES_MAX,
+    Draft,
     Entry,
     Filter,
     Hit,
@@ -274,7 +274,7 @@ class Consolidation:
         merged = [entry, *(step.entry for step in steps)]
         # A memory without sources must not disappear when the others' sources are forgotten.
         sources = _join_sources(merged) if all(one.sources for one in merged) else ()
-        draft = replace(successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
+        draft = replace(Draft.successor(entry, entry.text), occurred_at=entry.occurred_at, sources=sources)
         lineage = [*(one.trust for one in merged), *lineage_of(unit, self._scope, sources)]
         admitted = self.services.gate.admit(draft, lineage=lineage)
         if admitted.verdict is Verdict.QUARANTINE:

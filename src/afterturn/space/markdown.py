@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from afterturn.drafts import successor
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
@@ -561,5 +560,5 @@ def _draft(edit: Edit) -> Draft:
     if edit.before is None:
         draft = Draft(bullet.text)
     else:
-        draft = replace(successor(edit.before, bullet.text), origin=Origin.USER)
+        draft = replace(Draft.successor(edit.before, bullet.text), origin=Origin.USER)
     return replace(draft, target=bullet.target, project=bullet.project, pinned=bullet.pinned)

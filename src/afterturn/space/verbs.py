@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 
-from afterturn.drafts import successor
 from afterturn.errors import InvalidInput
 from afterturn.guard.statement_writer import embed_later
 from afterturn.ports import Unit
@@ -176,7 +175,7 @@ class SpaceCore:
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
-        admitted = self._services.gate.admit(replace(successor(current, text), origin=origin_of(origin)))
+        admitted = self._services.gate.admit(replace(Draft.successor(current, text), origin=origin_of(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._services.store.write(
             lambda unit: self._services.statement_writer.update(

@@ -80,7 +80,16 @@ class IndexCache:
             space_index = self._build_small(unit, space_key)
         if space_index is None:
             return None
-        changes = self._update(space_index, unit)
+        try:
+            changes = space_index.update(unit.index)
+        except DeadlineExceeded:
+            raise
+        except Exception:
+            # Drop it: it must not keep what was forgotten. It is built again.
+            with self._lock:
+                self._drop(space_key)
+            self._enqueue(space_key)
+            raise
         if changes is None:
             # An entry of it may be forgotten by now, and a rebuild may take a while.
             space_index.drop_cached_entries()
@@ -109,18 +118,6 @@ class IndexCache:
             return build_at_once(unit, space_key, BuildPlan(self._embedder, stats))
         except DeadlineExceeded:
             self._enqueue(space_key)
-            raise
-
-    def _update(self, space_index: SpaceIndex, unit: Unit) -> Changes | None:
-        try:
-            return space_index.update(unit.index)
-        except DeadlineExceeded:
-            raise
-        except Exception:
-            # Drop it: it must not keep what was forgotten. It is built again.
-            with self._lock:
-                self._drop(space_index.space_key)
-            self._enqueue(space_index.space_key)
             raise
 
     def wake_builder(self) -> None:

@@ -55,15 +55,8 @@ class PostingForm:
 
     row_bits: int
 
-    @property
-    def term_mask(self) -> np.int64:
-        return np.int64(-1 << self.row_bits)
-
     def packed(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-        return self.terms(terms) | rows
-
-    def terms(self, packed: NDArray[np.int64]) -> NDArray[np.int64]:
-        return packed & self.term_mask
+        return (terms & np.int64(-1 << self.row_bits)) | rows
 
     def rows(self, packed: NDArray[np.int64]) -> NDArray[np.int32]:
         return (packed & np.int64((1 << self.row_bits) - 1)).astype(np.int32)
@@ -181,7 +174,7 @@ def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint1
     rows = np.empty(packed.size, np.int32)
     for start in range(0, packed.size, _SLICE):
         rows[start : start + _SLICE] = form.rows(packed[start : start + _SLICE])
-    packed &= form.term_mask
+    packed &= np.int64(-1 << form.row_bits)
     starts = np.flatnonzero(_differs(packed))
     return PostingPart(form, packed[starts], np.append(starts, packed.size), rows, counts)
 

@@ -7,7 +7,7 @@ from asking import by_words, texts, with_vectors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall.dates import MonthRange, months_in, raise_named_months
+from afterturn.recall.query import MonthRange, months_in, raise_named_months
 from afterturn.testing.entries import hit
 from afterturn.types import Hit
 

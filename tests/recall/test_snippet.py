@@ -5,8 +5,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterturn.recall import snippet
-from afterturn.recall.snippet import best_window
+from afterturn.recall import block
+from afterturn.recall.block import best_window
 from afterturn.text import terms
 
 pieces = st.text(max_size=40) | st.text(st.sampled_from("ab cé猫👍🏽\u0301\u200d\n"), max_size=40)
@@ -94,6 +94,6 @@ def test_words_of_a_giant_text_are_looked_at_twice_at_most(monkeypatch):
         looked += len(text)
         return terms(text)
 
-    monkeypatch.setattr(snippet, "terms", counted)
+    monkeypatch.setattr(block, "terms", counted)
     best_window("tea oolong " * 100_000, ("tea", "oolong"), 512)
     assert 0 < looked <= 2 * 16_384
