@@ -387,22 +387,17 @@ def default_embedder(config: Config) -> Embedder | None:
 
 
 def _http_embedder(config: Config) -> Embedder:
-    url, model = _embedding_server(config)
-    return HttpEmbedder(
-        url,
-        model,
-        key=config.embedder_key,
-        dimensions=config.embedder_dimensions,
-        timeout=config.embedder_timeout,
-    )
-
-
-def _embedding_server(config: Config) -> tuple[str, str]:
     if config.embedder_url is None or config.embedder_model is None:
         raise ConfigError(
             "embedder is 'http', but embedder_url or embedder_model is not set. Name the server and its model."
         )
-    return config.embedder_url, config.embedder_model
+    return HttpEmbedder(
+        config.embedder_url,
+        config.embedder_model,
+        key=config.embedder_key,
+        dimensions=config.embedder_dimensions,
+        timeout=config.embedder_timeout,
+    )
 
 
 def default_model(config: Config) -> ChatModel | None:
