@@ -13,7 +13,7 @@ from afterturn.errors import InvalidInput, InvalidName, NotFound
 from afterturn.recall.explain import Explained
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import operation
+from afterturn.testing.entries import operation
 from afterturn.types import Decision, Verb
 
 CAT = "What is my cat called?"

@@ -31,7 +31,7 @@ from afterturn.runtime.supervisor import Supervisor
 from afterturn.runtime.worker import ThreadWorker
 from afterturn.stores.sqlite.store import SqliteStore, open_store
 from afterturn.testing.clock import ManualClock, SequentialIds
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.testing.events import EventLog
 from afterturn.types import BlockRow, Entry, Origin, Selector, Target
 

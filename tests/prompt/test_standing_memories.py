@@ -18,7 +18,7 @@ from afterturn.prompt.standing_memories import (
 )
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import Engine, open_engine
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import Entry, Kind, Origin, Scope, Target, Verb, Verdict
 
 READER = StandingReader(Scope("default", ("user:ada", "project:api")), 1000.0)

@@ -8,7 +8,7 @@ from afterturn.config import Config
 from afterturn.ports import Embedder, Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import Entry, Kind, Verb
 
 R = TypeVar("R")

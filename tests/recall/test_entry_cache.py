@@ -15,8 +15,7 @@ from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.index.space_index import CACHE_BYTES_MIN, EntryCache, SpaceIndex
 from afterturn.recall.query import admits, is_decidable
 from afterturn.recall.search import search
-from afterturn.testing.drafts import admit, operation
-from afterturn.testing.entries import entry
+from afterturn.testing.entries import admit, entry, operation
 from afterturn.types import Entry, Filter, Kind, Lane, LaneQuery, Origin, Scope, Selector
 
 EVERYTHING = LaneQuery(ADA, 150.0, evidence=True)

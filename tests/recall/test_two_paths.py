@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from afterturn.ports import Unit
 from afterturn.recall.index.cache import IndexCache
 from afterturn.recall.search import search
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.testing.hashing import HashingEmbedder
 from afterturn.types import Filter, Hit, Kind, Lane, Origin, Scope, SearchResults, Verb
 

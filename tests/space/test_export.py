@@ -15,7 +15,7 @@ from afterturn.ports import REVIEWS_MAX, Unit
 from afterturn.space.transfer import PAGE, export_lines
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import (
     BlockRow,
     Candidate,

@@ -15,7 +15,7 @@ from afterturn.errors import Conflict, NotFound
 from afterturn.ports import Unit
 from afterturn.stores.sqlite.engine import open_engine
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import Entry, Filter, Operation, Scope, Selector, Status, Verb
 
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from afterturn.config import Config
 from afterturn.ports import Unit
 from afterturn.stores.sqlite.engine import Engine, open_engine
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import (
     BlockRow,
     Candidate,

@@ -14,7 +14,7 @@ from afterturn.stores.sql.session import Row, Value
 from afterturn.stores.sql.timeline import SqlTimeline
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession, FtsText
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import ConversationKey, Event, Job, Kind, Outcome, Phase, RecallCause, RecallRow, Selector, Verb
 
 TENANT, SPACE = "default", "user:ada"

@@ -12,7 +12,7 @@ from afterturn.config import Config
 from afterturn.ports import Unit
 from afterturn.stores.sqlite.engine import Engine, clear_gaps, open_engine
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import Filter, Scope, Selector, Verb
 
 SEED = 32  # with this one, several forgotten words stay in gaps until they are cleared

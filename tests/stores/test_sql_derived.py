@@ -15,7 +15,7 @@ from afterturn.stores.sqlite.engine import open_engine
 from afterturn.stores.sqlite.schema import MIGRATIONS
 from afterturn.stores.sqlite.session import ApswSession, FtsText
 from afterturn.testing.clock import ManualClock
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import LaneQuery, Scope
 
 ADA = Scope("default", ("user:ada",))

@@ -1,6 +1,9 @@
-"""Public fakes and the store conformance suite, for afterturn's tests and for those of its users. Imports base only."""
+"""Fakes for tests, and the store conformance suite, for afterturn's own tests and for yours."""
 
+from afterturn.testing.clock import ManualClock as ManualClock
+from afterturn.testing.clock import SequentialIds as SequentialIds
 from afterturn.testing.events import EventLog as EventLog
+from afterturn.testing.hashing import HashingEmbedder as HashingEmbedder
 from afterturn.testing.model import Held as Held
 from afterturn.testing.model import ModelCall as ModelCall
 from afterturn.testing.model import ScriptedModel as ScriptedModel

@@ -1,10 +1,10 @@
-"""Time and ids that a test decides."""
+"""A clock and an id generator that a test controls."""
 
 _ID_DIGITS = 12
 
 
 class ManualClock:
-    """Stands still until `advance`. Wall and monotonic time move together, from 2024-01-01."""
+    """A clock that moves only by `advance`. Wall and monotonic time move together, from 2024-01-01 on."""
 
     def __init__(self, start: float = 1_704_067_200.0) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""An `on_event` that a test can look at and wait for."""
+"""An event log for tests: pass it as `on_event`, then read or wait for events."""
 
 import threading
 
@@ -21,9 +21,9 @@ class EventLog:
         return [event for event in self.events if event.name == name]
 
     def wait(self, name: str, count: int = 1, within: float = 20.0) -> Event:
-        """The `count`th event of that name. AssertionError, with what came instead, when it does not come in time."""
+        """Waits for the `count`th event of that name. Raises AssertionError with the events so far if it is late."""
         with self._changed:
-            came = self._changed.wait_for(lambda: len(self.named(name)) >= count, within)
-        if not came:
-            raise AssertionError(f"no {name} within {within:g} s; came: {[event.name for event in self.events]}")
+            arrived = self._changed.wait_for(lambda: len(self.named(name)) >= count, within)
+        if not arrived:
+            raise AssertionError(f"no {name} within {within:g} s, only {[event.name for event in self.events]}")
         return self.named(name)[count - 1]

@@ -1,4 +1,4 @@
-"""An embedder for tests: needs no files, gives every process the same vectors, and shared words bring texts close."""
+"""An embedder for tests: it needs no files, and texts that share words get similar vectors, the same everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HashingEmbedder:
-    """Each term points in a direction of its own, chosen by its hash; a text is the sum of them, of unit length."""
+    """The vector of a text is the sum of its terms' vectors, which come from their hashes, scaled to unit length."""
 
     def __init__(self, dimensions: int = 64) -> None:
         self.identity = EmbedderIdentity(name="hashing", version="1", dimensions=dimensions)

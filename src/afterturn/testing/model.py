@@ -1,4 +1,4 @@
-"""A chat model for tests and demonstrations: it answers from a script and keeps what every call was shown."""
+"""A chat model for tests and demonstrations: it answers from a script and records every call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelCall:
 
     @property
     def text(self) -> str:
-        """Everything that could be read in the messages, one text a line."""
+        """The texts of all messages, one per line."""
         return "\n".join(text for message in self.messages for text in _texts(message.get("content")))
 
 
@@ -44,7 +44,7 @@ class Held:
         self.cancelled = threading.Event()
 
     def release(self) -> None:
-        """Twice, or after the call was given up, is harmless."""
+        """Calling it twice, or after the call was cancelled, is harmless."""
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             self._released.set_result(None)
 
@@ -75,7 +75,7 @@ class ScriptedModel:
 
     @property
     def remaining(self) -> int:
-        """Lines that no call has come to yet."""
+        """The number of lines that were not used yet."""
         return max(0, len(self._script) - len(self.calls))
 
     async def complete(
@@ -90,7 +90,7 @@ class ScriptedModel:
         if len(self.calls) > len(self._script):
             raise AssertionError(
                 f"The script ended with line {len(self._script)}, and the model was called once more. "
-                "Add a line, or look in `calls` for what it was shown."
+                "Add a line, or look at `calls` for its messages."
             )
         line = self._script[len(self.calls) - 1]
         if isinstance(line, BaseException):

@@ -20,7 +20,7 @@ from afterturn.stores.sqlite.connection import StoreLocation
 from afterturn.stores.sqlite.engine import open_engine, open_place
 from afterturn.stores.sqlite.schema import AFTER, MIGRATIONS
 from afterturn.stores.sqlite.store import open_store
-from afterturn.testing.drafts import operation
+from afterturn.testing.entries import operation
 from afterturn.types import BlockRow, ConversationKey, ConversationState, Job, Scope, Selector, Status, Verb
 
 INDEXED = 3

@@ -5,7 +5,7 @@ import apsw
 from afterturn.config import Config
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import open_engine
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import LaneQuery, Scope
 
 ADA = Scope("default", ("user:ada",))

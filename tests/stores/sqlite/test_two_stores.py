@@ -13,7 +13,7 @@ from afterturn.errors import Conflict
 from afterturn.ports import Unit
 from afterturn.runtime.clock import SystemClock
 from afterturn.stores.sqlite.engine import Engine, open_engine
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import (
     BlockRow,
     Candidate,

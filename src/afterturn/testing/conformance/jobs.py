@@ -1,11 +1,11 @@
-"""Jobs: leased to one owner at a time, retried, left dead, finished by whoever holds the lease."""
+"""Jobs: leased to one owner at a time, completed by that owner, retried, or left dead."""
 
 import asyncio
 from dataclasses import replace
 from typing import Any
 
 from afterturn.ports import Store
-from afterturn.testing.conformance.scene import SPACE, TENANT
+from afterturn.testing.conformance.actions import SPACE, TENANT
 from afterturn.types import Job, JobState
 
 _KINDS = ("embed", "review")

@@ -8,7 +8,7 @@ import pytest
 
 from afterturn.errors import Conflict, InvalidInput, NotFound
 from afterturn.ports import Store
-from afterturn.testing.conformance.scene import (
+from afterturn.testing.conformance.actions import (
     ADA,
     SPACE,
     TENANT,
@@ -22,7 +22,7 @@ from afterturn.testing.conformance.scene import (
     undo,
     update,
 )
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.types import (
     SOURCES_MAX,
     Entry,

@@ -1,12 +1,12 @@
-"""What recalls came to: each phase once, bounded by space, without what was forgotten."""
+"""Recalls: one row for each phase, a limited number per space, without forgotten entries."""
 
 from dataclasses import replace
 
 import pytest
 
 from afterturn.ports import Store
-from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, add, candidate, forget_memory, update
-from afterturn.testing.drafts import operation
+from afterturn.testing.conformance.actions import SPACE, TALK, TENANT, add, candidate, forget_memory, update
+from afterturn.testing.entries import operation
 from afterturn.types import Candidate, ConversationKey, Decision, HandoverPoint, Outcome, Phase, RecallCause, RecallRow
 
 _ROW = RecallRow(

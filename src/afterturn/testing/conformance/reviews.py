@@ -1,4 +1,6 @@
-"""Reviews: scheduled once, read in order, ended once, and counted by the turns between them."""
+"""Reviews, consolidation, and the usage of models."""
+
+from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
@@ -7,11 +9,36 @@ from typing import Any
 import pytest
 
 from afterturn.errors import Conflict, NotFound
-from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.scene import SPACE, TALK, TENANT, forget, record
-from afterturn.types import ConversationKey, ReviewKind, ReviewMessage, ReviewRow, ReviewState, Selector
+from afterturn.ports import REVIEWS_MAX, Store, Unit
+from afterturn.testing.conformance.actions import (
+    BOB,
+    SPACE,
+    TALK,
+    TENANT,
+    add,
+    forget,
+    forget_memory,
+    record,
+    texts,
+    undo,
+)
+from afterturn.testing.entries import operation
+from afterturn.types import (
+    BlockRow,
+    ConversationKey,
+    Purpose,
+    ReviewKind,
+    ReviewMessage,
+    ReviewRow,
+    ReviewState,
+    Selector,
+    StandingRow,
+    TurnRow,
+    TurnStatus,
+    UsageRow,
+    Verb,
+)
 
-BOB = "user:bob"
 _TURN_TAKING = [kind for kind in ReviewKind if kind.takes_turns]
 
 
@@ -294,3 +321,258 @@ class TestUnreviewed:
 
     async def _unreviewed(self, store: Store) -> tuple[int, int]:
         return await store.read(lambda unit: unit.reviews.unreviewed(TALK))
+
+
+# Finished reviews: a limited number is kept, and their changes stay
+_ENDED = {"kind": ReviewKind.RULES, "state": ReviewState.NOTHING, "ended_at": 9.0}
+
+
+class TestFinishedReviews:
+    async def test_the_oldest_that_has_ended_goes(self, store: Store) -> None:
+        """V8: the newest are kept to be read, in each space; what waits is not counted."""
+        await schedule(store, review("waits"), said())
+        await schedule(store, review("bob", space=BOB, writes=BOB, **_ENDED))
+        await _fill(store, 0, REVIEWS_MAX)
+        assert await self._is_kept(store, "r00000")
+        await schedule(store, review("r99999", kind=ReviewKind.RULES), said())
+        assert await self._is_kept(store, "r00000")
+        assert await end(store, review("r99999", **_ENDED))
+        assert [await self._is_kept(store, name) for name in ("r00000", "r00001", "r99999", "bob")] == [
+            False,
+            True,
+            True,
+            True,
+        ]
+
+    async def test_what_waits_stays_however_old_it_is(self, store: Store) -> None:
+        """V1: it is still to be run."""
+        await schedule(store, review("old"), said())
+        await _fill(store, 0, REVIEWS_MAX + 2)
+        assert await messages_of(store, "old") == ["I keep bees"]
+        assert (await store.read(lambda unit: unit.reviews.get(TENANT, "old"))).state is ReviewState.WAITING
+
+    async def test_the_last_consolidation_stays(self, store: Store) -> None:
+        """V10: by which it is known that nothing has changed since."""
+        await add(store, "Ada keeps bees", within=operation(at=100.0))
+        for name, at in (("a1", 150.0), ("a2", 200.0)):
+            tidied = {**_ENDED, "kind": ReviewKind.CONSOLIDATION, "created_at": at}
+            await schedule(store, review(name, conversation="", **tidied))
+        await _fill(store, 0, REVIEWS_MAX)
+        assert [await self._is_kept(store, name) for name in ("a1", "a2")] == [False, True]
+        assert await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=0.0, limit=9)) == []
+
+    async def test_what_it_did_can_still_be_undone(self, store: Store) -> None:
+        """V8: by its id, as the group of its operations."""
+        await schedule(store, review("old", **_ENDED))
+        await add(store, "Ada keeps bees", within=operation(group="old"))
+        await _fill(store, 0, REVIEWS_MAX)
+        assert not await self._is_kept(store, "old")
+        assert len(await undo(store, "old")) == 1
+        assert await texts(store, "bees") == []
+
+    async def _is_kept(self, store: Store, review_id: str) -> bool:
+        try:
+            await store.read(lambda unit: unit.reviews.get(TENANT, review_id))
+        except NotFound:
+            return False
+        return True
+
+
+async def _fill(store: Store, first: int, count: int) -> None:
+    """Ends so many reviews, whose ids sort after `a…` and `old`."""
+
+    def work(unit: Unit) -> None:
+        for number in range(first, first + count):
+            unit.reviews.add(review(f"r{number:05d}", space=SPACE, **_ENDED), ())
+
+    await store.write(work)
+
+
+# Consolidation
+
+
+class TestUnconsolidated:
+    async def test_a_space_with_statements_is_due_until_it_was_consolidated(self, store: Store) -> None:
+        """V10: and again once a statement changed."""
+        await add(store, "Ada keeps bees", within=operation(at=100.0))
+        assert await _due(store) == [SPACE]
+        await _consolidate(store, "r1", at=200.0)
+        assert await _due(store) == []
+        await add(store, "Ada likes tea", within=operation(at=300.0))
+        assert await _due(store) == [SPACE]
+
+    async def test_its_own_changes_do_not_make_it_due(self, store: Store) -> None:
+        """V10: what it did at the time of its review is not news, nor is that being undone."""
+        added = await add(store, "Ada keeps bees", within=operation(at=200.0, group="r1"))
+        await _consolidate(store, "r1", at=200.0)
+        assert await _due(store) == []
+        await undo(store, str(added.operation), within=operation(Verb.UNDO, at=300.0))
+        assert await _due(store) == []
+
+    async def test_recorded_turns_do_not_make_it_due(self, store: Store) -> None:
+        """V10: statements are consolidated, records are not."""
+        await record(store, "hello bees", conversation="talk")
+        assert await _due(store) == []
+
+    async def test_other_reviews_consolidate_nothing(self, store: Store) -> None:
+        """V10: only its own kind counts."""
+        await add(store, "Ada keeps bees", within=operation(at=100.0))
+        await schedule(store, review("r1", kind=ReviewKind.RULES, created_at=200.0))
+        assert await _due(store) == [SPACE]
+
+    async def test_after_a_while_it_is_due_again(self, store: Store) -> None:
+        """V10: memories fade though nobody changes them."""
+        await add(store, "Ada keeps bees", within=operation(at=100.0))
+        await _consolidate(store, "r1", at=200.0)
+        assert [await _due(store, before=before) for before in (200.0, 201.0)] == [[], [SPACE]]
+
+    async def test_who_waits_longest_comes_first(self, store: Store) -> None:
+        """V10: bounded, of one tenant, and without what was forgotten."""
+        for space in (SPACE, BOB, "team:bees"):
+            await add(store, f"{space} keeps bees", within=operation(space=space, at=100.0))
+        gone = operation(space="user:gone", at=100.0)
+        forgotten = await add(store, "Somebody keeps bees", within=gone)
+        await forget_memory(store, forgotten.entry.id, space="user:gone")
+        await add(store, "Others keep bees", within=operation(tenant="acme", at=100.0))
+        await _consolidate(store, "r1", at=50.0)
+        await _consolidate(store, "r2", at=20.0, space=BOB)
+        assert await _due(store) == ["team:bees", BOB, SPACE]
+        assert await _due(store, limit=2) == ["team:bees", BOB]
+
+
+class TestLastShown:
+    async def test_the_last_block_with_a_version_counts_in_whatever_conversation(self, store: Store) -> None:
+        """V10: what was recalled is not unused; another version is another."""
+        entry = (await add(store, "Ada keeps bees")).entry
+        elsewhere = ConversationKey(TENANT, BOB, "talk")
+        for key, block in (
+            (TALK, BlockRow("b1", "turn-1", (entry.ref, "other"), 9, 10.0)),
+            (elsewhere, BlockRow("b2", "turn-1", (entry.ref,), 9, 30.0)),
+            (TALK, BlockRow("b3", "turn-2", (f"{entry.id}.2",), 9, 40.0)),
+            (ConversationKey("acme", SPACE, "talk"), BlockRow("b4", "turn-1", (entry.ref,), 9, 90.0)),
+        ):
+            await _inject(store, key, block)
+        shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [entry.ref, "other", "never"]))
+        assert shown == {entry.ref: 30.0, "other": 10.0}
+
+    async def test_what_stands_in_a_system_prompt_is_shown(self, store: Store) -> None:
+        """V10: as long as the conversation goes on, whether or not it is recalled."""
+        standing, both = (await add(store, "Ada keeps bees")).entry, (await add(store, "Ada likes tea")).entry
+        await _inject(store, ConversationKey(TENANT, SPACE, "other"), BlockRow("b1", "turn-1", (both.ref,), 9, 50.0))
+        for key, at in ((TALK, 20.0), (ConversationKey(TENANT, BOB, "talk"), 30.0)):
+            await _stand(store, key, StandingRow("...", (standing.ref, both.ref), at))
+        turn = TurnRow("turn-1", TurnStatus.OPEN, 40.0, "hash")
+        await store.write(lambda unit: unit.conversations.start_turn(TALK, turn))
+        theirs = ConversationKey("acme", SPACE, "talk")
+        await add(store, "Ada keeps bees", within=operation(tenant="acme"), id=standing.id)
+        await _stand(store, theirs, StandingRow("...", (standing.ref,), 90.0))
+        shown = await store.read(lambda unit: unit.conversations.last_shown(TENANT, [standing.ref, both.ref]))
+        assert shown == {standing.ref: 40.0, both.ref: 50.0}
+
+    async def test_without_a_version_to_ask_for_there_is_nothing_to_tell(self, store: Store) -> None:
+        assert await store.read(lambda unit: unit.conversations.last_shown(TENANT, [])) == {}
+
+
+async def _due(store: Store, *, before: float = 0.0, limit: int = 9) -> list[str]:
+    return await store.read(lambda unit: unit.reviews.unconsolidated(TENANT, before=before, limit=limit))
+
+
+async def _consolidate(store: Store, review_id: str, *, at: float, space: str = SPACE) -> None:
+    """As it is stored: when it is over."""
+    ended = review(
+        review_id,
+        kind=ReviewKind.CONSOLIDATION,
+        space=space,
+        writes=space,
+        created_at=at,
+        conversation="",
+        state=ReviewState.SAVED,
+        ended_at=at,
+        notes=("2 said the same",),
+    )
+    await schedule(store, ended)
+    assert await store.read(lambda unit: unit.reviews.get(TENANT, review_id)) == ended
+
+
+async def _inject(store: Store, key: ConversationKey, block: BlockRow) -> None:
+    await store.write(lambda unit: unit.conversations.add_block(key, block))
+
+
+async def _stand(store: Store, key: ConversationKey, standing: StandingRow) -> None:
+    await store.write(lambda unit: unit.conversations.put_standing(key, standing))
+
+
+# Usage: summed by space, day and purpose
+_CALL = UsageRow(SPACE, "2026-01-02", Purpose.REVIEW, calls=1, tokens_in=30, tokens_out=5, estimated=4)
+
+
+class TestUsage:
+    async def test_calls_of_one_kind_are_one_sum(self, store: Store) -> None:
+        """V12: all model calls pass one meter."""
+        await _spend(store)
+        await _spend(store, calls=2, tokens_in=10, tokens_out=1, estimated=0)
+        assert await _page(store) == [replace(_CALL, calls=3, tokens_in=40, tokens_out=6, estimated=4)]
+
+    async def test_calls_at_once_are_all_summed(self, store: Store) -> None:
+        """V12: none is lost to another."""
+        await asyncio.gather(*(_spend(store) for _ in range(8)))
+        assert [(spent.calls, spent.tokens) for spent in await _page(store)] == [(8, 280)]
+
+    async def test_the_day_s_tokens_are_of_every_purpose(self, store: Store) -> None:
+        """V12: in one space, or in all of the tenant's."""
+        await _spend(store)
+        await _spend(store, purpose=Purpose.RECALL, tokens_in=100)
+        await _spend(store, space=BOB, tokens_in=1000)
+        await _spend(store, day="2026-01-03", tokens_in=10_000)
+        await store.write(lambda unit: unit.usage.add("acme", replace(_CALL, tokens_in=100_000)))
+        assert [await _tokens(store, space=space) for space in (SPACE, BOB, None)] == [140, 1005, 1145]
+        assert await _tokens(store, day="2026-01-03") == 10_005
+        assert await _tokens(store, tenant="acme") == 100_005
+
+    async def test_where_nothing_was_spent_it_is_nothing(self, store: Store) -> None:
+        assert [await _tokens(store), await _tokens(store, space="user:nobody")] == [0, 0]
+        assert await _page(store, space="user:nobody") == []
+
+    async def test_the_newest_day_comes_first_then_space_and_purpose(self, store: Store) -> None:
+        """V12: `afterturn usage` shows it."""
+        for fields in (
+            {"day": "2026-01-01"},
+            {"space": BOB},
+            {"purpose": Purpose.RECALL},
+            {},
+            {"day": "2026-01-10"},
+        ):
+            await _spend(store, **fields)
+        listed = [(spent.day, spent.space, spent.purpose.value) for spent in await _page(store)]
+        assert listed == [
+            ("2026-01-10", SPACE, "review"),
+            ("2026-01-02", SPACE, "recall"),
+            ("2026-01-02", SPACE, "review"),
+            ("2026-01-02", BOB, "review"),
+            ("2026-01-01", SPACE, "review"),
+        ]
+        assert [spent.day for spent in await _page(store, space=BOB)] == ["2026-01-02"]
+        assert len(await _page(store, limit=2)) == 2
+        assert await store.read(lambda unit: unit.usage.page("acme", limit=9)) == []
+
+    async def test_it_goes_with_the_whole_space_and_with_nothing_less(self, store: Store) -> None:
+        """M2: figures hold no text, but everything is everything."""
+        await _spend(store)
+        await _spend(store, space=BOB)
+        await forget(store, Selector(conversation="talk"))
+        await forget(store, Selector(speaker="ada"))
+        assert len(await _page(store)) == 2
+        await forget(store, Selector(everything=True))
+        assert [spent.space for spent in await _page(store)] == [BOB]
+
+
+async def _spend(store: Store, **fields: Any) -> None:
+    await store.write(lambda unit: unit.usage.add(TENANT, replace(_CALL, **fields)))
+
+
+async def _tokens(store: Store, *, day: str = "2026-01-02", space: str | None = None, tenant: str = TENANT) -> int:
+    return await store.read(lambda unit: unit.usage.tokens(tenant, day, space=space))
+
+
+async def _page(store: Store, *, space: str | None = None, limit: int = 9) -> list[UsageRow]:
+    return await store.read(lambda unit: unit.usage.page(TENANT, space=space, limit=limit))

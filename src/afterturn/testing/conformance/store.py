@@ -1,14 +1,18 @@
-"""The store itself: what one unit committed the next one sees, and a life that ends once."""
+"""The store and its units of work: visibility of commits, atomicity, closing."""
+
+from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from afterturn.errors import MemoryClosed, NotFound
+from afterturn.errors import DeadlineExceeded, MemoryClosed, NotFound
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.scene import ADA, add, forget, get, texts
-from afterturn.types import Filter, Selector
+from afterturn.testing.conformance.actions import ADA, SPACE, TALK, TENANT, add, forget, frequencies, get, texts
+from afterturn.testing.entries import admit, operation
+from afterturn.types import Filter, Job, Selector
 
 
 def _nothing(unit: Unit) -> None:
@@ -61,3 +65,86 @@ class TestStore:
         await store.close(within=5.0)
         with pytest.raises(MemoryClosed):
             await verb(store)
+
+
+# A unit of work succeeds or fails as a whole and alone, and may be run again
+
+
+class _Broken(Exception):
+    pass
+
+
+def _add_then_break(unit: Unit) -> None:
+    unit.memories.add(unit.operations.start(operation()), admit("half done bees"))
+    unit.jobs.add(Job("j1", "embed", TENANT, SPACE, "{}", 1.0))
+    unit.conversations.open(TALK, at=1.0)
+    raise _Broken
+
+
+class TestUnits:
+    async def test_an_exception_leaves_nothing(self, store: Store) -> None:
+        """C2: one transaction, whole or not at all."""
+        with pytest.raises(_Broken):
+            await store.write(_add_then_break)
+        assert await texts(store, "bees") == []
+        assert await frequencies(store, ["bee"]) == {}
+        assert await store.read(lambda unit: unit.memories.page(ADA, Filter(), limit=10)) == []
+        assert await store.read(lambda unit: unit.operations.page(ADA, limit=10)) == []
+        assert await store.read(lambda unit: unit.jobs.page(TENANT)) == []
+        assert await store.read(lambda unit: unit.conversations.page(TENANT, SPACE, limit=10)) == []
+        assert (await store.read(lambda unit: unit.index.changes(TENANT, SPACE, since=0))).seq == 0
+
+    async def test_a_failing_unit_does_not_take_others_with_it(self, store: Store) -> None:
+        """C2: units that share a commit succeed or fail alone."""
+        outcomes = await asyncio.gather(
+            add(store, "first bees"), store.write(_add_then_break), add(store, "last bees"), return_exceptions=True
+        )
+        assert isinstance(outcomes[1], _Broken)
+        assert sorted(await texts(store, "bees")) == ["first bees", "last bees"]
+
+    async def test_what_was_acknowledged_is_seen_by_the_next_read(self, store: Store) -> None:
+        """C2: no stale recall after a commit was seen."""
+        for number in range(20):
+            await add(store, f"bees number{number}")
+            assert await texts(store, f"number{number}") == [f"bees number{number}"]
+
+    async def test_a_read_sees_one_state(self, store: Store) -> None:
+        """Reads run on a consistent snapshot, whatever is written meanwhile."""
+
+        def work(unit: Unit) -> list[int]:
+            return [len(unit.memories.page(ADA, Filter(), limit=1000)) for _ in range(20)]
+
+        writes = asyncio.gather(*(add(store, f"bees number{number}") for number in range(20)))
+        counts = await store.read(work)
+        await writes
+        assert len(set(counts)) == 1
+
+    async def test_a_cancelled_read_stops_where_it_checks(self, store: Store) -> None:
+        """L1: work in Python between two calls of the store ends as well."""
+        begun, stopped = threading.Event(), threading.Event()
+
+        def work(unit: Unit) -> None:
+            begun.set()
+            try:
+                while True:
+                    unit.check()
+            except DeadlineExceeded:
+                stopped.set()
+                raise
+
+        async def give_up() -> None:
+            await asyncio.to_thread(begun.wait, 10)
+            raise _Broken
+
+        async def read() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(give_up())
+                await store.read(work)
+
+        with pytest.raises(ExceptionGroup):
+            await read()
+        assert await asyncio.to_thread(stopped.wait, 10)
+
+    async def test_a_value_comes_back_from_both_kinds_of_work(self, store: Store) -> None:
+        assert await store.write(lambda unit: "written") == "written"
+        assert await store.read(lambda unit: "read") == "read"

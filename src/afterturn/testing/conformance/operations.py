@@ -1,4 +1,4 @@
-"""Undo by operation and by group, and what was known at a time."""
+"""Operations: undo of an operation and of a group, and the entries that were known at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 
 from afterturn.errors import Conflict, NotFound
 from afterturn.ports import Store, Unit
-from afterturn.testing.conformance.scene import ADA, NOW, add, delete, frequencies, get, record, texts, undo, update
-from afterturn.testing.drafts import operation
+from afterturn.testing.conformance.actions import ADA, NOW, add, delete, frequencies, get, record, texts, undo, update
+from afterturn.testing.entries import operation
 from afterturn.types import Filter, Lane, LaneQuery, Origin, Status, Verb
 
 

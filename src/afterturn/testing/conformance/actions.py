@@ -1,10 +1,10 @@
-"""The verbs in which the suite tells its stories. Everything happens in `user:ada` unless a test says otherwise."""
+"""The actions that the tests of the suite share. They work in the space `user:ada` unless a test names another."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from afterturn.ports import Store, Unit
-from afterturn.testing.drafts import admit, operation
+from afterturn.testing.entries import admit, operation
 from afterturn.text import terms
 from afterturn.types import (
     Added,
@@ -27,6 +27,8 @@ from afterturn.types import (
 
 TENANT = "default"
 SPACE = "user:ada"
+BOB = "user:bob"
+TEAM = "team:bees"
 TALK = ConversationKey(TENANT, SPACE, "talk")
 ADA = Scope(TENANT, (SPACE,))
 NOW = 1_000.0
@@ -104,13 +106,13 @@ def matches(unit: Unit, query: LaneQuery, wanted: Sequence[str], *, limit: int) 
 
 
 def around(unit: Unit, query: LaneQuery, keys: Sequence[int], *, reach: int) -> list[str]:
-    """The texts of what is said around these, in alphabetical order."""
-    near = [nearby.entry.key for nearby in unit.index.around(query, keys, reach=reach)]
+    """The texts of the records around these, in alphabetical order."""
+    near = [near.entry.key for near in unit.index.around(query, keys, reach=reach)]
     return sorted(entry.text for entry in unit.index.resolve(LaneQuery(query.scope, NOW), near).values())
 
 
 async def texts(store: Store, text: str, query: LaneQuery | None = None, *, limit: int = 100) -> list[str]:
-    """The texts that a search gives, newest first."""
+    """The texts that a search returns, newest first."""
     return [match.entry.text for match in await found(store, text, query, limit=limit)]
 
 
@@ -119,19 +121,19 @@ async def frequencies(store: Store, words: Sequence[str], scope: Scope = ADA) ->
 
 
 async def key_of(store: Store, text: str) -> int:
-    """The store's handle on an active entry of exactly this text."""
+    """The key of the active entry with exactly this text."""
     return next(match.key for match in await found(store, text) if match.entry.text == text)
 
 
 def candidate(
     entry: Entry, *, score: float = 0.5, similarity: float | None = None, decision: Decision | None = None
 ) -> Candidate:
-    """As a recall weighs a statement."""
+    """A statement as a candidate of a recall."""
     return Candidate(entry.ref, entry.space, Lane.LONG_TERM, score, score / 2, similarity, decision)
 
 
 def draft_fields() -> Draft:
-    """A draft with a value in every field, for what must survive storing."""
+    """A draft with a value in every field."""
     return Draft(
         text="Ada keeps bees",
         agent="helper",
