@@ -155,7 +155,7 @@ This page is generated from the code and its docstrings by `make docs`. Everythi
 - Values are frozen dataclasses. Enums are strings: `Kind.RECORD == "record"`.
 - Errors have a page of their own: [Errors](errors.md). Settings too: [Settings](configuration.md).
 
-## Open a memory
+## Open memory
 
 {_function("afterturn.open", afterturn.open)}
 {_function("afterturn.blocking.open", afterturn.blocking.open)}

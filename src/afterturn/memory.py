@@ -299,7 +299,7 @@ class SpaceFacade:
 
 
 class Space(AsyncFacade, SpaceFacade):
-    """One space of a memory: its statements, records, proposals and reviews."""
+    """One space of the store: its statements, records, proposals and reviews."""
 
 
 def open(
@@ -315,7 +315,7 @@ def open(
 
     `tenant` overrides the setting of that name. `on_event` is called with every event, on memory's own thread.
     `background=False` leaves background jobs to other processes. `model` is used for refined recall, summaries and
-    reviews; `review_model` replaces it for reviews. `provider` stores finished turns instead of memory. `components`
-    replaces internal parts and is meant for tests. Raises ConfigError for an invalid setting.
+    reviews; `review_model` replaces it for reviews. `provider` stores finished turns instead of the store. `components`
+    replaces other parts, such as the embedder. Raises ConfigError for an invalid setting.
     """
     return Memory(target, *read_options(config, options))

@@ -151,7 +151,7 @@ async def test_a_recall_that_was_given_up_says_so(stage: Stage) -> None:
         (known,) = await memory.space("user:ada").list()
         answer = await why(memory, known.id)
     assert (recall.milliseconds, recall.fate, recall.left_out) == (None, "the turn was given up", ())
-    assert (answer.why, answer.reason) == ("not_handed_over", "nothing was handed over: the turn was given up")
+    assert (answer.why, answer.reason) == ("not_handed_over", "nothing was delivered: the turn was given up")
 
 
 # What did not, as decided then.
@@ -165,7 +165,7 @@ async def test_below_the_floor(open_memory: OpenMemory) -> None:
         found = await told(memory, "five kilos")
         assert (found.why, found.reason) == (
             "floor",
-            "it matches less than the 0.90 that recall_score_min asks for, or much less than the best",
+            "its score is below recall_score_min (0.90), or much lower than the best score",
         )
         assert await why(memory, known) == found
 
@@ -187,7 +187,7 @@ async def test_said_by_another(memory: afterturn.Memory) -> None:
     assert (await told(memory, "called Miso")).ref == users
     left_out = await told(memory, "named Miso")
     assert (left_out.ref, left_out.why, left_out.by) == (agents, "restated", users)
-    assert left_out.reason == f"another says the same: {users}"
+    assert left_out.reason == f"another entry says the same: {users}"
 
 
 async def test_found_but_not_chosen_yet_when_the_turn_was_over(stage: Stage) -> None:
@@ -203,7 +203,7 @@ async def test_found_but_not_chosen_yet_when_the_turn_was_over(stage: Stage) -> 
         await stage.heard("recall_ended")
         await memory.drain()
         found = await told(memory, "Miso")
-    reason = "nothing was handed over: the conversation was reset before it could be handed over"
+    reason = "nothing was delivered: the conversation was reset before it could be delivered"
     assert (found.why, found.reason) == ("not_handed_over", reason)
 
 
@@ -296,7 +296,7 @@ async def test_what_changed_later_is_judged_as_it_was(memory: afterturn.Memory, 
     await ada.delete(known)
     later = await remembered(memory, "Ada's cat is called Tofu")
     assert (await told(memory, "Miso")).why is Decision.SHOWN
-    assert (await why(memory, later)).reason == "it was not remembered yet"
+    assert (await why(memory, later)).reason == "it was stored later"
     recall = _only((await looked_at(memory)).recalls)
     assert later not in [one.ref for one in recall.left_out]
 
@@ -360,7 +360,7 @@ async def test_more_was_found_than_is_weighed(stage: Stage) -> None:
         left_out = _only((await looked_at(memory)).recalls).left_out
     assert {one.why for one in left_out} == {"budget", "rank"}
     assert sum(one.why is Decision.RANK for one in left_out) == 8
-    assert "only the best 32 are weighed" in left_out[-1].reason
+    assert "only the best 32 are scored" in left_out[-1].reason
 
 
 # What is not to be told.

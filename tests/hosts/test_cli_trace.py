@@ -123,11 +123,11 @@ def test_one_memory_gets_one_sentence(cli: CommandLine) -> None:
     known, other = cli.add("Ada's cat is called Miso"), cli.add("The train leaves at nine")
     talk(cli, ASKED, "And what is my cat called in full?")
     first = cli("trace", TALK, "--memory", known, "--turn", "1").out.splitlines()[0]
-    assert first == f'{known} was included in turn 1, which asked "{ASKED}": it was handed over.'
+    assert first == f'{known} was included in turn 1, which asked "{ASKED}": it is in the block.'
     last = cli("trace", TALK, "--memory", known).out.splitlines()[0]
     assert "was not included in turn 2" in last
-    assert last.endswith('": an earlier block shows it already, or was about to.')
-    assert "shares no word with the question" in cli("trace", TALK, "--memory", other).out
+    assert last.endswith('": an earlier block shows it, or was about to show it.')
+    assert "has no word in common with the question" in cli("trace", TALK, "--memory", other).out
     (answer,) = cli("trace", TALK, "--memory", known, "--json").json["answers"]
     assert (answer["turn"], answer["explained"]["why"]) == (2, "excluded")
 

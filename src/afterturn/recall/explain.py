@@ -36,41 +36,41 @@ from afterturn.types import (
 )
 
 _SENTENCES = {
-    Decision.SHOWN: "it was handed over",
-    Decision.FLOOR: "it matches less than the {floor:.2f} that recall_score_min asks for, or much less than the best",
-    Decision.BUDGET: "the block had no room left for it ({entries} entries, {size} bytes, {tokens} tokens at most)",
-    Decision.VISIBLE: "the model sees it, or all that it was learned from, in the conversation already",
-    Decision.STALE: "it changed or came into sight before what was carried could be handed over",
-    Decision.EXCLUDED: "an earlier block shows it already, or was about to",
+    Decision.SHOWN: "it is in the block",
+    Decision.FLOOR: "its score is below recall_score_min ({floor:.2f}), or much lower than the best score",
+    Decision.BUDGET: "the block was full (at most {entries} entries, {size} bytes, {tokens} tokens)",
+    Decision.VISIBLE: "the model already sees it, or all its sources, in the conversation",
+    Decision.STALE: "it was carried, and changed or became visible before it could be delivered",
+    Decision.EXCLUDED: "an earlier block shows it, or was about to show it",
     Decision.DELETED: "it was deleted",
-    Decision.EXPIRED: "it was not valid then: expired, or not yet in force",
+    Decision.EXPIRED: "it was not valid at that time: expired, or not valid yet",
     Decision.PROPOSED: "it waited for approval",
-    Decision.QUARANTINED: "the guard held it back",
-    Decision.UNDONE: "it was taken back",
-    Decision.RANK: "others match better, and only the best {weighed} are weighed",
-    Decision.LATER: "it was not remembered yet",
+    Decision.QUARANTINED: "the guard withheld it",
+    Decision.UNDONE: "it was undone",
+    Decision.RANK: "others match better, and only the best {weighed} are scored",
+    Decision.LATER: "it was stored later",
     Decision.MISSING: "its lane could not be searched",
-    Decision.UNRELATED: "it shares no word with the question",
-    Decision.UNFOUND: "it matches now, but was not among what was found then",
+    Decision.UNRELATED: "it has no word in common with the question",
+    Decision.UNFOUND: "it matches now, but was not found at that time",
 }
 _FATES = {
     (Outcome.EMPTY, "no_relevant_results"): "nothing relevant was found",
-    (Outcome.EMPTY, "already_visible"): "all of it was in sight already",
-    (Outcome.EMPTY, "budget"): "no room was left for it",
-    (Outcome.SUPERSEDED, "new_query"): "something newer was said before it could be handed over",
-    (Outcome.SUPERSEDED, "compaction"): "the context was compacted, and it was asked anew",
+    (Outcome.EMPTY, "already_visible"): "the model already sees all of it",
+    (Outcome.EMPTY, "budget"): "the block was full",
+    (Outcome.SUPERSEDED, "new_query"): "newer input arrived before it could be delivered",
+    (Outcome.SUPERSEDED, "compaction"): "the context was compacted, and a new recall was started",
     (Outcome.CANCELLED, "abort"): "the turn was given up",
     (Outcome.CANCELLED, "reset"): "the conversation was reset",
     (Outcome.CANCELLED, "shutdown"): "memory was closed",
     (Outcome.CANCELLED, "forgotten"): "something was forgotten meanwhile",
-    (Outcome.UNDELIVERED, "no_safe_point"): "there was no place for it before the turn and the next one ended",
-    (Outcome.UNDELIVERED, "compaction"): "the context was compacted before it could be handed over",
-    (Outcome.UNDELIVERED, "reset"): "the conversation was reset before it could be handed over",
+    (Outcome.UNDELIVERED, "no_safe_point"): "no point was left for it in this turn or the next",
+    (Outcome.UNDELIVERED, "compaction"): "the context was compacted before it could be delivered",
+    (Outcome.UNDELIVERED, "reset"): "the conversation was reset before it could be delivered",
     (Outcome.UNDELIVERED, "abort"): "the turn was given up",
-    (Outcome.UNDELIVERED, "forgotten"): "something was forgotten before it could be handed over",
-    (Outcome.UNDELIVERED, "already_visible"): "all of it had come into sight meanwhile",
-    (Outcome.UNDELIVERED, "budget"): "no room was left for it",
-    (Outcome.UNDELIVERED, "stale"): "all of it had changed meanwhile",
+    (Outcome.UNDELIVERED, "forgotten"): "something was forgotten before it could be delivered",
+    (Outcome.UNDELIVERED, "already_visible"): "all of it became visible meanwhile",
+    (Outcome.UNDELIVERED, "budget"): "the block was full",
+    (Outcome.UNDELIVERED, "stale"): "all of it changed meanwhile",
     (Outcome.UNDELIVERED, "shutdown"): "memory was closed",
     (Outcome.DEGRADED, "no_relevant_results"): "nothing was found, and a part could not be searched",
     (Outcome.DEGRADED, "timeout"): "it took too long",
@@ -82,24 +82,24 @@ _POINTS = {
 }
 _CAUSES = {
     RecallCause.MESSAGE: "the user's message",
-    RecallCause.INTERJECTION: "said midway by the user",
-    RecallCause.CUE: "a new focus that the host named",
-    RecallCause.COMPACTION: "asked anew after a compaction",
+    RecallCause.INTERJECTION: "an interjection of the user",
+    RecallCause.CUE: "a cue of the host",
+    RecallCause.COMPACTION: "asked again after a compaction",
 }
 
 
 def say(why: Decision, row: RecallRow, *, by: str = "") -> str:
     """The sentence, without its full stop. `by` is the reference or the space that it speaks of."""
     if why is Decision.SUPERSEDED:
-        return f"a newer version took its place: {by}" if by else "another version took its place"
+        return f"a newer version replaced it: {by}" if by else "another version replaced it"
     if why is Decision.RESTATED:
-        return f"another says the same: {by}" if by else "another says the same"
+        return f"another entry says the same: {by}" if by else "another entry says the same"
     if why is Decision.SCOPE and not by:
-        return "it is a tool's output, which is kept as evidence and not recalled"
+        return "it is a tool result, which is evidence for reviews and is not recalled"
     if why is Decision.SCOPE:
         return f"it is in {by}, which this conversation could not read (only {', '.join(row.reads)})"
     if why is Decision.NOT_HANDED_OVER:
-        return f"nothing was handed over: {fate(row)}"
+        return f"nothing was delivered: {fate(row)}"
     return _SENTENCES[why].format(
         floor=float(row.settings.get("recall_score_min") or 0.0),
         entries=row.settings.get("recall_entries_max"),
