@@ -220,8 +220,11 @@ def test_replay_shows_the_difference_that_a_setting_would_have_made(cli: Command
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["t1", "--config", "embedder=none"], "'embedder' can not be replayed"),
-        (["t1", "--config", "colour=red"], "'colour' is no setting. These can: recall_entries_max"),
+        (["t1", "--config", "embedder=none"], "'embedder' cannot be replayed"),
+        (
+            ["t1", "--config", "colour=red"],
+            "'colour' is not a setting. Settings that can be replayed: recall_entries_max",
+        ),
         (["t1", "--config", "recall_entries_max=many"], "It must be an integer"),
         (["t1", "--config", "recall_entries_max=[1]"], "has no plain value"),
         (["t1", "--config", "nowhere.toml"], "is neither KEY=VALUE nor a file that can be read"),

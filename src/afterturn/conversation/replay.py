@@ -71,7 +71,7 @@ def check_changes(changes: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return {name: getattr(config, name) for name in changes}
 
 
-_REPLAYABLE = f"These can: {', '.join(SHAPING)}."
+_REPLAYABLE = f"Settings that can be replayed: {', '.join(SHAPING)}."
 
 
 def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping[str, Scalar]) -> Replay:
