@@ -462,7 +462,7 @@ class StandingCore:
                 in_sight=frozenset().union(*(shown_paths(block.text) for block in blocks if block.in_sight)),
             )
 
-        known = await self._asked(lambda store: store.read(work), "can not be read")
+        known = await self._asked(lambda store: store.read(work), "cannot be read")
         # Frozen while another space was granted: that is not for this host's model (L2). Or while less was known of
         # secrets (G3).
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
