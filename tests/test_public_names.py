@@ -95,6 +95,16 @@ def test_every_type_in_a_public_signature_is_public():
     assert unknown == set()
 
 
+def test_every_public_object_and_verb_has_a_docstring():
+    silent = [value.__name__ for value in [*OBJECTS, *VALUES] if not own_docstring(value)]
+    assert silent + [name for name, text in docstrings() if not text] == []
+
+
+def test_docstrings_of_public_names_hold_no_rule_codes():
+    code = re.compile(r"\([A-Z]\d+(?:, [A-Z]\d+)*\)")
+    assert [name for name, text in docstrings() if code.search(text)] == []
+
+
 @pytest.mark.parametrize("name", ["Memory", "Space", "Conversation", "Turn", "Standing", "Tools"])
 def test_the_blocking_objects_have_the_same_verbs(name: str):
     verbs = {verb for verb, _ in public_verbs(getattr(afterturn, name))}
@@ -164,3 +174,16 @@ def written(annotation: object) -> str:
     if isinstance(annotation, ForwardRef):
         return annotation.__forward_arg__
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def own_docstring(kind: type) -> bool:
+    """Dataclasses write one themselves when there is none, which only repeats the fields."""
+    return bool(kind.__doc__) and not str(kind.__doc__).startswith(f"{kind.__name__}(")
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    for thing in [*OBJECTS, *VALUES, *FUNCTIONS]:
+        yield str(getattr(thing, "__name__", thing)), inspect.getdoc(thing) or ""
+    for kind in OBJECTS:
+        for name, verb in public_verbs(kind):
+            yield f"{kind.__name__}.{name}", inspect.getdoc(verb) or ""

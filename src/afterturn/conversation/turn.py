@@ -140,9 +140,9 @@ class TurnVerbs:
         return element
 
     def block_now(self) -> str:
-        """The blocks of this turn as text, for hosts that write their prompt anew at every step; never waits.
+        """The blocks of this turn as text, for hosts that write their prompt again at every step. Never waits.
 
-        The same bytes from the first that are not blank on; what comes later is only appended (H8).
+        Once the text is not empty, later calls return the same bytes, possibly with more at the end.
         """
         return self._block_now() or ""
 
@@ -174,8 +174,10 @@ class TurnVerbs:
             self._core.say(self._state, text, cause)
 
     def delegate(self, task: str, *, remember: bool = False) -> str:
-        """The text of a task for a sub-agent: the task, what this turn has recalled, those about it first, and which
-        tools of memory's it has. With `remember` it may propose memories. Never waits (A1)."""
+        """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
+
+        With `remember` the sub-agent may propose memories. Never waits.
+        """
         return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
 
     @contained
@@ -187,8 +189,10 @@ class TurnVerbs:
 
     @contained
     def returned(self, task: str, result: object) -> None:
-        """A sub-agent is done: what it learned is proposed, and waits for approval. `result` is a text, of which a
-        longer one gives its bullets, or a list of statements (A3)."""
+        """A sub-agent has finished: what it learned is proposed, and waits for approval.
+
+        `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
+        """
         if self._state is not None:
             self._core.errands.returned(occasion_of(self._state), task, result)
 
