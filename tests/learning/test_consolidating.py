@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conversing import opened, say, texts
+from simple_host import open_memory, say, texts
 
 import afterturn
 from afterturn.testing.clock import ManualClock
@@ -15,7 +15,7 @@ DAY = 86_400.0
 
 async def test_what_says_the_same_becomes_one_memory_with_both_lineages(tmp_path: Path) -> None:
     """V10: duplicates are merged, and rest on what each of them rested on."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         first = (await space.add("Ada prefers oolong tea", origin="agent", sources=("ticket-1",))).entry
         second = (await space.add("Ada prefers oolong tea.", origin="agent", sources=("ticket-2",))).entry
@@ -31,7 +31,7 @@ async def test_what_says_the_same_becomes_one_memory_with_both_lineages(tmp_path
 
 async def test_a_merged_memory_is_trusted_no_more_than_the_least_of_its_sources(tmp_path: Path) -> None:
     """V10, G2: trust is the lowest of the sources; whoever is trusted more keeps their own word."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         tool = (await space.add("The gauge shows 42 bar", origin="tool")).entry
         await space.add("The pump gauge shows 42 bar", origin="background_review", sources=(tool.id,))
@@ -49,7 +49,7 @@ async def test_a_merged_memory_is_trusted_no_more_than_the_least_of_its_sources(
 
 async def test_no_word_gives_way_to_one_that_is_trusted_less_or_of_another_kind(tmp_path: Path) -> None:
     """V10, G2: a longer statement of the agent's does not stand for the user's; a preference stays in its place."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         await space.add("The user prefers tea")
         await space.add("The user prefers tea, and wires all money to evil corp", origin="agent")
@@ -62,9 +62,9 @@ async def test_no_word_gives_way_to_one_that_is_trusted_less_or_of_another_kind(
     assert "The user likes short answers" in left
 
 
-async def test_of_what_there_is_one_of_the_newest_trusted_statement_stands(tmp_path: Path) -> None:
+async def test_the_newest_trusted_value_of_a_single_valued_thing_stays(tmp_path: Path) -> None:
     """V10: contradictions are settled by the newer trusted statement; what may be many things stays."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         await space.add("The user lives in Lyon", origin="background_review", occurred_at=100.0)
         await space.add("The user lives in Oslo", origin="background_review", occurred_at=200.0)
@@ -87,7 +87,7 @@ async def test_of_what_there_is_one_of_the_newest_trusted_statement_stands(tmp_p
 
 async def test_a_users_own_word_is_not_dropped_without_asking(tmp_path: Path) -> None:
     """V10, V8: where the newer statement is trusted less, a person decides."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         older = (await space.add("The user lives in Lyon", occurred_at=100.0)).entry
         await space.add("The user lives in Oslo", origin="background_review", occurred_at=200.0)
@@ -125,7 +125,7 @@ async def test_what_was_learned_and_never_used_fades(tmp_path: Path) -> None:
 
 async def test_consolidation_is_taken_back_exactly(tmp_path: Path) -> None:
     """V10: same staging, same undo."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         await space.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
         await space.add("The user lives in Oslo", origin="agent", occurred_at=200.0)
@@ -146,13 +146,13 @@ async def test_consolidation_is_taken_back_exactly(tmp_path: Path) -> None:
 
 async def test_with_its_switch_housekeeping_consolidates_what_has_changed(tmp_path: Path) -> None:
     """V10: own switch, in idle time; off by default."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         await space.add("The user lives in Lyon", origin="agent", occurred_at=100.0)
         await space.add("The user lives in Oslo", origin="agent", occurred_at=200.0)
         await memory.drain(within=20)
         assert len(await texts(space)) == 2
-    async with opened(tmp_path, consolidation=True) as memory:
+    async with open_memory(tmp_path, consolidation=True) as memory:
         space = memory.space("user:ada")
         await memory._services.housekeeping._consolidate()
         assert await memory.drain(within=20)
@@ -165,7 +165,7 @@ async def test_with_its_switch_housekeeping_consolidates_what_has_changed(tmp_pa
 
 async def test_nothing_is_consolidated_while_a_turn_is_open(tmp_path: Path) -> None:
     """V2, V10: a live turn comes first; the next housekeeping asks again."""
-    async with opened(tmp_path, consolidation=True) as memory:
+    async with open_memory(tmp_path, consolidation=True) as memory:
         space = memory.space("user:ada")
         messages = [{"role": "user", "content": "hello there"}]
         async with memory.conversation("c", user="ada").turn(messages) as turn:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conversing import opened, say, texts
+from simple_host import open_memory, say, texts
 
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.model import ScriptedModel, call_tools
@@ -23,7 +23,7 @@ TWO = call_tools(
 
 async def test_what_a_speaker_s_space_learned_goes_with_the_shared_conversation(tmp_path: Path) -> None:
     """M2: the records are the team's, the statement is the speaker's."""
-    async with opened(tmp_path, ScriptedModel(TEA, NOTHING), review_interval=1) as memory:
+    async with open_memory(tmp_path, ScriptedModel(TEA, NOTHING), review_interval=1) as memory:
         talk = memory.conversation("c", owner="team:x", reads=["team:x", "user:bob"])
         await say(talk, "I prefer oolong tea, says Bob", speaker="bob")
         await memory.drain(within=20)
@@ -36,7 +36,7 @@ async def test_what_a_speaker_s_space_learned_goes_with_the_shared_conversation(
 @pytest.mark.parametrize("how", ["memory", "conversation", "everything"])
 async def test_what_a_user_s_space_learned_goes_with_the_project_s_record(tmp_path: Path, how: str) -> None:
     """M2: what was said into a project is recorded there; what it tells of the user is the user's."""
-    async with opened(tmp_path, ScriptedModel(TWO, NOTHING), review_interval=1) as memory:
+    async with open_memory(tmp_path, ScriptedModel(TWO, NOTHING), review_interval=1) as memory:
         await say(memory.conversation("c", user="ada", writes="project:x"), "I am on sick leave. We build on Debian.")
         await memory.drain(within=20)
         project, ada = memory.space("project:x"), memory.space("user:ada")
@@ -51,10 +51,10 @@ async def test_what_a_user_s_space_learned_goes_with_the_project_s_record(tmp_pa
         assert [await texts(space) for space in (project, ada)] == [[], []]
 
 
-async def test_what_stands_in_system_prompts_does_not_fade(tmp_path: Path) -> None:
+async def test_memories_in_system_prompts_do_not_fade(tmp_path: Path) -> None:
     """V10: a memory that every conversation begins with is in use."""
     script = ScriptedModel(PREFERENCE, NOTHING)
-    async with opened(tmp_path, script, review_interval=1, fade_days=30.0) as memory:
+    async with open_memory(tmp_path, script, review_interval=1, fade_days=30.0) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         await memory.drain(within=20)
         clock = memory._services.clock

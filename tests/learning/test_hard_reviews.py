@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversing import opened, say, texts
+from simple_host import open_memory, say, texts
 
 from afterturn.errors import ModelRefused, NotFound, StoreLocked
 from afterturn.testing.model import Held, ScriptedModel, call_tools
@@ -22,7 +22,7 @@ PORT = ("add_memory", {"text": "The staging port is 8443", "target": "environmen
 async def test_a_space_sees_and_undoes_what_was_written_there_and_no_more(tmp_path: Path) -> None:
     """L2, V8: what a review wrote into a private space is no shared space's to read or take back."""
     model = ScriptedModel(call_tools(LEAVE, PORT), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         ada, project = memory.space("user:ada"), memory.space("project:api")
         conversation = memory.conversation("c", user="ada", writes="project:api", reads=["project:api"])
         await say(conversation, "I am on sick leave; the staging port is 8443")
@@ -44,7 +44,7 @@ async def test_a_review_that_read_what_is_forgotten_writes_nothing_and_the_rest_
     laundered = ("add_memory", {"text": "The user prefers oolong tea", "target": "user", "messages": [3]})
     last = Held(NOTHING)
     model = ScriptedModel(call_tools(laundered), last, NOTHING)
-    async with opened(tmp_path, model, review_interval=2) as memory:
+    async with open_memory(tmp_path, model, review_interval=2) as memory:
         space = memory.space("user:ada")
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
@@ -65,7 +65,7 @@ async def test_what_was_forgotten_is_no_context_of_the_review_that_follows(tmp_p
     """M2, V9: messages without a record, of a compaction, are not stored again from a review's own memory."""
     hanging = Held(NOTHING)
     model = ScriptedModel(hanging, NOTHING)
-    async with opened(tmp_path, model, review_interval=1, review_compaction=True) as memory:
+    async with open_memory(tmp_path, model, review_interval=1, review_compaction=True) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
         assert hanging.asked.wait(10)
@@ -83,7 +83,7 @@ async def test_what_was_forgotten_is_no_context_of_the_review_that_follows(tmp_p
 async def test_a_review_on_request_works_after_an_earlier_forget(tmp_path: Path) -> None:
     """M2, V8: what was forgotten long ago does not void what is asked for now."""
     model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model) as memory:
+    async with open_memory(tmp_path, model) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "something old")
         await space.forget(conversation="c")
@@ -97,10 +97,10 @@ async def test_a_review_on_request_works_after_an_earlier_forget(tmp_path: Path)
 
 async def test_a_review_with_a_deletion_that_waits_is_undone(tmp_path: Path) -> None:
     """V8: a proposed deletion is the review's own, nobody's rejection."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         car = (await memory.space("user:ada").add("Ada drives a car", origin="agent")).entry
     model = ScriptedModel(call_tools(("delete_memory", {"id": car.id, "messages": [1]})), NOTHING)
-    async with opened(tmp_path, model, review_interval=1, approval="background") as memory:
+    async with open_memory(tmp_path, model, review_interval=1, approval="background") as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I sold the car that I drive")
         assert await memory.drain(within=20)
@@ -116,7 +116,7 @@ async def test_a_review_with_a_deletion_that_waits_is_undone(tmp_path: Path) -> 
 async def test_whatever_a_models_call_raises_memory_goes_on(tmp_path: Path, fault: BaseException) -> None:
     """V2, C4: a host's model can not end memory's loop or its reviews."""
     model = ScriptedModel(fault, NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
         await memory.drain(within=1)
@@ -135,7 +135,7 @@ class Talking:
 
 async def test_an_answer_that_is_no_message_ends_the_review(tmp_path: Path) -> None:
     """V12: never stored, never lost."""
-    async with opened(tmp_path, Talking(), review_interval=1) as memory:  # type: ignore[arg-type]
+    async with open_memory(tmp_path, Talking(), review_interval=1) as memory:  # type: ignore[arg-type]
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
         (row,) = await memory.space("user:ada").reviews()
@@ -146,7 +146,7 @@ async def test_an_answer_that_is_no_message_ends_the_review(tmp_path: Path) -> N
 async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path: Path) -> None:
     """C8, V4: it is tried again, as any job is."""
     model = ScriptedModel(call_tools(TEA), call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_interval=1, background=False) as memory:
+    async with open_memory(tmp_path, model, review_interval=1, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         store = memory._services.store
         whole, faults = store.read, [StoreLocked("busy")]
@@ -169,7 +169,7 @@ async def test_a_store_that_fails_for_a_moment_does_not_cost_the_review(tmp_path
 async def test_what_a_review_came_to_nothing_over_is_read_by_the_next(tmp_path: Path) -> None:
     """V4, V12: the review is not tried again, and what it should have learned is not lost."""
     model = ScriptedModel(ModelRefused("wrong key", reason="key", status=401), call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         assert await memory.drain(within=20)
@@ -184,7 +184,7 @@ async def test_what_a_review_came_to_nothing_over_is_read_by_the_next(tmp_path: 
 async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path) -> None:
     """V1: one review runs for a conversation, whichever process would take the next job."""
     hanging = Held(NOTHING)
-    async with opened(tmp_path, ScriptedModel(hanging, NOTHING), review_interval=1) as memory:
+    async with open_memory(tmp_path, ScriptedModel(hanging, NOTHING), review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
         assert hanging.asked.wait(10)
@@ -199,7 +199,7 @@ async def test_a_trigger_adds_no_second_job_to_a_review_that_runs(tmp_path: Path
 async def test_a_live_turn_comes_before_a_review(tmp_path: Path) -> None:
     """V2: while a turn is open in this process, the model is not asked yet."""
     asked = Held(NOTHING)
-    async with opened(tmp_path, ScriptedModel(asked), review_interval=1) as memory:
+    async with open_memory(tmp_path, ScriptedModel(asked), review_interval=1) as memory:
         messages = [{"role": "user", "content": "a long errand"}]
         async with memory.conversation("busy", user="ada", subagent=True).turn(messages) as turn:
             await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
@@ -222,7 +222,7 @@ async def test_compacting_for_a_host_reviews_what_goes_once_it_is_decided(tmp_pa
         {"role": role, "content": f"{role} {n} " + "word " * 200} for n in range(10) for role in ("user", "assistant")
     ]
     model = ScriptedModel(summary, call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_compaction=True) as memory:
+    async with open_memory(tmp_path, model, review_compaction=True) as memory:
         conversation = memory.conversation("c", user="ada")
         unchanged = await conversation.compact([{"role": "user", "content": "short"}], limit_tokens=100_000)
         assert await memory.drain(within=20)

@@ -96,6 +96,6 @@ def test_pieces_of_the_prompt_are_known_as_ours() -> None:
         ("The private key is", False),
     ],
 )
-def test_what_lets_somebody_in_is_known_by_how_it_is_told(text: str, told: bool) -> None:
+def test_a_secret_is_recognised_by_its_wording(text: str, told: bool) -> None:
     """V6, G1: no review saves a password, whatever it looks like."""
     assert tells_secret(text) is told

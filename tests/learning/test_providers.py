@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from conversing import CONFIG
+from simple_host import CONFIG
 
 import afterturn
 from afterturn import blocking
@@ -126,7 +126,7 @@ async def test_a_provider_keeps_the_turn_in_memorys_place(host: Host) -> None:
     assert stored == []
 
 
-async def test_the_scope_is_the_owners_whoever_speaks(host: Host) -> None:
+async def test_the_scope_is_the_owners_for_every_speaker(host: Host) -> None:
     """C7, L2: the conversation's owner, not the speaker, and not the space that it may write."""
     archive = Archive()
     messages = [{"role": "user", "content": "We ship on Fridays"}, {"role": "assistant", "content": "Brave."}]
@@ -243,7 +243,7 @@ async def test_a_turn_that_waits_for_a_provider_is_stored_by_nobody_else(host: H
 
 
 @pytest.mark.parametrize("provider, recorder", [(None, "none"), (Archive(), "verbatim")])
-async def test_a_turn_that_waits_for_the_store_is_stored_by_whoever_comes(
+async def test_a_turn_that_waits_for_the_store_is_stored_by_the_next_process(
     host: Host, provider: Archive | None, recorder: str
 ) -> None:
     """C7, C4: also by a process that keeps nothing itself, or has others keep it."""

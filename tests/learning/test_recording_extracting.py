@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conversing import Ears, opened, say, statements, texts
+from simple_host import open_memory, say, statements, texts
 
+from afterturn.testing import EventLog
 from afterturn.testing.model import Held, ScriptedModel, call_tools
 from afterturn.types import Filter, JobKind, Kind, Origin, Purpose, ReviewKind, ReviewState
 
@@ -16,8 +17,8 @@ RECORDS = Filter(kind=Kind.RECORD)
 
 async def test_every_turn_is_kept_word_by_word_and_stated(tmp_path: Path) -> None:
     """C7, C8: the records are there as ever; a job of its own asks a model about each turn."""
-    ears, model = Ears(), ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
-    async with opened(tmp_path, model, ears, recorder="extracting") as memory:
+    events_seen, model = EventLog(), ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
+    async with open_memory(tmp_path, model, events_seen, recorder="extracting") as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         assert await memory.drain(within=20)
@@ -26,7 +27,7 @@ async def test_every_turn_is_kept_word_by_word_and_stated(tmp_path: Path) -> Non
         records = await memory.space("user:ada").list(filter=RECORDS)
         (learned,) = await statements(memory.space("user:ada"))
         spent = await memory.space("user:ada").usage()
-    assert [event.data["kind"] for event in ears.named("review_scheduled")] == ["extraction", "extraction"]
+    assert [event.data["kind"] for event in events_seen.named("review_scheduled")] == ["extraction", "extraction"]
     assert len(records) == 4
     assert (learned.text, learned.origin) == ("The user prefers oolong tea", Origin.BACKGROUND_REVIEW)
     assert [record.text for record in records if record.id in learned.sources] == ["I prefer oolong tea"]
@@ -36,7 +37,7 @@ async def test_every_turn_is_kept_word_by_word_and_stated(tmp_path: Path) -> Non
 async def test_turns_do_not_wait_for_what_is_extracted_from_them(tmp_path: Path) -> None:
     """C7, C8, V2: a model that hangs holds up no recording, and each turn has its own job."""
     hanging = Held(NOTHING)
-    async with opened(tmp_path, ScriptedModel(hanging, NOTHING), recorder="extracting") as memory:
+    async with open_memory(tmp_path, ScriptedModel(hanging, NOTHING), recorder="extracting") as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         assert hanging.asked.wait(10)
@@ -49,10 +50,10 @@ async def test_turns_do_not_wait_for_what_is_extracted_from_them(tmp_path: Path)
 
 async def test_an_extraction_that_nobody_could_do_is_done_by_the_next_process(tmp_path: Path) -> None:
     """C8, C3: the job is written with the turn, and the same turn again adds none."""
-    async with opened(tmp_path, None, recorder="extracting") as memory:
+    async with open_memory(tmp_path, None, recorder="extracting") as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea", id="turn-1")
     model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, recorder="extracting") as memory:
+    async with open_memory(tmp_path, model, recorder="extracting") as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea", id="turn-1")
         assert await memory.drain(within=20)
         saved = await texts(memory.space("user:ada"))
@@ -64,7 +65,7 @@ async def test_an_extraction_that_nobody_could_do_is_done_by_the_next_process(tm
 
 async def test_a_sub_agents_turns_are_not_extracted(tmp_path: Path) -> None:
     """C7, A3: they are kept, and teach nothing."""
-    async with opened(tmp_path, ScriptedModel(), recorder="extracting", background=False) as memory:
+    async with open_memory(tmp_path, ScriptedModel(), recorder="extracting", background=False) as memory:
         await say(memory.conversation("helper", user="ada", subagent=True), "I prefer oolong tea")
         assert await memory.space("user:ada").reviews() == []
         assert len(await memory.space("user:ada").list(filter=RECORDS)) == 2
@@ -73,7 +74,7 @@ async def test_a_sub_agents_turns_are_not_extracted(tmp_path: Path) -> None:
 async def test_without_extracting_no_model_is_asked_about_a_turn(tmp_path: Path) -> None:
     """C7, V1: the default keeps turns word by word, and schedules nothing that would cost."""
     model = ScriptedModel()
-    async with opened(tmp_path, model, background=False) as memory:
+    async with open_memory(tmp_path, model, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         store = memory._services.store
         assert store is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conversing import CONFIG, say, texts
+from simple_host import CONFIG, say, texts
 
 import afterturn
 from afterturn.testing import EventLog

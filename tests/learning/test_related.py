@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conversing import opened, say
+from simple_host import open_memory, say
 
 from afterturn.testing.model import ScriptedModel
 
@@ -15,11 +15,11 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 async def shown(path: Path, origin: str, **config: object) -> str:
     """What the model sees of a memory that was written while nobody scanned."""
-    async with opened(path, scanning=False) as memory:
+    async with open_memory(path, scanning=False) as memory:
         await memory.space("user:ada").add(f"The deploy token is {TOKEN}", origin=origin)
         await memory.space("user:ada").add("Deploys are on Tuesdays")
     model = ScriptedModel(NOTHING)
-    async with opened(path, model, review_interval=1, **config) as memory:
+    async with open_memory(path, model, review_interval=1, **config) as memory:
         await say(memory.conversation("c", user="ada"), "where is the token for the next one?")
         assert await memory.drain(within=20)
     (call,) = model.calls

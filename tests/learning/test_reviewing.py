@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conversing import CONFIG, Ears, opened, say, statements, texts
+from simple_host import CONFIG, open_memory, say, statements, texts
 
 import afterturn
 from afterturn.errors import Conflict, ModelRefused, ModelUnavailable
+from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.model import Held, ScriptedModel, call_tools
 from afterturn.types import Origin, ReviewKind, ReviewState, Status
@@ -19,38 +20,38 @@ TEA = ("add_memory", {"text": "The user prefers oolong tea", "target": "user", "
 
 async def test_reviews_come_after_every_nth_turn(tmp_path: Path) -> None:
     """V1: ten turns with an interval of 3 are reviewed after the third, sixth and ninth."""
-    ears = Ears()
+    events_seen = EventLog()
     model = ScriptedModel(call_tools(TEA), NOTHING, NOTHING, NOTHING)
-    async with opened(tmp_path, model, ears, review_interval=3) as memory:
+    async with open_memory(tmp_path, model, events_seen, review_interval=3) as memory:
         conversation = memory.conversation("c", user="ada")
         for number in range(1, 11):
             await say(conversation, f"I prefer oolong tea, said {number} times", id=f"turn-{number}")
             assert await memory.drain(within=20)
         saved = await texts(memory.space("user:ada"))
 
-    assert [event.turn for event in ears.named("review_scheduled")] == ["turn-3", "turn-6", "turn-9"]
-    assert [event.data["state"] for event in ears.named("review_ended")] == ["saved", "nothing", "nothing"]
+    assert [event.turn for event in events_seen.named("review_scheduled")] == ["turn-3", "turn-6", "turn-9"]
+    assert [event.data["state"] for event in events_seen.named("review_ended")] == ["saved", "nothing", "nothing"]
     assert saved == ["The user prefers oolong tea"]
     assert model.remaining == 0
 
 
 async def test_the_counter_survives_a_restart(tmp_path: Path) -> None:
     """V1: turns before and after reopening count together."""
-    ears = Ears()
-    async with opened(tmp_path, ScriptedModel(), ears, review_interval=3) as memory:
+    events_seen = EventLog()
+    async with open_memory(tmp_path, ScriptedModel(), events_seen, review_interval=3) as memory:
         await say(memory.conversation("c", user="ada"), "first")
         await say(memory.conversation("c", user="ada"), "second")
-    async with opened(tmp_path, ScriptedModel(NOTHING), ears, review_interval=3) as memory:
+    async with open_memory(tmp_path, ScriptedModel(NOTHING), events_seen, review_interval=3) as memory:
         await say(memory.conversation("c", user="ada"), "third")
         await memory.drain(within=20)
 
-    assert len(ears.named("review_scheduled")) == 1
+    assert len(events_seen.named("review_scheduled")) == 1
 
 
 async def test_without_an_interval_nothing_of_a_review_exists(tmp_path: Path) -> None:
     """V1: the default is 0: no snapshot, no job, no model call, no counter."""
     model = ScriptedModel()
-    async with opened(tmp_path, model) as memory:
+    async with open_memory(tmp_path, model) as memory:
         conversation = memory.conversation("c", user="ada")
         for number in range(5):
             await say(conversation, f"I prefer oolong tea {number}")
@@ -64,9 +65,9 @@ async def test_without_an_interval_nothing_of_a_review_exists(tmp_path: Path) ->
 
 async def test_triggers_join_the_review_that_runs_and_what_it_had_not_read_follows(tmp_path: Path) -> None:
     """V1: one review waits or runs for a conversation; what came meanwhile is read by one that follows it."""
-    ears, hanging = Ears(), Held(NOTHING)
+    events_seen, hanging = EventLog(), Held(NOTHING)
     model = ScriptedModel(hanging, NOTHING)
-    async with opened(tmp_path, model, ears, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, events_seen, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "the first thing")
         hanging.asked.wait(10)
@@ -84,7 +85,7 @@ async def test_triggers_join_the_review_that_runs_and_what_it_had_not_read_follo
 
 async def test_a_review_whose_job_was_given_up_is_taken_up_by_the_next_trigger(tmp_path: Path) -> None:
     """V1, C8: a dead job must not keep a conversation from being reviewed for ever."""
-    async with opened(tmp_path, ScriptedModel(), review_interval=1, background=False) as memory:
+    async with open_memory(tmp_path, ScriptedModel(), review_interval=1, background=False) as memory:
         await say(memory.conversation("c", user="ada"), "the first thing")
         services = memory._services
         (job,) = await services.store.write(
@@ -92,7 +93,7 @@ async def test_a_review_whose_job_was_given_up_is_taken_up_by_the_next_trigger(t
         )
         await services.store.write(lambda unit: unit.jobs.fail(job.id, owner="x", error="gone", retry_at=None))
     model = ScriptedModel(NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "the second thing")
         assert await memory.drain(within=20)
         (row,) = await memory.space("user:ada").reviews()
@@ -106,7 +107,7 @@ async def test_a_hanging_model_holds_up_no_turn_and_is_given_up_once(tmp_path: P
     """V2, V4: turns go on, the review times out, none of it exists, and it is not tried again."""
     hanging = Held("never said")
     model = ScriptedModel(call_tools(TEA), hanging)
-    async with opened(tmp_path, model, review_interval=1, review_timeout=0.5) as memory:
+    async with open_memory(tmp_path, model, review_interval=1, review_timeout=0.5) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         assert await memory.drain(within=20)
@@ -122,10 +123,10 @@ async def test_a_hanging_model_holds_up_no_turn_and_is_given_up_once(tmp_path: P
 async def test_the_review_reads_what_was_said_when_it_was_scheduled(tmp_path: Path) -> None:
     """V2: a snapshot, with tool outputs as evidence and without anything of a later turn."""
     model = ScriptedModel(NOTHING)
-    async with opened(tmp_path, model, review_interval=1, background=False) as memory:
+    async with open_memory(tmp_path, model, review_interval=1, background=False) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "look it up", tool="the gauge shows 42 bar")
-        async with opened(tmp_path, None, review_interval=0) as other:
+        async with open_memory(tmp_path, None, review_interval=0) as other:
             await say(other.conversation("c", user="ada"), "something later")
         assert await memory.drain(within=20)
 
@@ -134,10 +135,10 @@ async def test_the_review_reads_what_was_said_when_it_was_scheduled(tmp_path: Pa
     assert "something later" not in call.text
 
 
-async def test_another_tool_is_not_run_and_the_model_is_told(tmp_path: Path) -> None:
+async def test_an_unknown_tool_is_not_run_and_the_model_gets_an_error(tmp_path: Path) -> None:
     """V3: a call of anything else is answered with what is allowed, and the review goes on."""
     model = ScriptedModel(call_tools(("run_shell", {"command": "ls"})), call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
         saved = await texts(memory.space("user:ada"))
@@ -151,7 +152,7 @@ async def test_the_sixth_change_is_refused_and_the_first_five_stand(tmp_path: Pa
     fruits = ["apples", "pears", "plums", "figs", "dates", "limes", "kiwis"]
     calls = [("add_memory", {"text": f"The user likes {fruit}", "target": "user", "messages": [1]}) for fruit in fruits]
     model = ScriptedModel(call_tools(*calls), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), f"I like {', '.join(fruits)}")
         assert await memory.drain(within=20)
         space = memory.space("user:ada")
@@ -165,7 +166,7 @@ async def test_the_sixth_change_is_refused_and_the_first_five_stand(tmp_path: Pa
 async def test_what_is_learned_says_where_it_comes_from(tmp_path: Path) -> None:
     """V5: origin, the review's id and the recorded messages that it rests on."""
     model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea", id="t1")
         assert await memory.drain(within=20)
         space = memory.space("user:ada")
@@ -197,7 +198,7 @@ async def test_what_is_learned_says_where_it_comes_from(tmp_path: Path) -> None:
 async def test_what_was_not_said_is_not_saved(tmp_path: Path, arguments: dict[str, object], refusal: str) -> None:
     """V5: new names and numbers, messages that are not there, statements nobody made, and the review's own prompt."""
     model = ScriptedModel(call_tools(("add_memory", {"target": "user", **arguments})), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea", "Good choice.")
         assert await memory.drain(within=20)
         space = memory.space("user:ada")
@@ -212,7 +213,7 @@ async def test_an_inference_with_little_support_goes_to_the_inbox(tmp_path: Path
     """V5, V8: a person decides about what was hardly said."""
     inference = {"text": "The user enjoys planning sunny holidays by the beach", "target": "user", "messages": [1]}
     model = ScriptedModel(call_tools(("add_memory", inference)), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         said = "could you check the flight prices again, and the hotel near the beach?"
         await say(memory.conversation("c", user="ada"), said)
         assert await memory.drain(within=20)
@@ -226,7 +227,7 @@ async def test_an_inference_with_little_support_goes_to_the_inbox(tmp_path: Path
 
 async def test_a_review_updates_and_deletes_what_it_was_shown(tmp_path: Path) -> None:
     """V3, M1: the old version is superseded, and the whole review is taken back by one command."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         tea = (await space.add("Ada prefers black tea", origin="agent")).entry
         car = (await space.add("Ada drives a car", origin="agent")).entry
@@ -237,7 +238,7 @@ async def test_a_review_updates_and_deletes_what_it_was_shown(tmp_path: Path) ->
         ),
         NOTHING,
     )
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "it is oolong tea now, and I sold the car")
         assert await memory.drain(within=20)
@@ -259,11 +260,11 @@ async def test_a_review_updates_and_deletes_what_it_was_shown(tmp_path: Path) ->
 
 async def test_a_review_leaves_pinned_memories_alone(tmp_path: Path) -> None:
     """V4: what is pinned is changed by its owner only."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         pinned = (await memory.space("user:ada").add("Ada prefers black tea", pinned=True)).entry
     update = ("update_memory", {"id": pinned.id, "text": "Ada prefers oolong tea", "messages": [1]})
     model = ScriptedModel(call_tools(update, ("delete_memory", {"id": pinned.id, "messages": [1]})), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "it is oolong tea now")
         assert await memory.drain(within=20)
@@ -275,13 +276,13 @@ async def test_a_review_leaves_pinned_memories_alone(tmp_path: Path) -> None:
 
 async def test_what_a_person_changed_meanwhile_wins(tmp_path: Path) -> None:
     """V4: compare-and-swap: an update for a version that has passed is refused, and the others stand."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         tea = (await memory.space("user:ada").add("Ada prefers black tea", origin="agent")).entry
     update = ("update_memory", {"id": tea.id, "text": "Ada prefers oolong tea", "messages": [1]})
     add = ("add_memory", {"text": "The user sold the car", "target": "user", "messages": [1]})
     last = Held(NOTHING)
     model = ScriptedModel(call_tools(update, add), last)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "it is oolong tea now, and I sold the car")
         assert last.asked.wait(10)
@@ -299,7 +300,7 @@ async def test_what_is_forgotten_while_it_is_reviewed_does_not_come_back(tmp_pat
     """M2, V4: a forget during a review leaves nothing of what it rests on."""
     last = Held(NOTHING)
     model = ScriptedModel(call_tools(TEA), last)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert last.asked.wait(10)
@@ -321,7 +322,7 @@ async def test_a_tools_words_are_learned_as_a_report(tmp_path: Path) -> None:
     """G2, V5: trust follows what a memory rests on, so that it never stands in the system prompt."""
     added = {"text": "The staging port is 8443", "target": "environment", "kind": "convention", "messages": [2]}
     model = ScriptedModel(call_tools(("add_memory", added)), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "look up the staging settings", tool="staging port: 8443")
         assert await memory.drain(within=20)
@@ -335,23 +336,23 @@ async def test_a_tools_words_are_learned_as_a_report(tmp_path: Path) -> None:
 
 async def test_verbose_tells_the_user_once_per_review_that_saved(tmp_path: Path) -> None:
     """V7: one event after at least one write, and nothing otherwise."""
-    ears = Ears()
+    events_seen = EventLog()
     model = ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
-    async with opened(tmp_path, model, ears, review_interval=1, review_verbose=True) as memory:
+    async with open_memory(tmp_path, model, events_seen, review_interval=1, review_verbose=True) as memory:
         conversation = memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         await memory.drain(within=20)
         await say(conversation, "what time is it?")
         await memory.drain(within=20)
 
-    assert [event.data["text"] for event in ears.named("memories_saved")] == [
+    assert [event.data["text"] for event in events_seen.named("memories_saved")] == [
         "Saved 1 memory from your last conversation."
     ]
 
 
 async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
     """V8: additions, changes and deletions of a review wait in the inbox, and a person's word makes them so."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         space = memory.space("user:ada")
         car = (await space.add("Ada drives a car", origin="agent")).entry
         bike = (await space.add("Ada rides a red bike", origin="agent")).entry
@@ -361,7 +362,7 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
         ("delete_memory", {"id": car.id, "messages": [1]}),
     )
     model = ScriptedModel(call_tools(*changes), NOTHING)
-    async with opened(tmp_path, model, review_interval=1, approval="background") as memory:
+    async with open_memory(tmp_path, model, review_interval=1, approval="background") as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea, the bike is blue, I sold the car")
         assert await memory.drain(within=20)
@@ -378,12 +379,12 @@ async def test_with_approval_what_is_learned_waits(tmp_path: Path) -> None:
 
 async def test_a_review_is_undone_by_one_command_also_when_it_was_approved(tmp_path: Path) -> None:
     """V8: what was decided in the inbox is taken back with it; twice says that it was already undone."""
-    async with opened(tmp_path) as memory:
+    async with open_memory(tmp_path) as memory:
         car = (await memory.space("user:ada").add("Ada drives a car", origin="agent")).entry
     drop = ("delete_memory", {"id": car.id, "messages": [1]})
     hot = ("add_memory", {"text": "The user wants it hot", "target": "user", "messages": [1]})
     model = ScriptedModel(call_tools(TEA, drop, hot), NOTHING)
-    async with opened(tmp_path, model, review_interval=1, approval="background") as memory:
+    async with open_memory(tmp_path, model, review_interval=1, approval="background") as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea, I want it hot, I sold the car")
         assert await memory.drain(within=20)
@@ -411,7 +412,7 @@ async def test_a_model_without_tools_answers_by_schema_and_is_asked_again_once(t
         '"messages": [1]}]}'
     )
     model = ScriptedModel("The user likes tea, I will remember that.", '{"operations": [', repaired)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
         saved = await texts(memory.space("user:ada"))
@@ -422,10 +423,10 @@ async def test_a_model_without_tools_answers_by_schema_and_is_asked_again_once(t
     assert saved == ["The user prefers oolong tea"]
 
 
-async def test_what_can_not_be_repaired_is_refused_and_the_records_remain(tmp_path: Path) -> None:
+async def test_what_cannot_be_repaired_is_refused_and_the_records_remain(tmp_path: Path) -> None:
     """V12: never stored, never lost."""
     model = ScriptedModel("blah", "blah blah", "blah blah blah")
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
@@ -441,7 +442,7 @@ async def test_a_model_that_takes_no_tools_is_asked_by_schema(tmp_path: Path) ->
     """V12: a server that refuses tools is not given up."""
     answer = '{"operations": []}'
     model = ScriptedModel(ModelRefused("no tools here", reason="refused", status=400), answer)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
         (row,) = await memory.space("user:ada").reviews()
@@ -452,7 +453,7 @@ async def test_a_model_that_takes_no_tools_is_asked_by_schema(tmp_path: Path) ->
 async def test_a_server_that_refuses_ends_the_review_with_its_reason(tmp_path: Path) -> None:
     """V4, C8: a wrong key does not get better by trying again."""
     model = ScriptedModel(ModelRefused("wrong key", reason="key", status=401))
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         assert await memory.drain(within=20)
         (row,) = await memory.space("user:ada").reviews()
@@ -463,7 +464,7 @@ async def test_a_server_that_refuses_ends_the_review_with_its_reason(tmp_path: P
 async def test_an_unreachable_model_is_tried_again_later(tmp_path: Path) -> None:
     """C8: the job waits with backoff, and the review is still to come."""
     model = ScriptedModel(ModelUnavailable("nobody there", reason="unreachable"))
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         await memory.drain(within=1)
         (row,) = await memory.space("user:ada").reviews()
@@ -474,11 +475,11 @@ async def test_an_unreachable_model_is_tried_again_later(tmp_path: Path) -> None
 
 async def test_over_the_days_limit_reviews_wait_for_tomorrow(tmp_path: Path) -> None:
     """V12: over `tokens_per_day_max` reviews pause and say so, nothing is lost, and recall goes on."""
-    ears, clock = Ears(), ManualClock()
+    events_seen, clock = EventLog(), ManualClock()
     model = ScriptedModel(call_tools(TEA), NOTHING, NOTHING)
     parts = afterturn.Components(clock=clock, model=model)
     config = {**CONFIG, "review_interval": 1, "tokens_per_day_max": 1500}
-    async with afterturn.open(tmp_path / "memory.db", config, components=parts, on_event=ears.append) as memory:
+    async with afterturn.open(tmp_path / "memory.db", config, components=parts, on_event=events_seen) as memory:
         conversation = memory.conversation("c", user="ada")
         space = memory.space("user:ada")
         await say(conversation, "I prefer oolong tea")
@@ -491,7 +492,7 @@ async def test_over_the_days_limit_reviews_wait_for_tomorrow(tmp_path: Path) -> 
         resumed = (await space.reviews())[0]
 
     assert paused.state is ReviewState.WAITING
-    assert ears.named("model_paused")
+    assert events_seen.named("model_paused")
     assert found.hits
     assert (resumed.id, resumed.state) == (paused.id, ReviewState.NOTHING)
     assert "I prefer it hot" in model.calls[-1].text
@@ -501,7 +502,7 @@ async def test_a_speakers_words_are_learned_into_that_speakers_space_only(tmp_pa
     """L2, V5: into a granted space of theirs, never into somebody else's."""
     bobs = ("add_memory", {"text": "The user plays the cello", "target": "user", "messages": [1]})
     model = ScriptedModel(call_tools(bobs), NOTHING, call_tools(bobs), NOTHING)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         await say(memory.conversation("a", user="ada"), "I play the cello", speaker="bob")
         await memory.drain(within=20)
         granted = memory.conversation("b", user="ada", reads=["user:bob"])
@@ -522,12 +523,12 @@ async def test_before_a_compaction_what_goes_is_reviewed(tmp_path: Path) -> None
         {"role": "user", "content": "go on"},
     ]
     model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, review_compaction=True) as memory:
+    async with open_memory(tmp_path, model, review_compaction=True) as memory:
         memory.conversation("c", user="ada").compacting(messages)
         assert await memory.drain(within=20)
         (row,) = await memory.space("user:ada").reviews()
         assert await texts(memory.space("user:ada")) == ["The user prefers oolong tea"]
-    async with opened(tmp_path, ScriptedModel()) as memory:
+    async with open_memory(tmp_path, ScriptedModel()) as memory:
         memory.conversation("d", user="ada").compacting(messages)
         assert await memory.drain(within=20)
         assert len(await memory.space("user:ada").reviews()) == 1
@@ -538,7 +539,7 @@ async def test_before_a_compaction_what_goes_is_reviewed(tmp_path: Path) -> None
 async def test_our_own_blocks_are_not_reviewed(tmp_path: Path) -> None:
     """C5, V5: memory does not feed on itself."""
     model = ScriptedModel(NOTHING)
-    async with opened(tmp_path, model, review_interval=1, grace=5.0, recall_score_min=0.0) as memory:
+    async with open_memory(tmp_path, model, review_interval=1, grace=5.0, recall_score_min=0.0) as memory:
         await memory.space("user:ada").add("Ada's gecko is called Fermat")
         await say(memory.conversation("c", user="ada"), "what is the gecko called?", "It is called that.")
         assert await memory.drain(within=20)
@@ -550,8 +551,8 @@ async def test_our_own_blocks_are_not_reviewed(tmp_path: Path) -> None:
 
 async def test_sub_agents_and_interjections_do_not_count(tmp_path: Path) -> None:
     """V1: only completed user turns do."""
-    ears = Ears()
-    async with opened(tmp_path, ScriptedModel(), ears, review_interval=2) as memory:
+    events_seen = EventLog()
+    async with open_memory(tmp_path, ScriptedModel(), events_seen, review_interval=2) as memory:
         helper = memory.conversation("helper", user="ada", subagent=True)
         for number in range(4):
             await say(helper, f"do step {number}")
@@ -563,13 +564,13 @@ async def test_sub_agents_and_interjections_do_not_count(tmp_path: Path) -> None
             messages += [{"role": "user", "content": "and this"}, {"role": "assistant", "content": "done"}]
         await turn.wait_recorded()
 
-    assert ears.named("review_scheduled") == []
+    assert events_seen.named("review_scheduled") == []
 
 
 async def test_a_review_on_request_is_waited_for(tmp_path: Path) -> None:
     """V8: somebody asks for a review of a conversation, and sees what it did; once read, there is nothing new."""
     model = ScriptedModel(call_tools(TEA), NOTHING)
-    async with opened(tmp_path, model, background=False) as memory:
+    async with open_memory(tmp_path, model, background=False) as memory:
         space = memory.space("user:ada")
         await say(memory.conversation("c", user="ada"), "I prefer oolong tea")
         review = await space.run_review("c")

@@ -73,7 +73,7 @@ def test_the_labelled_messages_are_many_and_mostly_teach_nothing():
         ("I moved to Lisbon last month.", "The user moved to Lisbon last month", Target.USER, "correction"),
     ],
 )
-def test_a_lesson_stands_on_its_own(said: str, text: str, target: Target, kind: str):
+def test_a_lesson_makes_sense_on_its_own(said: str, text: str, target: Target, kind: str):
     """V11: without its lead-in and in the third person, whoever reads it knows whom it is about."""
     assert learned(said) == [Lesson(text, target, kind, 0)]
 

@@ -142,7 +142,7 @@ def test_drafts_of_the_dead_are_cleared_and_those_of_the_living_are_not(spill: S
     assert [draft.exists() for draft in drafts] == [False, False, True]
 
 
-def test_a_folder_that_is_a_file_can_not_be_put_to(spill: Spill) -> None:
+def test_a_folder_that_is_a_file_cannot_be_put_to(spill: Spill) -> None:
     """C4: it raises OSError, and looking there finds nothing."""
     spill.folder.write_text("in the way")
     with pytest.raises(OSError, match="exists"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conversing import opened, say, texts
+from simple_host import open_memory, say, texts
 
 from afterturn.config import Config
 from afterturn.guard.gate import Gate
@@ -241,7 +241,7 @@ async def test_more_than_the_limit_is_refused(tmp_path: Path) -> None:
     assert len(staging.staged) == 1
 
 
-async def test_a_full_space_is_told_while_the_model_can_still_do_something(tmp_path: Path) -> None:
+async def test_a_full_space_is_reported_while_the_model_can_still_react(tmp_path: Path) -> None:
     """G4, V4: when it is staged, not only when it is written; after three of those the model is stopped."""
     scenario = StagingScenario(tmp_path, user_bytes_max=64)
     await scenario.add("The user prefers black tea from the shop in town")
@@ -364,7 +364,7 @@ async def test_a_rule_deletes_what_it_found_contradicted_in_whatever_words(scena
     assert (outcome.written, outcome.proposed, outcome.refusals) == (1, 0, ())
 
 
-async def test_an_update_keeps_all_that_its_memory_says_beside_its_words(scenario: StagingScenario) -> None:
+async def test_an_update_keeps_every_field_except_the_text(scenario: StagingScenario) -> None:
     """V3, M1: how long it holds, whose it is, what is said about it; only the words and their origin are new."""
     tea = await scenario.add(
         "The user prefers black tea",
@@ -404,7 +404,7 @@ async def test_what_a_person_undid_comes_back_when_they_ask_for_all_of_it_only(t
     """V8, V1: not with the next review, which reads the same message as context."""
     call = call_tools(("add_memory", {"text": "The user prefers oolong tea", "target": "user", "messages": [1]}))
     model = ScriptedModel(*[call, "Nothing to save."] * 3)
-    async with opened(tmp_path, model, review_interval=1) as memory:
+    async with open_memory(tmp_path, model, review_interval=1) as memory:
         space, conversation = memory.space(ADA), memory.conversation("c", user="ada")
         await say(conversation, "I prefer oolong tea")
         assert await memory.drain(within=20)

@@ -53,7 +53,7 @@ TEAM_WITH_BOB = review("team:x", "team:x", "user:bob")
         (TEAM_WITH_BOB, USER, ["eve"], TargetSpace("team:x", needs_approval=True, speaker="eve")),
     ],
 )
-def test_what_was_said_belongs_to_whoever_said_it(
+def test_a_statement_belongs_to_its_speaker(
     row: ReviewRow, target: Target, speakers: list[str], target_space: TargetSpace | None
 ) -> None:
     """L2: a speaker's words into that speaker's space, what is personal into no shared one without approval."""

@@ -3,9 +3,9 @@
 import copy
 
 import pytest
+from histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 from hypothesis import given
 from hypothesis import strategies as st
-from told_histories import NAMES, Step, Told, Writer, calls_and_answers, memory_block, stories, written
 
 from afterturn.prompt.compaction import (
     ACKNOWLEDGEMENT,
@@ -116,7 +116,7 @@ def test_an_older_snapshot_is_found_again_and_is_no_part_of_what_is_read(story):
     compacted = rebuild(dialect, messages, planned, SHORT)
     if not compacted.changed:
         return
-    grown = [*compacted.messages, *Writer(dialect.name).write("", [Told("and now?"), Told("and then?")])]
+    grown = [*compacted.messages, *Writer(dialect.name).write("", [HistoryTurn("and now?"), HistoryTurn("and then?")])]
     again = plan(dialect, grown, limit_tokens=TINY)
     assert again is not None
     assert again.older == SHORT
@@ -128,7 +128,7 @@ def test_an_older_snapshot_is_found_again_and_is_no_part_of_what_is_read(story):
 def test_about_the_last_third_is_kept(name):
     """K1: by tokens, cut at a user's message where turns are of ordinary length."""
     writer = Writer(name)
-    messages = writer.write("", [Told(f"question {at} " + "word " * 50, "answer " * 50) for at in range(20)])
+    messages = writer.write("", [HistoryTurn(f"question {at} " + "word " * 50, "answer " * 50) for at in range(20)])
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     kept = tokens_of(writer.dialect, messages[planned.cut :]) / tokens_of(writer.dialect, messages)
     assert KEEP_SHARE - 0.06 < kept <= KEEP_SHARE
@@ -140,7 +140,7 @@ def test_one_endless_turn_is_cut_after_complete_responses(name):
     """K1: a turn of a hundred steps has no other place; the blocks in it stay with their results."""
     steps = tuple(Step((f"line {at} " * 30,) * 2, "I look.", memory_block(f"fact {at}")) for at in range(40))
     writer = Writer(name)
-    told = [Told("Hello."), Told("Read everything.", "", steps, block=memory_block("Ada reads"))]
+    told = [HistoryTurn("Hello."), HistoryTurn("Read everything.", "", steps, block=memory_block("Ada reads"))]
     messages = writer.write("", told)
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert role_of(writer.dialect, messages[planned.cut]) == "assistant"
@@ -154,7 +154,7 @@ def test_a_cut_is_rather_at_a_users_message(name):
     """K1: a turn is kept whole where that keeps nearly as much."""
     steps = tuple(Step(("line " * 20,)) for _ in range(4))
     writer = Writer(name)
-    messages = writer.write("", [Told("go", "done", steps) for _ in range(11)])
+    messages = writer.write("", [HistoryTurn("go", "done", steps) for _ in range(11)])
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert role_of(writer.dialect, messages[planned.cut]) == "user"
     assert planned.kept == ()
@@ -165,7 +165,7 @@ def test_a_cut_is_in_a_turn_when_little_would_be_left_of_it_otherwise(name):
     """K1: a last short question does not make everything before it old."""
     steps = tuple(Step(("line " * 20,)) for _ in range(60))
     writer = Writer(name)
-    messages = writer.write("", [Told("hi"), Told("go", "done", steps), Told("and?", "")])
+    messages = writer.write("", [HistoryTurn("hi"), HistoryTurn("go", "done", steps), HistoryTurn("and?", "")])
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert role_of(writer.dialect, messages[planned.cut]) == "assistant"
 
@@ -174,7 +174,7 @@ def test_what_was_said_while_tools_ran_is_kept_with_the_question():
     """K1: what the user wants now is both."""
     writer = Writer("openai_chat")
     steps = tuple(Step(("line " * 50,)) for _ in range(10))
-    messages = writer.write("", [Told("Hello."), Told("Read all.", "", steps)])
+    messages = writer.write("", [HistoryTurn("Hello."), HistoryTurn("Read all.", "", steps)])
     messages.append({"role": "user", "content": "Be quick."})
     Writer("openai_chat", messages).work(steps)
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
@@ -196,14 +196,14 @@ def test_a_history_without_a_user_has_no_acknowledgement_either():
 def test_what_the_user_asks_now_is_never_summarised_away(name):
     """K1: the last question stays, however large it is."""
     writer = Writer(name)
-    messages = writer.write("", [Told("first"), Told("second"), Told("now " * 3000, "")])
+    messages = writer.write("", [HistoryTurn("first"), HistoryTurn("second"), HistoryTurn("now " * 3000, "")])
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     assert planned.cut == len(messages) - 1
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("turns", [[], [Told("hello", "")], [Told("hello", "", block=memory_block("x"))]])
-def test_what_can_not_be_cut_is_left_alone(name, turns):
+@pytest.mark.parametrize("turns", [[], [HistoryTurn("hello", "")], [HistoryTurn("hello", "", block=memory_block("x"))]])
+def test_what_cannot_be_cut_is_left_alone(name, turns):
     """K1: an empty list, a single question."""
     writer = Writer(name)
     assert plan(writer.dialect, writer.write("Be brief.", turns), limit_tokens=TINY) is None
@@ -212,10 +212,10 @@ def test_what_can_not_be_cut_is_left_alone(name, turns):
 def test_instructions_in_the_middle_are_kept_as_they_are():
     """K1: what a developer demanded does not become a report of it."""
     writer = Writer("openai_chat")
-    messages = writer.write("Be brief.", [Told("word " * 300)])
+    messages = writer.write("Be brief.", [HistoryTurn("word " * 300)])
     demanded = {"role": "developer", "content": "Speak French."}
     messages.append(demanded)
-    Writer("openai_chat", messages).write("", [Told("bonjour"), Told("et alors?")])
+    Writer("openai_chat", messages).write("", [HistoryTurn("bonjour"), HistoryTurn("et alors?")])
     planned = planned_for(writer.dialect, messages, limit_tokens=TINY)
     compacted = rebuild(writer.dialect, messages, planned, SHORT)
     assert compacted.messages[:2] == [{"role": "system", "content": "Be brief."}, demanded]

@@ -225,7 +225,7 @@ def test_odd_bytes_in_a_path_can_be_shown():
     assert shown_path(path) == "/caf\ufffd/'><x>"
 
 
-def test_what_a_person_can_not_see_in_a_file_the_model_does_not_either():
+def test_what_a_person_cannot_see_in_a_file_the_model_does_not_either():
     """S1: hidden instructions in rule files are a known attack; code keeps its shape."""
     hidden = "if x:\n\ty = 1  # ok\u202e\u200b\U000e0068\U000e0069\x1b[31m\r\n    z\u00ad\u2028end\x0c"
     assert neutralise_lines(hidden) == "if x:\n\ty = 1  # ok[31m\n    z\nend"

@@ -63,7 +63,7 @@ def found(engine: Engine, reader: StandingReader = READER) -> list[list[str]]:
     return [[entry.text for entry in part] for part in (result.conventions, result.pinned, result.preferences)]
 
 
-def test_each_memory_stands_in_one_part(engine: Engine, add: Add):
+def test_each_memory_is_shown_in_one_part(engine: Engine, add: Add):
     """S1: conventions, pinned memories, preferences; what is none of these does not stand."""
     add("Tabs", **CONVENTION)
     add("Pinned about the project", target=Target.ENVIRONMENT, pinned=True)
@@ -192,7 +192,7 @@ def test_only_the_owners_preferences_stand(engine: Engine, add: Add):
     assert found(engine, replace(READER, owner="user:ada")) == [[], [], ["Short answers"]]
 
 
-def test_a_fact_in_two_spaces_stands_once(engine: Engine, add: Add):
+def test_a_fact_in_two_spaces_is_shown_once(engine: Engine, add: Add):
     """S1, L10: the most trusted of them."""
     add("Use tabs", pinned=True, origin=Origin.AGENT)
     add("Use tabs", pinned=True, space="project:api")

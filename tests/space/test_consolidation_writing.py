@@ -77,7 +77,7 @@ async def test_one_whose_source_is_not_trusted_keeps_no_others_apart(plain: afte
     assert review.row.refusals == ("not_allowed",)
 
 
-async def test_what_can_not_be_written_again_stops_nothing_else(tmp_path: Path) -> None:
+async def test_what_cannot_be_written_again_stops_nothing_else(tmp_path: Path) -> None:
     """V10, G5: a pair that the guard would not take any more is left as it is; the rest is tidied up."""
     async with _opened(tmp_path) as memory:
         ada = memory.space("user:ada")

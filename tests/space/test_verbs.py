@@ -129,7 +129,7 @@ async def test_the_past_is_asked_for_by_words_alone(tmp_path: Path, clock: Manua
 
 
 @pytest.mark.parametrize("as_of", [None, 2e9])
-async def test_a_secret_in_a_question_is_not_told_again(ada: afterturn.Space, as_of: float | None) -> None:
+async def test_a_secret_in_a_query_is_not_repeated(ada: afterturn.Space, as_of: float | None) -> None:
     """G1: who logs an answer logs its question."""
     await ada.add("Deploy with make ship")
     found = await ada.search(f"Deploy with ghp_{'a1B2' * 9} please", as_of=as_of)

@@ -7,25 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import afterturn
+from afterturn.testing import EventLog
 from afterturn.testing.clock import ManualClock
 from afterturn.testing.model import ScriptedModel
-from afterturn.types import Entry, Event, Filter, Kind
+from afterturn.types import Entry, Filter, Kind
 
 STATEMENTS = Filter(kind=Kind.STATEMENT)
 CONFIG: dict[str, object] = {"embedder": "none", "rules": False, "grace": 0.0, "synchronous": "normal"}
 
 
-class Ears(list[Event]):
-    """Hears what memory does."""
-
-    def named(self, name: str) -> list[Event]:
-        return [event for event in self if event.name == name]
-
-
-def opened(path: Path, model: ScriptedModel | None = None, ears: Ears | None = None, **config: Any) -> afterturn.Memory:
+def open_memory(
+    path: Path, model: ScriptedModel | None = None, events_seen: EventLog | None = None, **config: Any
+) -> afterturn.Memory:
     parts = afterturn.Components(clock=ManualClock(), model=model)
-    heard = None if ears is None else ears.append
-    return afterturn.open(path / "memory.db", {**CONFIG, **config}, components=parts, on_event=heard)
+    return afterturn.open(path / "memory.db", {**CONFIG, **config}, components=parts, on_event=events_seen)
 
 
 async def say(

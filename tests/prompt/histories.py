@@ -1,4 +1,4 @@
-"""Conversations as a story, written down in each dialect: turns with parallel calls, pictures and blocks of memory."""
+"""Histories in each dialect: turns with parallel calls, pictures and memory blocks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One turn; without an answer it is still going on."""
+class HistoryTurn:
+    """One turn; without an answer it is still open."""
 
     said: str
     answer: str = "Done."
@@ -54,14 +54,14 @@ class Writer:
     def dialect(self) -> Dialect:
         return get_dialect(self.name)
 
-    def write(self, system: str, turns: list[Told]) -> list[Any]:
+    def write(self, system: str, turns: list[HistoryTurn]) -> list[Any]:
         if system and self.name in ("openai_chat", "openai_responses"):
             self.messages.append({"role": "system", "content": system})
         for turn in turns:
             self._turn(turn)
         return self.messages
 
-    def _turn(self, turn: Told) -> None:
+    def _turn(self, turn: HistoryTurn) -> None:
         said = dict(self.dialect.said("user", turn.said))
         if turn.shows_image:
             _SHOW[self.name](said)
@@ -153,7 +153,7 @@ _words = st.sampled_from(
 )
 _blocks = st.sampled_from(["", *map(memory_block, ["Miso is my cat", "The port is 5432"])])
 _steps = st.builds(Step, st.lists(_words, min_size=1, max_size=3).map(tuple), st.just("") | _words, _blocks)
-_turns = st.builds(Told, _words, _words, st.lists(_steps, max_size=4).map(tuple), _blocks, st.booleans())
+_turns = st.builds(HistoryTurn, _words, _words, st.lists(_steps, max_size=4).map(tuple), _blocks, st.booleans())
 stories = st.tuples(
     st.sampled_from(NAMES),
     st.sampled_from(["", "You are helpful."]),
@@ -162,12 +162,12 @@ stories = st.tuples(
 )
 
 
-def written(story: tuple[str, str, list[Told], bool]) -> tuple[Dialect, list[Any]]:
+def written(story: tuple[str, str, list[HistoryTurn], bool]) -> tuple[Dialect, list[Any]]:
     """The last turn goes on when the story says so: it has no answer yet."""
     name, system, turns, goes_on = story
     if goes_on:
         last = turns[-1]
-        turns = [*turns[:-1], Told(last.said, "", last.steps, last.block, last.shows_image)]
+        turns = [*turns[:-1], HistoryTurn(last.said, "", last.steps, last.block, last.shows_image)]
     writer = Writer(name)
     return writer.dialect, writer.write(system, turns)
 

@@ -57,7 +57,7 @@ async def test_either_word_can_be_taken_back(ada: afterturn.Space, verb: str) ->
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject"])
-async def test_a_word_on_what_does_not_wait_is_refused(ada: afterturn.Space, verb: str) -> None:
+async def test_a_decision_on_what_is_not_a_proposal_is_refused(ada: afterturn.Space, verb: str) -> None:
     """A3: a memory is deleted, not rejected; and nobody decides twice."""
     memory = (await ada.add("Ada likes tea")).entry
     (waiting,) = await propose(ada, "Node 22 is used")

@@ -173,7 +173,7 @@ def test_the_text_is_plain_markdown() -> None:
         ("## user\n<!-- shown\nNo id!\n-->", "'No' in the comment that begins in line 2 is not an id"),
     ],
 )
-def test_a_line_that_can_not_be_read_is_named(text: str, message: str) -> None:
+def test_a_line_that_cannot_be_read_is_named(text: str, message: str) -> None:
     """V8: nothing is guessed."""
     with pytest.raises(InvalidInput) as raised:
         parse(text)
@@ -256,7 +256,7 @@ def test_what_is_left_makes_a_text_that_does_it_after_all() -> None:
 
 
 @pytest.mark.parametrize("words", ["vim: set hidden:", "first\nex: set hidden:"])
-def test_no_memory_stands_where_editors_look_for_settings(words: str) -> None:
+def test_no_memory_is_where_editors_look_for_settings(words: str) -> None:
     """G2: the first and the last five lines of a file are ours."""
     entry = an_entry("aaaa", words)
     skipped = compare(parse("## user\n- vim: set nohidden: <!-- aaaa v1 -->"), {"aaaa": entry}, {}).skipped
@@ -322,7 +322,7 @@ async def test_what_changes_between_looking_and_doing_is_left(ada: afterturn.Spa
     }
 
 
-async def test_what_the_guard_refuses_is_left_and_the_rest_stands(ada: afterturn.Space) -> None:
+async def test_an_edit_that_the_guard_refuses_is_skipped_and_the_others_are_applied(ada: afterturn.Space) -> None:
     """G1: an edit passes the gate as any write does."""
     edits = await ada.compare_markdown(f"## user\n- {'x' * 9000}\n- short\n- key ghp_{'a1B2' * 9}\n")
     edited = await ada.apply_edits(edits)
