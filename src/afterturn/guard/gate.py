@@ -1,4 +1,4 @@
-"""What stands beside a draft's text: checked for those who write on purpose, mended for what a host's messages say."""
+"""The gate: decides what may be stored. It redacts secrets, checks encoding, size and fields, and writes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,163 @@ from afterturn.text import content_hash, terms
 from afterturn.types import SOURCES_MAX, Admitted, Draft, Kind, Metadata, Origin, Target, Verdict
 from afterturn.validation import SECONDS_MAX, check_id, check_metadata, check_name, check_space, check_text, mend_name
 
-# JSON's readers elsewhere are exact up to here, and a store's next position still fits behind it.
+CUT_MARK = " […]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Clean:
+    """A draft without its secrets, and the kinds of the removed ones."""
+
+    draft: Draft
+    text: str
+    kinds: tuple[str, ...]
+
+
+class Gate:
+    """Turns a `Draft` into an `Admitted`. Nothing else creates one.
+
+    `lineage` is the trust of a draft's sources: the draft is trusted no more than the least of them. A secret is
+    redacted; if the origin is not trusted, the draft is quarantined too.
+    """
+
+    def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self.scanner: Scanner = scanner(scanning=config.scanning)
+
+    def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
+        """Admits a statement. Raises InvalidInput if it cannot be stored as it is."""
+        text = _check_length(check_text(draft.text, "memory"), "statement", self._config.statement_bytes_max)
+        clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
+        _check_size(clean.text, "statement", self._config.statement_bytes_max)
+        check_fields(clean.draft)
+        self._check_names(clean.draft)
+        return self._admitted(clean, lineage)
+
+    def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
+        """Admits an imported statement or message. Raises InvalidInput, which names the field."""
+        if not isinstance(draft, Draft):
+            raise InvalidInput(f"A {type(draft).__name__} is not a draft. Pass afterturn.Draft objects.")
+        if draft.kind is not Kind.RECORD:
+            return self.admit(draft, lineage=lineage)
+        text = _check_length(check_text(draft.text, "record"), "record", self._config.record_bytes_max)
+        clean = self._clean(draft, text)
+        _check_size(clean.text, "record", self._config.record_bytes_max)
+        check_fields(clean.draft)
+        return self._admitted(self._clean_names(clean), lineage)
+
+    def admit_record(
+        self, draft: Draft, *, lineage: Iterable[int] = (), redacted: Iterable[str] = ()
+    ) -> Admitted | None:
+        """Admits a message of a turn. Never raises: text and fields that cannot be stored are repaired (`reason`).
+
+        `redacted` are the kinds of secrets that were removed from it before. None if only white space is left.
+        """
+        limit = self._config.record_bytes_max
+        clean = self._clean(replace(draft, kind=Kind.RECORD), draft.text[: limit + MARGIN_CHARS])
+        text, reasons = _repaired_text(clean.text, limit)
+        if not text.strip():
+            return None
+        repaired, reason = repair_fields(clean.draft)
+        reasons.extend([reason] if reason else [])
+        cleaned = self._clean_names(_Clean(repaired, text, (*redacted, *clean.kinds)))
+        return self._admitted(cleaned, lineage, reasons)
+
+    def redact(self, text: str) -> Redacted:
+        """Removes secrets from a text, unless `scanning` is off."""
+        return redact(text, self.scanner)
+
+    def _clean(self, draft: Draft, text: str) -> _Clean:
+        found = self.redact(text)
+        metadata, kinds = self._clean_metadata(draft.metadata)
+        sound = replace(draft, text=found.text, metadata=metadata) if found.kinds or kinds else draft
+        return _Clean(sound, found.text, (*found.kinds, *kinds))
+
+    def _check_names(self, draft: Draft) -> None:
+        """Raises InvalidName for a secret in a name: under another name it could not be found again."""
+        for what, name in names_in(draft):
+            if kinds := self.redact(name).kinds:
+                raise InvalidName(
+                    f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
+                )
+
+    def _clean_names(self, clean: _Clean) -> _Clean:
+        kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)
+        if not kinds:
+            return clean
+        renamed = rename(clean.draft, lambda name: self.redact(name).text)
+        return _Clean(renamed, clean.text, (*clean.kinds, *kinds))
+
+    def _clean_metadata(self, metadata: Metadata) -> tuple[Metadata, tuple[str, ...]]:
+        if not metadata or not isinstance(metadata, Mapping):
+            return metadata, ()
+        found = {key: self.redact(value) for key, value in metadata.items() if isinstance(value, str)}
+        kinds = tuple(kind for one in found.values() for kind in one.kinds)
+        return ({**metadata, **{key: one.text for key, one in found.items()}} if kinds else metadata), kinds
+
+    def _admitted(self, clean: _Clean, lineage: Iterable[int], reasons: Iterable[str] = ()) -> Admitted:
+        draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
+        why = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
+        verdict = Verdict.REDACT if why else Verdict.ALLOW
+        return Admitted(
+            draft=draft,
+            id=draft.id or self._ids.new(),
+            text=clean.text,
+            content_hash=content_hash(clean.text),
+            terms=terms(clean.text),
+            trust=trust,
+            recorded_at=self._clock.now(),
+            verdict=Verdict.QUARANTINE if clean.kinds and trust < TRUST_MIN else verdict,
+            reason="; ".join(why),
+        )
+
+
+def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
+    """Lowers the trust to that of the sources. A redacted statement is quarantined if it is no longer trusted."""
+    trust = min([admitted.trust, *lineage])
+    distrusted = admitted.verdict is Verdict.REDACT and trust < TRUST_MIN
+    return replace(admitted, trust=trust, verdict=Verdict.QUARANTINE if distrusted else admitted.verdict)
+
+
+def _check_length(text: str, what: str, limit_bytes: int) -> str:
+    """Raises TooLarge for a text that would be too long even without its secrets, before it is scanned."""
+    if len(text) > limit_bytes + MARGIN_CHARS:
+        _check_size(text, what, limit_bytes)
+    return text
+
+
+def _check_size(text: str, what: str, limit_bytes: int) -> None:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > limit_bytes:
+        raise TooLarge(
+            f"The text has {size} bytes; a {what} is limited to {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
+            size_bytes=size,
+            limit_bytes=limit_bytes,
+        )
+
+
+def _repaired_text(text: str, limit_bytes: int) -> tuple[str, list[str]]:
+    reasons = []
+    if "\x00" in text:
+        text = text.replace("\x00", "\ufffd")
+        reasons.append("NUL characters replaced")
+    encoded = text.encode("utf-8", "surrogatepass")
+    try:
+        encoded.decode()
+    except UnicodeDecodeError:
+        text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+        encoded = text.encode()
+        reasons.append("lone surrogates replaced")
+    if len(encoded) > limit_bytes:
+        reasons.append(f"cut from {len(encoded)} to {limit_bytes} bytes")
+        text = encoded[: limit_bytes - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
+    return text, reasons
+
+
+# The fields of a draft: checked for statements and imports, repaired for the messages of a turn
+
+# JSON readers are exact up to here, and the next position still fits into a store's integer.
 POSITION_MAX = 2**53
 
 _NAMES = ("agent", "project", "conversation", "turn", "speaker")
@@ -47,19 +203,18 @@ def check_fields(draft: Draft) -> None:
     check_metadata(draft.metadata)
 
 
-def mend_fields(draft: Draft) -> tuple[Draft, str]:
-    """A draft that `check_fields` takes, and what had to be mended for it; blank when nothing had."""
+def repair_fields(draft: Draft) -> tuple[Draft, str]:
+    """Repairs a draft for `check_fields`, and returns the reason; blank if nothing had to be repaired."""
     try:
         check_fields(draft)
     except InvalidInput:
-        mended = dict(_mended_field(draft))
-        return replace(draft, **mended), f"{', '.join(mended)} mended"
+        repaired = dict(_repaired_fields(draft))
+        return replace(draft, **repaired), f"{', '.join(repaired)} repaired"
     return draft, ""
 
 
 def names_in(draft: Draft) -> Iterator[tuple[str, str]]:
-    """(what it names, name) of what may be called otherwise. A conversation and a turn may not: everything that was
-    said and learned in one is tied together by them."""
+    """(field, name) of the names that may be redacted. The ids of conversation and turn may not: entries share them."""
     for what in ("agent", "project", "speaker"):
         if (name := getattr(draft, what)) is not None:
             yield what, name
@@ -70,7 +225,7 @@ def names_in(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def rename(draft: Draft, clean: Callable[[str], str]) -> Draft:
-    """With what `clean` makes of its names. Sources and metadata whose name would be another are left out."""
+    """Applies `clean` to the names. Sources and metadata keys that would change are removed."""
 
     def named(name: str | None) -> str | None:
         return None if name is None else mend_name(clean(name))
@@ -117,8 +272,8 @@ def _check_sources(sources: object) -> None:
         check_name(source, "source")
 
 
-def _mended_field(draft: Draft) -> Iterator[tuple[str, Any]]:
-    """(field, new value) of what has to change."""
+def _repaired_fields(draft: Draft) -> Iterator[tuple[str, Any]]:
+    """(field, new value) of the fields to repair."""
     for what in _NAMES:
         value = getattr(draft, what)
         if value is not None and (name := _name(value)) != value:
@@ -171,160 +326,3 @@ def _is_time(value: object) -> bool:
 
 def _shown(value: object) -> str:
     return repr(value)[:60]
-
-
-# Decides what may be stored: redacts, checks encoding and size, normalises, identifies. Writes nothing itself.
-
-CUT_MARK = " […]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Clean:
-    """A draft without secrets, and the kinds of those that it had."""
-
-    draft: Draft
-    text: str
-    kinds: tuple[str, ...]
-
-
-class Gate:
-    """Makes `Admitted` out of `Draft`; nothing else does (G1).
-
-    `lineage` is how far those are trusted whom a draft rests on: it is trusted no further than the least of them (G2).
-    A secret is taken out of what a trusted origin says; what another says is quarantined besides.
-    """
-
-    def __init__(self, config: Config, clock: Clock, ids: Ids) -> None:
-        self._config = config
-        self._clock = clock
-        self._ids = ids
-        self.scanner: Scanner = scanner(scanning=config.scanning)
-
-    def admit(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
-        """A statement somebody wrote on purpose. Raises InvalidInput when it can not be taken as it is."""
-        text = _check_length(check_text(draft.text, "memory"), "statement", self._config.statement_bytes_max)
-        clean = self._clean(draft, unicodedata.normalize("NFC", text).strip())
-        _check_size(clean.text, "statement", self._config.statement_bytes_max)
-        check_fields(clean.draft)
-        self._check_names(clean.draft)
-        return self._admitted(clean, lineage)
-
-    def admit_import(self, draft: Draft, *, lineage: Iterable[int] = ()) -> Admitted:
-        """A statement or a recorded message that somebody brings. Raises InvalidInput, which names the field."""
-        if not isinstance(draft, Draft):
-            raise InvalidInput(f"A {type(draft).__name__} is not a draft. Pass afterturn.Draft objects.")
-        if draft.kind is not Kind.RECORD:
-            return self.admit(draft, lineage=lineage)
-        text = _check_length(check_text(draft.text, "record"), "record", self._config.record_bytes_max)
-        clean = self._clean(draft, text)
-        _check_size(clean.text, "record", self._config.record_bytes_max)
-        check_fields(clean.draft)
-        return self._admitted(self._clean_names(clean), lineage)
-
-    def admit_record(
-        self, draft: Draft, *, lineage: Iterable[int] = (), redacted: Iterable[str] = ()
-    ) -> Admitted | None:
-        """A message as it was said. Never raises: what can't be stored is mended, fields too, and `reason` says so.
-
-        `redacted` are the kinds of secrets that were taken out of it before it came here. None when nothing but white
-        space is left.
-        """
-        limit = self._config.record_bytes_max
-        clean = self._clean(replace(draft, kind=Kind.RECORD), draft.text[: limit + MARGIN_CHARS])
-        text, reasons = _mended(clean.text, limit)
-        if not text.strip():
-            return None
-        sound, mended = mend_fields(clean.draft)
-        reasons.extend([mended] if mended else [])
-        cleaned = self._clean_names(_Clean(sound, text, (*redacted, *clean.kinds)))
-        return self._admitted(cleaned, lineage, reasons)
-
-    def redact(self, text: str) -> Redacted:
-        """What may be kept of a text, and what was taken out of it. Nothing is while `scanning` is off."""
-        return redact(text, self.scanner)
-
-    def _clean(self, draft: Draft, text: str) -> _Clean:
-        found = self.redact(text)
-        metadata, kinds = self._clean_metadata(draft.metadata)
-        sound = replace(draft, text=found.text, metadata=metadata) if found.kinds or kinds else draft
-        return _Clean(sound, found.text, (*found.kinds, *kinds))
-
-    def _check_names(self, draft: Draft) -> None:
-        """Whoever names something by a secret is told so: another name would not be found again by theirs."""
-        for what, name in names_in(draft):
-            if kinds := self.redact(name).kinds:
-                raise InvalidName(
-                    f"The {what} contains a secret ({kinds[0]}), which is never stored. Use another name."
-                )
-
-    def _clean_names(self, clean: _Clean) -> _Clean:
-        kinds = tuple(kind for _, name in names_in(clean.draft) for kind in self.redact(name).kinds)
-        if not kinds:
-            return clean
-        renamed = rename(clean.draft, lambda name: self.redact(name).text)
-        return _Clean(renamed, clean.text, (*clean.kinds, *kinds))
-
-    def _clean_metadata(self, metadata: Metadata) -> tuple[Metadata, tuple[str, ...]]:
-        if not metadata or not isinstance(metadata, Mapping):
-            return metadata, ()
-        found = {key: self.redact(value) for key, value in metadata.items() if isinstance(value, str)}
-        kinds = tuple(kind for one in found.values() for kind in one.kinds)
-        return ({**metadata, **{key: one.text for key, one in found.items()}} if kinds else metadata), kinds
-
-    def _admitted(self, clean: _Clean, lineage: Iterable[int], reasons: Iterable[str] = ()) -> Admitted:
-        draft, trust = clean.draft, min([clean.draft.origin.trust, *lineage])
-        kept = [*([Redacted("", clean.kinds).reason] if clean.kinds else []), *reasons]
-        verdict = Verdict.REDACT if kept else Verdict.ALLOW
-        return Admitted(
-            draft=draft,
-            id=draft.id or self._ids.new(),
-            text=clean.text,
-            content_hash=content_hash(clean.text),
-            terms=terms(clean.text),
-            trust=trust,
-            recorded_at=self._clock.now(),
-            verdict=Verdict.QUARANTINE if clean.kinds and trust < TRUST_MIN else verdict,
-            reason="; ".join(kept),
-        )
-
-
-def lowered(admitted: Admitted, lineage: Iterable[int]) -> Admitted:
-    """Trusted no further than what it turns out to rest on (G2). A statement is redacted for its secrets alone."""
-    trust = min([admitted.trust, *lineage])
-    distrusted = admitted.verdict is Verdict.REDACT and trust < TRUST_MIN
-    return replace(admitted, trust=trust, verdict=Verdict.QUARANTINE if distrusted else admitted.verdict)
-
-
-def _check_length(text: str, what: str, limit_bytes: int) -> str:
-    """What is far too long is not even looked through (G5); a secret less may make the rest fit."""
-    if len(text) > limit_bytes + MARGIN_CHARS:
-        _check_size(text, what, limit_bytes)
-    return text
-
-
-def _check_size(text: str, what: str, limit_bytes: int) -> None:
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > limit_bytes:
-        raise TooLarge(
-            f"The text has {size} bytes; a {what} is limited to {limit_bytes}. Split it, or raise `{what}_bytes_max`.",
-            size_bytes=size,
-            limit_bytes=limit_bytes,
-        )
-
-
-def _mended(text: str, limit_bytes: int) -> tuple[str, list[str]]:
-    reasons = []
-    if "\x00" in text:
-        text = text.replace("\x00", "\ufffd")
-        reasons.append("NUL characters replaced")
-    encoded = text.encode("utf-8", "surrogatepass")
-    try:
-        encoded.decode()
-    except UnicodeDecodeError:
-        text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
-        encoded = text.encode()
-        reasons.append("lone surrogates replaced")
-    if len(encoded) > limit_bytes:
-        reasons.append(f"cut from {len(encoded)} to {limit_bytes} bytes")
-        text = encoded[: limit_bytes - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
-    return text, reasons

@@ -1,4 +1,4 @@
-"""How much a space may hold about its user and about the environment, and what could go when that is used up (G4)."""
+"""The quotas of a space: how many bytes of statements it may have about its user and about the environment."""
 
 from collections.abc import Iterator
 
@@ -16,14 +16,14 @@ _ABOUT = {Target.USER: "its user", Target.ENVIRONMENT: "the environment"}
 
 
 class Quota:
-    """Of one memory's settings. Without a limit nothing is weighed."""
+    """Checks the limits of the settings. Without a limit nothing is counted."""
 
     def __init__(self, config: Config) -> None:
         self._limits = {Target.USER: config.user_bytes_max, Target.ENVIRONMENT: config.environment_bytes_max}
         self._scanner = scanner(scanning=config.scanning)
 
     def check_new(self, unit: Unit, operation: Operation, admitted: Admitted) -> None:
-        """OverBudget when there is no room for a statement. One that is held already needs none (G6)."""
+        """Raises OverBudget if there is no room for a new statement. One that the space already has needs none."""
         target, size = admitted.draft.target, _size(admitted.text)
         if self._is_over(unit, operation, target, size):
             held = list(_held(unit, _scope(operation), target))
@@ -31,7 +31,7 @@ class Quota:
                 raise self._over(unit, operation, target, size, held)
 
     def check_change(self, unit: Unit, operation: Operation, current: Entry | None, text: str, target: Target) -> None:
-        """OverBudget when `text` takes more room than `current` gives up there, and more than there is (G4)."""
+        """Raises OverBudget if `text` is longer than `current` and there is no room for the difference."""
         grows = _size(text) - (_size(current.text) if current is not None and current.target is target else 0)
         if grows > 0 and self._is_over(unit, operation, target, grows):
             raise self._over(unit, operation, target, grows, list(_held(unit, _scope(operation), target)))
@@ -43,13 +43,13 @@ class Quota:
     def _over(self, unit: Unit, operation: Operation, target: Target, size: int, held: list[Entry]) -> OverBudget:
         limit, (_, used) = self._limits[target], unit.memories.size(_scope(operation), target)
         assert limit is not None
-        # Least trusted, then oldest; what is pinned comes last.
+        # The least trusted first, then the oldest; pinned ones last.
         order = sorted(held, key=lambda entry: (entry.pinned, entry.trust, entry.recorded_at, entry.id))
         candidates = tuple((entry.id, self._beginning(entry)) for entry in order[:CANDIDATES_MAX])
         listed = "; ".join(f'{entry_id} "{text}"' for entry_id, text in candidates)
         return OverBudget(
-            f"{operation.space} may hold {limit} bytes about {_ABOUT[target]} (`{target}_bytes_max`); {used} are used, "
-            f"and this takes {size} more. Be briefer, or delete or merge some"
+            f"{operation.space} may have {limit} bytes about {_ABOUT[target]} (`{target}_bytes_max`); {used} are used, "
+            f"and this needs {size} more. Shorten it, or delete or merge some"
             + (f" of these first: {listed}." if listed else "."),
             used_bytes=used,
             limit_bytes=limit,

@@ -1,6 +1,7 @@
-"""Secrets that only their label gives away: "password: …", "api_key=…". What stands there must look like one, too.
+"""Finds secrets in texts and redacts them: by the formats of issuers, by labels, and in sentences.
 
-Every expression takes a bounded number of characters a start, and no text is looked at twice for one label (G5).
+It finds what is unmistakable and nothing else. The time grows no faster than the text: every expression matches a
+bounded number of characters from its start, and repeats nothing that repeats.
 """
 
 from __future__ import annotations
@@ -13,6 +14,128 @@ from functools import cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 from afterturn.text import content_hash
+
+# How far a scan reads beyond the end that a text is cut at, so that no half of a secret remains.
+MARGIN_CHARS = 8_192
+
+
+class Secret(NamedTuple):
+    """The place of a secret in a text, and its kind in a few words, such as "github token"."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class Scanner(Protocol):
+    def find(self, text: str) -> Sequence[Secret]:
+        """The secrets in order, without overlaps. Never raises."""
+
+
+class Redacted(NamedTuple):
+    """A text without its secrets, and the kinds of the removed ones, in order."""
+
+    text: str
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The reason stored with a memory, such as "github token redacted". Blank if nothing was redacted."""
+        return f"{', '.join(dict.fromkeys(self.kinds))} redacted" if self.kinds else ""
+
+
+class FormatScanner:
+    """Finds the known formats and labels. A text without a hint of any costs one search per hint."""
+
+    def find(self, text: str) -> Sequence[Secret]:
+        found: list[Secret] = []
+        for sign, hints in _HINTS:
+            if sign in text:
+                # A list, not a generator: this runs for every text, and is mostly empty.
+                for hint in [hint for hint in hints if hint in text]:
+                    for kind, find in _FINDERS[hint]:
+                        found.extend(Secret(kind, start, end) for start, end in find(text))
+        if any(sign in text for sign in _NAMING):
+            found.extend(Secret(kind, start, end) for kind, start, end in find_named(text))
+        return _without_overlaps(found) if found else ()
+
+
+class NoScanner:
+    """Finds nothing, for hosts that scan their texts elsewhere."""
+
+    def find(self, text: str) -> Sequence[Secret]:
+        return ()
+
+
+def scanner(*, scanning: bool) -> Scanner:
+    return _SCANNER if scanning else _NONE
+
+
+def redact(text: str, scanner: Scanner | None = None, *, mark: Callable[[str], str] | None = None) -> Redacted:
+    """Replaces each secret with a mark. Marks in the text stay as they are."""
+    secrets = (scanner or _SCANNER).find(text)
+    if not secrets:
+        return Redacted(text)
+    parts: list[str] = []
+    done = 0
+    for secret in secrets:
+        parts += [text[done : secret.start], (mark or marked)(secret.kind)]
+        done = secret.end
+    return Redacted("".join([*parts, text[done:]]), tuple(secret.kind for secret in secrets))
+
+
+def redact_within(text: str, chars_max: int, scanner: Scanner, *, mark: Callable[[str], str] | None = None) -> Redacted:
+    """Redacts and cuts a long text. It is cut after the scan, because a scanner does not recognise half a secret."""
+    redacted = redact(text[: chars_max + MARGIN_CHARS], scanner, mark=mark)
+    return Redacted(redacted.text[:chars_max], redacted.kinds)
+
+
+def marked(kind: str) -> str:
+    return f"[redacted: {kind}]"
+
+
+def unnamed(kind: str) -> str:
+    """A mark for questions: the words of the usual mark would match every memory that has one."""
+    return "[…]"
+
+
+class RedactedHashes:
+    """A cache of the content hashes of redacted texts, by the hashes of the originals. It holds no texts."""
+
+    def __init__(self, scanner: Scanner, *, entries_max: int = 16_384) -> None:
+        self._scanner = scanner
+        self._entries_max = entries_max
+        self._known: dict[str, str] = {}
+
+    def of(self, text: str, hash: str) -> str:
+        """The content hash of the redacted text; `hash` itself if the text has no secrets. Safe from any thread."""
+        known = self._known.get(hash)
+        if known is None:
+            redacted = redact(text, self._scanner)
+            known = content_hash(redacted.text) if redacted.kinds else hash
+            if len(self._known) >= self._entries_max:
+                self._known.clear()
+            self._known[hash] = known
+        return known
+
+
+def hashes(*, scanning: bool) -> RedactedHashes:
+    """The cache of this process. Its content depends on the texts only."""
+    return _HASHES if scanning else _UNCHANGED
+
+
+def _without_overlaps(found: list[Secret]) -> list[Secret]:
+    """In order. Overlapping secrets become one, of the kind of the first."""
+    merged: list[Secret] = []
+    for secret in sorted(found, key=lambda secret: (secret.start, -secret.end)):
+        if merged and secret.start < merged[-1].end:
+            merged[-1] = Secret(merged[-1].kind, merged[-1].start, max(secret.end, merged[-1].end))
+        else:
+            merged.append(secret)
+    return merged
+
+
+# Secrets behind a label: "password: …", "api_key=…"
 
 _HEXADECIMAL_CHARS_MIN = 32
 _DIGIT = r"[0-9]"
@@ -29,34 +152,29 @@ _NAMED_SO = r"(?i:pass|secret|token|key|pwd)"
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """When it is first needed: a hook that answers in milliseconds has no time for what nothing hints at."""
+    """Compiles a pattern when it is first needed: a hook must answer in milliseconds, and most texts need none."""
     return re.compile(pattern)
 
 
-def is_no_placeholder(text: str) -> bool:
-    """A value, and not the place of one, or what gives it."""
+def is_value(text: str) -> bool:
+    """Whether this is a value, and not a placeholder or the call that returns one."""
     return not (compiled(_PLACEHOLDER).search(text) or compiled(_CALL).match(text)) and text.lower() not in _NO_VALUES
 
 
 def is_password(text: str) -> bool:
-    """What nobody writes behind "password:" for another reason: letters, digits, and capitals or signs among them."""
+    """Whether this looks like a password: a digit, and two of small letters, capitals and signs."""
     if compiled(_ANY_DIGIT).search(text) is None:
         return False
     signs = compiled(_SIGN).search(text) is not None
-    if (text.upper() != text) + (text.lower() != text) + signs < 2 or not is_no_placeholder(text):
+    if (text.upper() != text) + (text.lower() != text) + signs < 2 or not is_value(text):
         return False
     return signs or not (compiled(_REFERENCE).match(text) or compiled(_NAMED_SO).search(text))
 
 
 def is_random(text: str) -> bool:
-    """Long, with small letters, capitals and digits all through; or a long hexadecimal number."""
+    """Whether this looks random: small letters, capitals and digits, or a long hexadecimal number."""
     digits = len(compiled(_DIGIT).findall(text))
-    if (
-        digits < 2
-        or not is_no_placeholder(text)
-        or compiled(_REFERENCE).match(text)
-        or compiled(_NAMED_SO).search(text)
-    ):
+    if digits < 2 or not is_value(text) or compiled(_REFERENCE).match(text) or compiled(_NAMED_SO).search(text):
         return False
     if len(text) >= _HEXADECIMAL_CHARS_MIN and compiled(_HEXADECIMAL).fullmatch(text):
         return _DIGITS_ENOUGH <= digits < len(text)
@@ -64,7 +182,7 @@ def is_random(text: str) -> bool:
 
 
 class _Label(NamedTuple):
-    """`between` is what stands behind a name, `value` what stands behind that. Every value has a digit."""
+    """`between` matches the text after a name, `value` the text after that. Every value has a digit."""
 
     kind: str
     names: tuple[str, ...]
@@ -76,7 +194,7 @@ class _Label(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How far from a name its value ends at the latest."""
+        """The largest distance between a name and the end of its value."""
         return self.chars_max + 40
 
 
@@ -96,7 +214,7 @@ _LABELS = (
         "secret",
         ("secret", "token", "apikey", "api_key", "api-key", "api key", "bearer"),
         rf"(?:[_\s-]?access)?(?:[_\s-]?key)?{_QUOTES}(?:{_IS}|\s{{1,3}}(?:is\s{{1,3}})?){_QUOTES}",
-        # The beginning of one, with dots for the rest, is shown and not told.
+        # "sk-abc..." is only the beginning of a key, and not secret.
         r"(?>[A-Za-z0-9+/_.~-]{19,511}[A-Za-z0-9+/_~-]={0,2})(?!\.\.)",
         20,
         514,
@@ -106,8 +224,8 @@ _LABELS = (
 
 
 def find_named(text: str) -> Iterator[tuple[str, int, int]]:
-    """(kind, start, end) of values that are written behind what they are."""
-    # The one letter that takes more room when it is small.
+    """(kind, start, end) of the values behind labels."""
+    # The one letter that becomes longer in lower case.
     lowered = text.replace("\u0130", "i").lower()
     for label in _LABELS:
         for name in label.names:
@@ -117,7 +235,7 @@ def find_named(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _values(text: str, lowered: str, label: _Label, name: str) -> Iterator[tuple[int, int]]:
-    """What stands behind each of a name. Where the name comes again in a value, that ends there."""
+    """The values behind each occurrence of a name. A value ends where the name occurs again."""
     at = lowered.find(name)
     digit = -1
     while at >= 0:
@@ -127,7 +245,7 @@ def _values(text: str, lowered: str, label: _Label, name: str) -> Iterator[tuple
         if digit < 0:
             return
         if digit > behind + label.reach:
-            # No value up to there: names without one are passed over, however many they are.
+            # There is no value before that digit, so all names before it are skipped at once.
             at = lowered.find(name, digit - label.reach)
             continue
         following = lowered.find(name, behind)
@@ -153,16 +271,13 @@ def _next_digit(text: str, start: int) -> int:
     return -1 if found is None else found.start()
 
 
-# How the secrets look that can not be taken for anything else: what hints at each, and what it then must match.
-#
-# Every expression takes a bounded number of characters a start and repeats nothing that repeats, so that no text makes
-# one slow (G5).
+# Secrets in the formats of their issuers: the hints that lead to each, and the pattern that it must match
 
 Span: TypeAlias = tuple[int, int]
 
-# How far from the name of a key its secret half is looked for.
+# How far from the id of a key its secret half is searched for.
 _NEAR_CHARS = 200
-# How long that is at most, so that none is missed between two looks.
+# The largest length of that half, so that none is missed between two searches.
 _SECRET_CHARS = 40
 _PEM_CHARS_MAX = 32_768
 _LONG_CHARS_MIN = 20
@@ -172,7 +287,7 @@ _JWT_PARTS = 3
 _JWT_HEADER_CHARS_MAX = 4_096
 _JWT_BODY_CHARS_MIN = 16
 
-# How a line break, a colour or a sign is written where it can not stand itself: in JSON, terminals, addresses, mails.
+# Escapes of line breaks, colours and signs: in JSON, terminals, URLs and mails.
 _CODE = (
     r"(?:\\[bfnrtv0e]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[0-3][0-7]{2}|\[[0-9;:?]{0,16}[A-Za-z]"
     r"|%[0-9A-Fa-f]{2}|=[0-9A-F]{2})\Z"
@@ -181,10 +296,10 @@ _CODE_CHARS_MAX = 20
 
 
 class Format(NamedTuple):
-    """`hints`: one of them is in every text that holds such a secret.
+    """One format. Every text with such a secret contains one of the `hints`.
 
-    Where a match has a group, that is the secret; `is_one` looks at the secret's text. Amid a word it must match
-    `exact` besides: where its issuer's own lengths are met it is no word that merely ends like that.
+    If the pattern has a group, the group is the secret; `is_one` checks the text of the secret. A match inside a word
+    must match `exact` too, which has the issuer's exact lengths.
     """
 
     kind: str
@@ -196,11 +311,11 @@ class Format(NamedTuple):
     def find(self, text: str) -> Iterator[Span]:
         for match in compiled(self.pattern).finditer(text):
             group = 1 if match.re.groups else 0
-            if (group or self._stands_apart(text, match)) and self._is_secret(match.group(group)):
+            if (group or self._is_separate(text, match)) and self._is_secret(match.group(group)):
                 yield match.span(group)
 
-    def _stands_apart(self, text: str, match: re.Match[str]) -> bool:
-        if _begins(text, match.start()):
+    def _is_separate(self, text: str, match: re.Match[str]) -> bool:
+        if _is_word_start(text, match.start()):
             return True
         return bool(self.exact) and compiled(self.exact).fullmatch(match.group()) is not None
 
@@ -209,15 +324,14 @@ class Format(NamedTuple):
 
 
 def _is_varied(found: str) -> bool:
-    """In a manual a key is a row of the same letter."""
+    """False for the keys in manuals, which repeat one letter."""
     return len(found) < _LONG_CHARS_MIN or len(set(found)) >= _LONG_CHARACTERS_MIN
 
 
-def _begins(text: str, at: int) -> bool:
-    """Whether no word goes on there. An expression that looks behind itself would be slow where nothing matches.
+def _is_word_start(text: str, at: int) -> bool:
+    """Whether a word may begin there: after anything but an ASCII letter or digit, or after an escape.
 
-    Scripts that part no words end one anywhere; and the last letter of a code for a line break, a colour or a sign is
-    none of a word.
+    A lookbehind in the pattern would be slow for texts without a match.
     """
     before = text[at - 1] if at else ""
     if not (before.isascii() and before.isalnum()):
@@ -226,7 +340,7 @@ def _begins(text: str, at: int) -> bool:
 
 
 def _is_jwt(text: str) -> bool:
-    """Parts, of which the first says how the last was signed. A limit or a terminal may have cut off the end."""
+    """Whether the first part is the header of a JSON web token. The end may have been cut off."""
     parts = text.strip(".").split(".")
     if len(parts) < _JWT_PARTS and len(parts[-1] if len(parts) > 1 else "") < _JWT_BODY_CHARS_MIN:
         return False
@@ -244,7 +358,7 @@ def _has_digit(text: str) -> bool:
 
 
 def find_pem(text: str) -> Iterator[Span]:
-    """From the first line of a private key to its last; where that is cut off, as far as it looks like one."""
+    """Private keys from the first line to the last. Where the last is cut off, as far as the lines look like a key."""
     ends = list(compiled(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text))
     done = at = 0
     for begin in compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
@@ -261,7 +375,7 @@ def find_pem(text: str) -> Iterator[Span]:
 
 
 def _end_of_key(text: str, start: int) -> int:
-    """Where the lines of a key that is cut off end; `start` when there are none. Line breaks may be written as \\n."""
+    """The end of the lines of a key that is cut off; `start` if there are none. Line breaks may be written as \\n."""
     line = compiled(r"(?:\\[nr]|[\s>|+#*\"']){0,16}+([A-Za-z0-9+/=]{1,4096}+)")
     end = start
     while end - start < _PEM_CHARS_MAX and (match := line.match(text, end)) is not None:
@@ -272,8 +386,8 @@ def _end_of_key(text: str, start: int) -> int:
 
 
 def find_aws(text: str) -> Iterator[Span]:
-    """The key's name, and the secret that stands next to it."""
-    # Not a commit's name, which has no capitals.
+    """The key's id, and the secret next to it."""
+    # Not the hash of a commit, which has no capitals.
     secret = compiled(
         r"(?:(?<![A-Za-z0-9/+=])|(?<=\\[nrt])|(?<=%3D)|(?<=[0-9]m))(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
     )
@@ -281,9 +395,9 @@ def find_aws(text: str) -> Iterator[Span]:
 
 
 def find_twilio(text: str) -> Iterator[Span]:
-    """A key, and the token that stands next to an account's name."""
+    """A key, and the token next to an account's id."""
     for match in compiled(r"SK[0-9a-f]{32}(?![A-Za-z0-9])").finditer(text):
-        if _begins(text, match.start()):
+        if _is_word_start(text, match.start()):
             yield match.span()
     token = compiled(r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%3D)|(?<=[0-9]m))[0-9a-f]{32}(?![A-Za-z0-9])")
     account = r"AC[0-9a-f]{32}(?![A-Za-z0-9])"
@@ -293,10 +407,10 @@ def find_twilio(text: str) -> Iterator[Span]:
 
 
 def _pairs(text: str, name: str, secret: re.Pattern[str]) -> Iterator[Span]:
-    """Where names stand close together, what is between them is looked at once."""
+    """Ids and the secrets near them. Text between two close ids is searched once."""
     done = 0
     for match in compiled(name).finditer(text):
-        apart = _begins(text, match.start()) or text[match.start() - 1].islower()
+        apart = _is_word_start(text, match.start()) or text[match.start() - 1].islower()
         if not apart or not _is_varied(match.group()):
             continue
         yield match.span()
@@ -352,7 +466,7 @@ FORMATS: tuple[Format, ...] = (
         exact=r"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{80,120}",
     ),
     Format("openrouter key", ("sk-",), r"sk-or-v1-[0-9a-f]{32,}+", exact=r"sk-or-v1-[0-9a-f]{64}"),
-    # Amid those of OpenAI its name stands in base64.
+    # OpenAI's keys contain its name in base64.
     Format(
         "openai key",
         ("sk-",),
@@ -400,7 +514,7 @@ FORMATS: tuple[Format, ...] = (
     Format("azure key", ("AccountKey=",), r"AccountKey=([A-Za-z0-9+/]{40,}+={0,2})"),
     Format("azure key", ("SharedAccessKey=",), r"SharedAccessKey=([A-Za-z0-9+/]{40,}+={0,2})"),
     Format("azure signature", ("sig=",), r"[?&;]sig=([A-Za-z0-9%+/]{40,}+={0,2})"),
-    Format("password", ("://",), r"://[^\s/:@\"'<>]{0,255}+:([^\s/\"'<>]{1,255})@", is_no_placeholder),
+    Format("password", ("://",), r"://[^\s/:@\"'<>]{0,255}+:([^\s/\"'<>]{1,255})@", is_value),
 )
 
 FINDERS: tuple[tuple[str, tuple[str, ...], Callable[[str], Iterator[Span]]], ...] = (
@@ -410,22 +524,22 @@ FINDERS: tuple[tuple[str, tuple[str, ...], Callable[[str], Iterator[Span]]], ...
 )
 
 
-# Passwords, PINs and keys that are told in a sentence: no scanner knows hunter2, but how it is told gives it away.
+# Passwords, PINs and keys in a sentence: "the password is hunter2" has no format, but its words reveal it
 
-_TOLD = re.compile(
+_SECRET_SENTENCE = re.compile(
     r"\b(?:password|passphrase|passcode|pin|api key|(?:secret|access|private) key|(?:access|auth) token|passwort|"
     r"kennwort|mot de passe|contraseña)(?: (?:of|for|to|von|für|de|du)\b[^.!?\n]{0,30}?)?"
     r"(?: (?:is|are|ist|lautet|est|es)\b|\s?[:=])",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.,;!?]+(?:\s|$)|\n")
-# More than any value that has to be told from a sentence, so that a long text costs no more than a short one.
+# Longer than any value, so that a long text costs no more than a short one.
 _LOOKED_AT_CHARS = 200
 _PASSWORD_QUOTES = "\"'`“‘«"
 _REDACTED = "[redacted"
-# Shorter ones with a digit count something: 3 months, 12 characters.
+# Shorter words with a digit count something: 3 months, 12 characters.
 _CODE_CHARS_MIN = 4
-# What a password is without being one.
+# Words after "the password is" that are not passwords.
 _STATES = frozenset(
     """
     changed compromised correct encrypted expired gone hashed invalid leaked long missing needed new old optional
@@ -436,11 +550,11 @@ _STATES = frozenset(
 
 
 def tells_secret(text: str) -> bool:
-    """Whether a statement gives away what lets somebody in: a value that ends the sentence, is quoted, or has digits.
+    """Whether a statement reveals a password, PIN or key: a value that ends the sentence, is quoted, or has digits.
 
-    Where a key is kept, or how often it changes, gives nothing away.
+    Where a key is stored, or how often it changes, reveals nothing.
     """
-    return any(_begins_with_value(text[told.end() :][:_LOOKED_AT_CHARS]) for told in _TOLD.finditer(text))
+    return any(_begins_with_value(text[label.end() :][:_LOOKED_AT_CHARS]) for label in _SECRET_SENTENCE.finditer(text))
 
 
 def _begins_with_value(rest: str) -> bool:
@@ -449,134 +563,12 @@ def _begins_with_value(rest: str) -> bool:
         return False
     if rest[0] in _PASSWORD_QUOTES:
         return True
-    said = _SENTENCE_END.split(rest, maxsplit=1)[0].split()
-    if not said:
+    words = _SENTENCE_END.split(rest, maxsplit=1)[0].split()
+    if not words:
         return False
-    if len(said[0]) >= _CODE_CHARS_MIN and any(character.isdigit() for character in said[0]):
+    if len(words[0]) >= _CODE_CHARS_MIN and any(character.isdigit() for character in words[0]):
         return True
-    return len(said) == 1 and said[0].casefold() not in _STATES
-
-
-# Finds secrets in a text and takes them out. A first scanner: it knows what is unmistakable, and nothing else.
-
-# What a scan may look past an end that a text is cut at, so that no half of a secret stays.
-MARGIN_CHARS = 8_192
-
-
-class Secret(NamedTuple):
-    """Where one stands in a text, and what it is, in a few plain words."""
-
-    kind: str
-    start: int
-    end: int
-
-
-class Scanner(Protocol):
-    def find(self, text: str) -> Sequence[Secret]:
-        """By place; they do not overlap. Never raises, and takes time that grows no faster than the text (G5)."""
-
-
-class Redacted(NamedTuple):
-    """A text without its secrets; `kinds` tells of each that was taken out, in order."""
-
-    text: str
-    kinds: tuple[str, ...] = ()
-
-    @property
-    def reason(self) -> str:
-        """As it is kept with a memory: "github token redacted"; blank when nothing was."""
-        return f"{', '.join(dict.fromkeys(self.kinds))} redacted" if self.kinds else ""
-
-
-class FormatScanner:
-    """By the formats that issuers give their keys. A text without a hint of one costs a search for each hint."""
-
-    def find(self, text: str) -> Sequence[Secret]:
-        found: list[Secret] = []
-        for sign, hints in _HINTS:
-            if sign in text:
-                # A list, not a generator: this runs for every text, and mostly comes to nothing.
-                for hint in [hint for hint in hints if hint in text]:
-                    for kind, find in _FINDERS[hint]:
-                        found.extend(Secret(kind, start, end) for start, end in find(text))
-        if any(sign in text for sign in _NAMING):
-            found.extend(Secret(kind, start, end) for kind, start, end in find_named(text))
-        return _apart(found) if found else ()
-
-
-class NoScanner:
-    """For hosts whose texts are scanned elsewhere."""
-
-    def find(self, text: str) -> Sequence[Secret]:
-        return ()
-
-
-def scanner(*, scanning: bool) -> Scanner:
-    return _SCANNER if scanning else _NONE
-
-
-def redact(text: str, scanner: Scanner | None = None, *, mark: Callable[[str], str] | None = None) -> Redacted:
-    """`text` with a mark in the place of each secret. What is redacted already stays as it is."""
-    secrets = (scanner or _SCANNER).find(text)
-    if not secrets:
-        return Redacted(text)
-    parts: list[str] = []
-    done = 0
-    for secret in secrets:
-        parts += [text[done : secret.start], (mark or marked)(secret.kind)]
-        done = secret.end
-    return Redacted("".join([*parts, text[done:]]), tuple(secret.kind for secret in secrets))
-
-
-def redact_within(text: str, chars_max: int, scanner: Scanner, *, mark: Callable[[str], str] | None = None) -> Redacted:
-    """The beginning of a long text. It is cut after it was scanned: half a secret is none that a scanner knows."""
-    redacted = redact(text[: chars_max + MARGIN_CHARS], scanner, mark=mark)
-    return Redacted(redacted.text[:chars_max], redacted.kinds)
-
-
-def marked(kind: str) -> str:
-    return f"[redacted: {kind}]"
-
-
-def unnamed(kind: str) -> str:
-    """For what is asked: the words of a mark would find every memory that has one."""
-    return "[…]"
-
-
-class RedactedHashes:
-    """The content hash of what a text becomes once it is redacted, by its own hash. Keeps hashes, never a text."""
-
-    def __init__(self, scanner: Scanner, *, entries_max: int = 16_384) -> None:
-        self._scanner = scanner
-        self._entries_max = entries_max
-        self._known: dict[str, str] = {}
-
-    def of(self, text: str, hash: str) -> str:
-        """`hash` itself for a text without secrets. From any thread."""
-        known = self._known.get(hash)
-        if known is None:
-            redacted = redact(text, self._scanner)
-            known = content_hash(redacted.text) if redacted.kinds else hash
-            if len(self._known) >= self._entries_max:
-                self._known.clear()
-            self._known[hash] = known
-        return known
-
-
-def hashes(*, scanning: bool) -> RedactedHashes:
-    """The same for all of the process: what they keep depends on nothing but the text."""
-    return _HASHES if scanning else _UNCHANGED
-
-
-def _apart(found: list[Secret]) -> list[Secret]:
-    """In order; of those that overlap the first counts, as far as they reach together."""
-    apart: list[Secret] = []
-    for secret in sorted(found, key=lambda secret: (secret.start, -secret.end)):
-        if apart and secret.start < apart[-1].end:
-            apart[-1] = Secret(apart[-1].kind, apart[-1].start, max(secret.end, apart[-1].end))
-        else:
-            apart.append(secret)
-    return apart
+    return len(words) == 1 and words[0].casefold() not in _STATES
 
 
 def _by_hint() -> Mapping[str, Sequence[tuple[str, Callable[[str], Iterable[Span]]]]]:
@@ -588,14 +580,14 @@ def _by_hint() -> Mapping[str, Sequence[tuple[str, Callable[[str], Iterable[Span
 
 
 def _by_sign() -> Sequence[tuple[str, Sequence[str]]]:
-    """The hints by a sign that is in them: one character is found thirty times as fast as three."""
+    """The hints by a character that they contain: searching for one character is thirty times as fast as for three."""
     groups: dict[str, list[str]] = {}
     for hint in _FINDERS:
         groups.setdefault(next((sign for sign in "_=@/:.-" if sign in hint), ""), []).append(hint)
     return tuple(groups.items())
 
 
-# Between a label and its value; a bearer's token has nothing else before it.
+# One of these is between every label and its value, or is part of the label (bearer).
 _NAMING = (":", "=", " is ", "%3", "earer")
 _FINDERS = _by_hint()
 _HINTS = _by_sign()

@@ -1,4 +1,4 @@
-"""The one way in for statements: rights, budget, the store, and the job that embeds what is new (G1, G2, G4, V8)."""
+"""Writes statements. The only way into the store for them: trust, quota, approval, and the embedding job."""
 
 from dataclasses import replace
 
@@ -14,34 +14,34 @@ _WAITING = (Status.PROPOSED, Status.WITHDRAWAL)
 
 
 class StatementWriter:
-    """Called inside a unit of work. What raises has written nothing, so that a caller may go on with the next one.
+    """Call it inside a unit of work. A call that raises has written nothing, so you can continue with the next one.
 
-    With `approval`, what the origin may not write by itself waits: a new statement or a new version is `proposed`, and
-    a delete is a version `withdrawal` beside the active one.
+    With `approval`, writes of some origins wait: a new statement or version is `proposed`, and a delete adds a version
+    with the status `withdrawal`.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._allowance = Quota(config)
+        self._quota = Quota(config)
 
     def add(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
-        """NotAllowed for what an untrusted origin may not say, OverBudget when there is no room for it (G4)."""
+        """Raises NotAllowed if the origin is not trusted enough, OverBudget if there is no room."""
         added = self.put(unit, operation, admitted)
         embed_later(unit, operation)
         return added
 
     def put(self, unit: Unit, operation: Operation, admitted: Admitted) -> Added:
-        """`add` for whoever adds many, and the job for them all."""
+        """As `add`, without the embedding job: for callers that add many, and call `embed_later` once."""
         ready = self._ready(unit, operation, admitted)
         check_privileges(ready.draft, ready.trust)
         if ready.verdict is not Verdict.QUARANTINE:
-            self._allowance.check_new(unit, operation, ready)
+            self._quota.check_new(unit, operation, ready)
         return unit.memories.add(unit.operations.start(operation), ready)
 
     def update(
         self, unit: Unit, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None
     ) -> Entry:
-        """Conflict as the store says, NotAllowed for what is pinned or trusted more, OverBudget when it would grow."""
+        """Raises Conflict as the store does, NotAllowed for a pinned or more trusted memory, OverBudget for no room."""
         ready, current = self._ready(unit, operation, admitted), unit.memories.get(_scope(operation), entry_id)
         if ready.draft.origin is not Origin.USER:
             check_change(current, ready.trust)
@@ -49,7 +49,7 @@ class StatementWriter:
             check_privileges(ready.draft, ready.trust)
         if ready.verdict is not Verdict.QUARANTINE:
             held = current if current.status is Status.ACTIVE else None
-            self._allowance.check_change(unit, operation, held, ready.text, ready.draft.target)
+            self._quota.check_change(unit, operation, held, ready.text, ready.draft.target)
         entry = unit.memories.update(
             unit.operations.start(operation), entry_id, ready, expected_version=expected_version
         )
@@ -66,9 +66,9 @@ class StatementWriter:
         expected_version: int | None = None,
         asks: bool = False,
     ) -> Entry:
-        """Hides the entry, and whatever change of it waits; what only waits is rejected. The entry as it is then.
+        """Hides the entry, and rejects a waiting change of it. Returns the entry as it is then.
 
-        With `asks` it waits for a person's word, whoever deletes it.
+        With `asks`, the delete waits for approval whatever its origin.
         """
         current = unit.memories.get(_scope(operation), entry_id)
         if expected_version is not None and current.version != expected_version:
@@ -87,19 +87,19 @@ class StatementWriter:
         return deleted
 
     def approve(self, unit: Unit, operation: Operation, entry_id: str) -> Entry:
-        """Makes what waits so. OverBudget when there is no room for it by now; else as the store says."""
+        """Applies a proposal. Raises OverBudget if there is no room for it now, and Conflict as the store does."""
         scope = _scope(operation)
         waiting = next((entry for entry in unit.memories.history(scope, entry_id) if entry.status in _WAITING), None)
         if waiting is not None and waiting.status is Status.PROPOSED:
             current = unit.memories.get(scope, entry_id)
             held = current if current.status is Status.ACTIVE else None
-            self._allowance.check_change(unit, operation, held, waiting.text, waiting.target)
+            self._quota.check_change(unit, operation, held, waiting.text, waiting.target)
         entry = unit.memories.approve(unit.operations.start(operation), entry_id)
         embed_later(unit, operation)
         return entry
 
     def _ready(self, unit: Unit, operation: Operation, admitted: Admitted) -> Admitted:
-        """Trusted no further than what it rests on here; waiting, if its origin has to."""
+        """Lowers the trust to that of the sources, and marks the draft as proposed if its origin needs approval."""
         draft = admitted.draft
         if draft.sources:
             admitted = lowered(admitted, lineage_of(unit, _scope(operation), draft.sources))
@@ -109,7 +109,7 @@ class StatementWriter:
 
 
 def embed_later(unit: Unit, operation: Operation) -> None:
-    """The operation's id serves the job too: an operation leaves one."""
+    """Adds the embedding job. It has the operation's id, because an operation adds one job."""
     job = new_job(JobKind.EMBED, operation.id, operation.tenant, operation.space, operation.at)
     unit.jobs.add(job, coalesce=True)
 

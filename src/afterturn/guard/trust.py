@@ -1,4 +1,4 @@
-"""Who may write what: trust by origin and lineage, privileged writes, and what waits for a person's word (G2, V8)."""
+"""Trust: which origins may write what, what may enter the system prompt, and what waits for approval."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,33 +8,33 @@ from afterturn.errors import NotAllowed, NotFound
 from afterturn.ports import Unit
 from afterturn.types import Draft, Entry, Kind, Origin, Scope, Status, Target
 
-# Whoever is trusted less is quoted, never stands in a system prompt, and writes nothing of weight.
+# An origin below this is quoted, never enters a system prompt, and may not change what others wrote.
 TRUST_MIN = Origin.BACKGROUND_REVIEW.trust
-# What no trust is left of: it waits for somebody's word, or was taken out of sight.
+# A source in one of these states gives no trust.
 _UNVOUCHED = (Status.QUARANTINED, Status.PROPOSED)
 _STANDING_KINDS = {Target.USER: "preference", Target.ENVIRONMENT: "convention"}
 
 
 def waits(config: Config, origin: Origin) -> bool:
-    """Whether what this origin writes waits in the inbox until a person approves it."""
+    """Whether writes of this origin wait in the inbox until a person approves them."""
     if config.approval == "all":
         return origin is not Origin.USER
     return config.approval == "background" and origin is Origin.BACKGROUND_REVIEW
 
 
 def lineage_of(unit: Unit, scope: Scope, sources: Iterable[str]) -> list[int]:
-    """How far the entries among `sources` are trusted; what is none of the scope, such as a ticket, is not judged."""
+    """The trust of the entries among `sources`. A source outside the scope, such as a ticket, does not count."""
     found = (_find(unit, scope, source.partition(".")[0]) for source in sources)
     return [0 if entry.status in _UNVOUCHED else entry.trust for entry in found if entry is not None]
 
 
 def is_privileged(draft: Draft | Entry) -> bool:
-    """Whether it would stand in the system prompt: pinned, a convention, or the user's preference."""
+    """Whether it is shown in the system prompt: pinned, a convention, or the user's preference."""
     return draft.pinned or draft.metadata.get("kind") == _STANDING_KINDS[draft.target]
 
 
 def check_privileges(draft: Draft, trust: int) -> None:
-    """NotAllowed for what an untrusted origin, or one that rests on one, would put into the system prompt."""
+    """Raises NotAllowed if an untrusted draft would enter the system prompt."""
     if trust >= TRUST_MIN or not is_privileged(draft):
         return
     what = "pinned" if draft.pinned else f"a {draft.metadata['kind']}"
@@ -45,7 +45,7 @@ def check_privileges(draft: Draft, trust: int) -> None:
 
 
 def unprivileged(draft: Draft) -> Draft:
-    """What somebody brings who is not trusted enough, as it may be stored: the words stay, their weight goes."""
+    """An untrusted draft without the fields that would put it into the system prompt."""
     if draft.kind is not Kind.STATEMENT or draft.origin.trust >= TRUST_MIN or not is_privileged(draft):
         return draft
     kept = {key: value for key, value in draft.metadata.items() if key != "kind"}
@@ -53,7 +53,7 @@ def unprivileged(draft: Draft) -> Draft:
 
 
 def check_change(current: Entry, trust: int) -> None:
-    """NotAllowed unless whoever is trusted so far may supersede or delete `current`."""
+    """Raises NotAllowed if this trust is too low to supersede or delete `current`."""
     if current.pinned and trust < Origin.USER.trust:
         raise NotAllowed(f"{current.id} is pinned, so only its user may change or delete it. Add a new memory instead.")
     if trust < TRUST_MIN and current.trust > trust:
