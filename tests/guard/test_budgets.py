@@ -100,8 +100,8 @@ async def test_what_moves_to_another_target_needs_room_there(opened) -> None:
         held = [entry.target.value for entry in await ada.list()]
     assert sorted(held) == ["environment", "environment", "user"]
     assert len(edited.changed) == 1
-    assert all("`user_bytes_max`" in left.reason for left in edited.left)
-    assert len(edited.left) == 2
+    assert all("`user_bytes_max`" in left.reason for left in edited.skipped)
+    assert len(edited.skipped) == 2
 
 
 async def test_an_import_over_budget_is_refused(opened) -> None:
