@@ -191,7 +191,7 @@ def test_the_public_fakes_need_no_component():
     assert resting == set()
 
 
-def test_sql_that_writes_entries_stands_only_in_the_stores():
+def test_sql_that_writes_entries_is_only_in_the_stores():
     """G1: no other module can write around the gate."""
     writes = re.compile(
         r"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE|DELETE\s+FROM)\s+entry\b", re.IGNORECASE
@@ -208,7 +208,7 @@ def test_only_known_modules_hand_entries_to_a_store():
     assert handing == WRITERS
 
 
-def test_whoever_hands_entries_over_asks_the_gate():
+def test_every_writer_of_entries_uses_the_gate():
     """G1: a module that writes, or has the guard's door write, takes what it writes from `admit`."""
     writing = {name(path) for path in MODULES if goes_through_the_door(tree(path))}
     writing |= WRITERS - {"guard/statement_writer.py"}

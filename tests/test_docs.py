@@ -223,7 +223,7 @@ def test_the_output_of_a_command_is_compared_but_for_its_ids(tmp_path: Path):
     assert without_ids(printed) != without_ids("06gydrbcywwbg3ks Mimi\n")
 
 
-def test_an_ellipsis_in_a_page_stands_for_any_text():
+def test_an_ellipsis_in_a_page_matches_any_text():
     assert matches("[01h2k] just now\n", "[…] just now")
     assert not matches("[01h2k] yesterday\n", "[…] just now")
 

@@ -143,7 +143,7 @@ def test_following_looks_at_the_newest_only():
 
 @pytest.mark.parametrize("at", [0, 60, 119])
 @pytest.mark.parametrize("telling", [TOOL_CALL, CALL_ITEM, ANTHROPIC_RESULT])
-def test_one_message_tells_the_format_among_many_plain_ones(telling: dict[str, object], at: int):
+def test_one_message_decides_the_format_among_many_plain_ones(telling: dict[str, object], at: int):
     """R2: of plain messages one a role is looked at, so that a long conversation costs its turns little."""
     plain = [{"role": ("user", "assistant")[place % 2], "content": f"line {place}"} for place in range(119)]
     assert find_dialect([*plain[:at], telling, *plain[at:]]) is find_dialect([telling])

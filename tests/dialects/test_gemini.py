@@ -93,7 +93,7 @@ def test_another_formats_message_is_not_read(content):
     assert GEMINI.read(content) is None
 
 
-def test_a_response_that_can_not_be_written_down_is_blank(caplog):
+def test_a_response_that_cannot_be_serialised_is_blank(caplog):
     """§2: no host's object fails a turn."""
     circle: dict[str, object] = {"a": 1}
     circle["self"] = circle

@@ -219,7 +219,7 @@ class Hostile:
         raise RuntimeError(f"no {name} for you")
 
 
-def test_what_can_not_be_read_is_left_out(caplog):
+def test_unreadable_messages_are_left_out(caplog):
     """C1: a host's odd object costs its own record, not the turn."""
     messages = [user("question"), Hostile(), {"role": "narrator", "content": "x"}, None, assistant("answer")]
     found = exchange(CHAT, messages, content_hash("question"), keep)
@@ -244,7 +244,7 @@ def on_another_thread(work):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), asyncio.CancelledError(), GeneratorExit()])
-def test_an_object_can_not_end_memorys_thread(error, caplog):
+def test_an_object_cannot_end_memorys_thread(error, caplog):
     """C1: what a property raises is the object's doing, whatever it raises."""
     read = on_another_thread(lambda: CHAT.read(hostile_with(error)))
     assert read.said == (Utterance("user", ""),)
@@ -272,7 +272,7 @@ def test_text_of_a_subclass_becomes_plain():
     assert type(read.said[0].text) is str
 
 
-def test_results_of_a_call_that_is_out_of_sight_are_no_place_for_a_block():
+def test_no_block_goes_after_results_of_a_call_that_is_not_visible():
     """H1: rather no block than one between a call and its responses."""
     assert not find_point(CHAT, [assistant(None, "a"), *[tool("b")] * 600])
 
@@ -308,7 +308,7 @@ def test_an_object_is_merged_into_a_copy_of_its_class():
     assert CHAT.merged(as_object(user("hi")), "BLOCK") == as_object(user("hi\n\nBLOCK"))
 
 
-def test_an_object_that_can_not_be_copied_gets_no_block(caplog):
+def test_an_object_that_cannot_be_copied_gets_no_block(caplog):
     """H3: rather none than one in the host's own object."""
 
     class Single:

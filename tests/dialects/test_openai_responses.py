@@ -84,7 +84,7 @@ def test_every_kind_of_call_waits_for_its_own_output(asked, responded):
 
 
 @pytest.mark.parametrize("kind", ["web_search_call", "mcp_call", "code_interpreter_call", "tool_search_call"])
-def test_what_the_server_does_is_no_open_call(kind):
+def test_a_call_that_the_server_runs_is_not_open(kind):
     """H1: it has answered it in the same response."""
     assert not has_open_call(RESPONSES, [USER, {"type": kind, "id": "x"}])
 

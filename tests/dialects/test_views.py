@@ -92,7 +92,7 @@ def test_calls_that_were_partly_answered_go_with_their_answers(name):
 
 @formats
 @pytest.mark.parametrize("at_end", [True, False])
-def test_an_answer_that_was_never_given_is_no_turn(name, at_end):
+def test_a_question_without_an_answer_is_not_a_turn(name, at_end):
     """K2: blank, or cut off in its thinking."""
     messages = write(name, [Turn("Hello", answer="Hi")])
     messages = messages[:-1] + EMPTY[name] if at_end else messages[:-1] + EMPTY[name] + messages[-1:]
@@ -132,7 +132,7 @@ def test_a_call_that_another_voice_cut_off_is_not_whole():
     assert curated(get_dialect("openai_chat"), twice) == twice[:2]
 
 
-def test_what_can_not_be_copied_is_left_out_with_its_pair(caplog):
+def test_an_object_that_cannot_be_copied_is_left_out_with_its_pair(caplog):
     """K2: and logged; the host's object stays where it is."""
     call = {"role": "assistant", "content": "x", "tool_calls": [{"id": "a"}], "lock": threading.Lock()}
     messages = [{"role": "user", "content": "hi"}, call, {"role": "tool", "tool_call_id": "a", "content": "x"}, None]

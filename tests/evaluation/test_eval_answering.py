@@ -154,7 +154,7 @@ def test_without_a_model_the_error_names_the_option(data: Path, capsys: pytest.C
     assert "--model" in capsys.readouterr().err
 
 
-def test_what_is_wrong_with_a_model_is_told_of_the_option_that_named_it(
+def test_an_error_about_a_model_names_the_option(
     server: KnowingServer, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """A message tells what to change: the option where there was one, else the setting."""

@@ -57,7 +57,7 @@ def test_dates_are_read_as_collections_write_them(text: str, expected: datetime)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "31 February, 2023", "25:99 on 8 May, 2023"])
-def test_what_is_no_day_is_no_time(text: str):
+def test_text_without_a_day_has_no_time(text: str):
     assert find_time(text) is None
 
 
@@ -107,7 +107,7 @@ def test_a_question_knows_only_sessions_before_the_one_it_is_asked_in(tmp_path: 
     assert (question.known, question.by_session, question.evidence) == (2, True, ("s1",))
 
 
-def test_evidence_that_is_no_item_is_left_out_and_named_once(tmp_path: Path):
+def test_unknown_evidence_is_left_out_and_duplicates_count_once(tmp_path: Path):
     asked = {"qid": "q", "question": "?", "answer": 7, "category": "x", "evidence": ["b", "nowhere", "b"]}
     (one,) = read_dataset(written(tmp_path / "talks.json", talk([item("a"), item("b")], [asked]))).talks
     assert (one.questions[0].evidence, one.questions[0].answer) == (("b",), "7")
@@ -155,7 +155,7 @@ def test_a_folder_gives_what_can_be_used_and_names_the_rest(tmp_path: Path):
     assert [path.name for path in sources.skipped] == ["none", "other.json", "rules.jsonl"]
 
 
-def test_files_of_one_name_are_told_apart(tmp_path: Path):
+def test_files_with_the_same_name_get_different_names(tmp_path: Path):
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder / "dev.json", talk([item("a")]))

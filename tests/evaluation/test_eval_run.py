@@ -99,7 +99,7 @@ def test_every_figure_is_there_with_its_interval_and_for_each_category(evaluatio
         assert {name: part["n"] for name, part in found["categories"].items()} == {"single": 4, "multi": 2}
 
 
-def test_what_answers_a_plain_question_is_found_and_handed_over(evaluation: Evaluation):
+def test_the_answer_to_a_plain_question_is_found_and_delivered(evaluation: Evaluation):
     ours = evaluation.results["tiny"]["afterturn"]
     assert (ours["recall@3"], ours["delivered"], ours["delivered_whole"]) == (1.0, 1.0, 1.0)
     assert ours["block_tokens"] > 20
@@ -133,7 +133,7 @@ def test_the_text_fits_a_terminal(evaluation: Evaluation):
     assert max(map(len, table)) <= 100
 
 
-def test_adversarial_questions_are_told_apart(folder: Path, tmp_path: Path):
+def test_adversarial_questions_are_counted_separately(folder: Path, tmp_path: Path):
     (first, _) = conversations()
     first["questions"][1]["category"] = "adversarial"
     (tmp_path / "tricky.json").write_text(json.dumps([first]), encoding="utf-8")
@@ -170,7 +170,7 @@ def test_a_long_message_that_is_shown_in_part_is_delivered_but_not_whole(subject
         assert examination.delivered(asked, answer.block) == {"delivered": 1.0, "delivered_whole": 0.0}
 
 
-def test_what_stands_within_another_memory_is_delivered_unless_it_is_too_short_to_tell(subject: Subject):
+def test_text_inside_another_memory_counts_as_delivered_unless_it_is_short(subject: Subject):
     long, short = "The ferry to Lund leaves at a quarter past nine.", "Sure, thanks!"
     told = Talk("within", (Item("0", "s", "user", long, 1e9), Item("1", "s", "user", short, 1e9)), ())
     examination = Examination(subject, "user:within", told)
@@ -244,7 +244,7 @@ def test_recalls_that_had_to_do_without_something_are_counted(evaluation: Evalua
     assert faults.counts == {"vectors": 1, "timeout": 1}
 
 
-def test_progress_is_told_up_to_its_end(folder: Path):
+def test_progress_is_reported_to_the_end(folder: Path):
     told: list[tuple[int, int]] = []
     evaluate([folder / "tiny.json"], EvalOptions(limit=1, alone=True), lambda done, total: told.append((done, total)))
     assert told[-1][0] == told[-1][1] == len(told)
@@ -258,7 +258,7 @@ def test_the_command_prints_json_by_data_set_and_system(folder: Path, capsys: py
     assert "unrelated.json" in printed.err
 
 
-def test_questions_that_were_missed_are_told_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_missed_questions_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (first, _) = conversations()
     first["questions"] = [{**first["questions"][0], "question": "Quux zyxel?"}]
     (tmp_path / "hard.json").write_text(json.dumps([first]), encoding="utf-8")
@@ -275,7 +275,7 @@ def test_questions_that_were_missed_are_told_on_request(tmp_path: Path, capsys: 
     assert missed["evidence"][0]["text"] == f"Ann: {LINES[0][2]}"
 
 
-def test_by_words_alone_there_is_no_dense_search_beside(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_an_embedder_there_is_no_dense_baseline(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run(["eval", str(folder / "tiny.json"), "--limit", "1", "--json", "--embedder", "none"]) == 0
     assert set(json.loads(capsys.readouterr().out)["tiny"]) == {"afterturn", "bm25"}
 

@@ -135,7 +135,7 @@ def test_a_miss_shows_the_evidence_its_place_and_why_it_was_left_out():
     assert told[3:] == ["    evidence, place 2, score 0.44, left out: Ann: It rains.", "    instead: no block"]
 
 
-def test_what_came_instead_is_what_else_was_in_the_block():
+def test_a_miss_lists_the_other_texts_of_the_block():
     told = miss("plain", 0.5, shown=["3", "2"]).lines()
     assert told[3:] == [
         "    evidence, place 2, score 0.44, in the block: Ann: It rains.",

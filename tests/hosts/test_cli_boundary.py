@@ -113,7 +113,7 @@ def test_a_store_may_be_named_from_home_or_as_a_url(cli: CommandLine, monkeypatc
     assert "tea" in cli("--store", f"sqlite:///{cli.folder}/mine.db", "list").out
 
 
-def test_a_folder_is_no_store(cli: CommandLine) -> None:
+def test_a_folder_is_not_a_store(cli: CommandLine) -> None:
     cli.store.mkdir()
     answer = cli("add", "tea")
     assert (answer.code, answer.err.count("\n")) == (2, 1)

@@ -95,9 +95,7 @@ def test_an_editor_that_fails_changes_nothing(cli: CommandLine, editing: Callabl
     assert texts(cli) == ["Ada drinks tea"]
 
 
-def test_what_an_editor_leaves_that_is_no_text_is_kept(
-    cli: CommandLine, editing: Callable[..., Answer], kept: Path
-) -> None:
+def test_an_edited_file_that_is_not_text_is_saved(cli: CommandLine, editing: Callable[..., Answer], kept: Path) -> None:
     """V8: somebody may still want it."""
     cli.add("Ada drinks tea")
     answer = editing("path.write_bytes(b'\\xff\\xfe'); sys.exit()", "--yes")
@@ -118,7 +116,7 @@ def test_an_interrupted_editor_leaves_what_was_written(
     assert "oolong" in file.read_text()
 
 
-def test_a_line_that_can_not_be_read_is_named_and_the_text_is_kept(
+def test_a_line_that_cannot_be_read_is_named_and_the_text_is_kept(
     cli: CommandLine, editing: Callable[..., Answer], kept: Path
 ) -> None:
     """V8: mended, it is applied with --file."""
@@ -213,7 +211,7 @@ def test_only_one_target_or_project_can_be_edited(cli: CommandLine, editing: Cal
     }
 
 
-def test_moving_and_pinning_are_told(cli: CommandLine) -> None:
+def test_moving_and_pinning_are_shown(cli: CommandLine) -> None:
     """V8: the words stay."""
     id = cli.add("It builds on Debian")
     text = f"## environment, project api\n- It builds on Debian <!-- {id} v1 pinned -->\n"
@@ -259,7 +257,7 @@ def test_a_printed_text_that_comes_back_unedited_changes_nothing(cli: CommandLin
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
-def test_a_file_that_can_not_be_read_is_bad_input(cli: CommandLine, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_bad_input(cli: CommandLine, content: bytes | None) -> None:
     """V8: with one line that says so."""
     cli.add("Ada drinks tea")
     file = cli.folder / "memories.md"

@@ -55,7 +55,7 @@ def test_iso_times_become_unix_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12"])
-def test_what_is_no_time_is_bad_input_that_shows_how_to_write_one(text: str) -> None:
+def test_an_invalid_time_is_bad_input_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInput, match="Write it like 2026-11-15"):
         parse_time(text, zone=UTC)
 
@@ -157,7 +157,7 @@ def test_the_origin_is_kept_only_with_consent() -> None:
         ({"afterturn_export": 9}, "version 9"),
     ],
 )
-def test_a_line_that_can_not_be_taken_is_named_with_its_number_and_fault(line: object, complaint: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number_and_fault(line: object, complaint: str) -> None:
     reading = read({"text": "good"}, line)
     (bad,) = reading.bad
     assert bad.line == 2
@@ -179,11 +179,11 @@ def test_of_an_export_the_current_statements_and_records_are_taken() -> None:
     assert (reading.passed_over, reading.bad) == (2, [])
 
 
-def test_blank_lines_and_a_byte_order_mark_are_no_fault() -> None:
+def test_blank_lines_and_a_byte_order_mark_are_accepted() -> None:
     assert read(b"\n", b'\xef\xbb\xbf{"text": "tea"}').bad == []
 
 
-def test_groups_and_texts_of_operations_can_not_control_the_terminal() -> None:
+def test_groups_and_texts_of_operations_cannot_control_the_terminal() -> None:
     row = _operation_row(
         LoggedOperation(
             "0k3v", "default", "user:ada", Verb.IMPORT, Origin.IMPORT, 0.0, "g\x1b[31m\u202e", "1", "\x1b[2J"

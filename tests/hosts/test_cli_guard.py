@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 TOKEN = "ghp_" + "a1B2" * 9
 
 
-def test_a_secret_that_was_taken_out_is_told(cli: CommandLine) -> None:
+def test_a_removed_secret_is_reported(cli: CommandLine) -> None:
     """G1: beside the answer, and the secret is not repeated."""
     answer = cli("add", f"The key is {TOKEN}")
     assert (answer.code, answer.err) == (0, "The guard changed the text: github token redacted.\n")
@@ -21,7 +21,7 @@ def test_a_secret_that_was_taken_out_is_told(cli: CommandLine) -> None:
     assert TOKEN not in cli("show", known).out
 
 
-def test_what_is_set_aside_is_told_and_shown_to_people(cli: CommandLine) -> None:
+def test_quarantine_is_reported_and_shown(cli: CommandLine) -> None:
     """G2: visible to who looks for it, and to nobody else."""
     answer = cli("add", f"The key is {TOKEN}", "--origin", "web")
     assert answer.err == "Quarantined, and never shown to a model: github token redacted.\n"

@@ -96,7 +96,7 @@ def test_nothing_is_forgotten_by_a_blank_name(cli: CommandLine, choice: str, how
 
 
 @pytest.mark.parametrize("store", ["~nosuchuser/x.db", "a" * 5000, "\ud800.db"])
-def test_a_place_that_can_not_be_is_no_store(cli: CommandLine, store: str) -> None:
+def test_an_impossible_path_is_not_a_store(cli: CommandLine, store: str) -> None:
     answer = cli("--store", store, "list")
     assert (answer.code, answer.err.count("\n")) == (2, 1)
 

@@ -65,7 +65,7 @@ def test_a_rejected_one_is_gone(cli: CommandLine, waiting: list[str]) -> None:
     assert (cli("inbox").out, cli("list").out) == ("The inbox is empty.\n", "Nothing found.\n")
 
 
-def test_one_that_can_not_be_approved_is_named_and_those_before_it_stand(cli: CommandLine, waiting: list[str]) -> None:
+def test_a_failed_approval_is_named_and_earlier_ones_stay_applied(cli: CommandLine, waiting: list[str]) -> None:
     """A3: the exit code says that not all was done."""
     answer = cli("inbox", "approve", waiting[0], "0000000000000000", waiting[1])
     assert answer.code != 0

@@ -44,7 +44,7 @@ def test_add_takes_everything_that_can_be_said_about_a_memory(cli: CommandLine) 
     assert entry["metadata"] == {"n": 3}
 
 
-def test_what_a_tool_says_can_not_be_pinned(cli: CommandLine) -> None:
+def test_a_statement_from_a_tool_cannot_be_pinned(cli: CommandLine) -> None:
     """G2: the message says what to do."""
     answer = cli("add", "tea", "--origin", "tool", "--pinned")
     assert (answer.code, answer.out) == (2, "")
@@ -67,7 +67,7 @@ def test_add_reads_stdin(cli: CommandLine) -> None:
     "stdin, kind",
     [(b"", "empty"), (b" \n", "empty"), (b"a\x00b", "NUL"), (b"\xff\xfe", "not UTF-8"), (b"x" * 10_000_000, "bytes")],
 )
-def test_text_that_can_not_be_stored_is_bad_input(cli: CommandLine, stdin: bytes, kind: str) -> None:
+def test_text_that_cannot_be_stored_is_bad_input(cli: CommandLine, stdin: bytes, kind: str) -> None:
     answer = cli("add", "-", stdin=stdin)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert kind in answer.err
@@ -203,7 +203,7 @@ def test_search_as_json_has_the_parts_of_the_score(cli: CommandLine) -> None:
     assert hit["similarity"] > 0
 
 
-def test_search_that_finds_nothing_says_so_and_is_no_error(cli: CommandLine) -> None:
+def test_search_without_results_says_so_and_succeeds(cli: CommandLine) -> None:
     """L5: recalling nothing is a good answer."""
     cli.add("Ada prefers oolong tea")
     answer = cli("search", "quarterly tax forms")
@@ -316,7 +316,7 @@ def test_undo_of_what_never_was_is_bad_input(cli: CommandLine) -> None:
     assert (answer.code, answer.err.count("\n")) == (2, 1)
 
 
-def test_history_tells_versions_and_steps(cli: CommandLine) -> None:
+def test_history_shows_versions_and_steps(cli: CommandLine) -> None:
     known = cli.add("Ada prefers tea")
     cli("update", known, "Ada prefers coffee")
     out = cli("history", known).out

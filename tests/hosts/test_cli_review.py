@@ -57,7 +57,7 @@ def squeezed(text: str) -> str:
 # show
 
 
-def test_a_review_is_shown_as_a_difference_with_whom_it_rests_on(cli: CommandLine) -> None:
+def test_a_review_is_shown_as_a_difference_with_its_sources(cli: CommandLine) -> None:
     """V8, V5: what came, about what, where, and whose words say so; then what takes it back."""
     talk(cli, SAID)
     id = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
@@ -74,7 +74,7 @@ def test_a_review_is_shown_as_a_difference_with_whom_it_rests_on(cli: CommandLin
     assert out.endswith(f"\n(undo: afterturn review undo {id})\n")
 
 
-def test_an_update_shows_what_went_and_what_came(cli: CommandLine) -> None:
+def test_an_update_shows_the_old_and_the_new_text(cli: CommandLine) -> None:
     """V8: the older words with a minus, the newer ones with a plus; a delete has a minus alone."""
     tea, build = cli.add("The user drinks green tea"), cli.add("The user drinks coffee")
     talk(cli, SAID)
@@ -87,7 +87,7 @@ def test_an_update_shows_what_went_and_what_came(cli: CommandLine) -> None:
     assert f"\n\n- The user drinks coffee\n    {build}, target user, in user:ada\n" in out
 
 
-def test_what_was_refused_is_told_in_plain_words(cli: CommandLine) -> None:
+def test_refusals_are_explained_in_plain_words(cli: CommandLine) -> None:
     """V5, V8: and how often; a review that saved nothing offers no way back."""
     talk(cli, SAID)
     calls = [addition("The user was born in Trondheim in 1984"), addition("The user has 7 cats"), ("sing", {})]
@@ -161,7 +161,7 @@ def test_on_a_terminal_what_comes_is_green(cli: CommandLine) -> None:
 # log
 
 
-def test_the_log_lists_reviews_newest_first_with_what_came_of_them(cli: CommandLine) -> None:
+def test_the_log_lists_reviews_newest_first_with_their_results(cli: CommandLine) -> None:
     """V8: also those that saved nothing."""
     talk(cli, SAID)
     first = reviewed(cli, call_tools(addition("The user always drinks oolong tea")), NOTHING)
@@ -235,7 +235,7 @@ def test_a_review_on_request_asks_the_model_of_the_settings(cli: CommandLine, mo
     assert again.out.startswith("There is nothing new to review.")
 
 
-def test_a_model_that_can_not_be_reached_is_told_at_once(
+def test_a_model_that_cannot_be_reached_is_reported_at_once(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """V12, C8: the review waits as a job, and goes on when somebody runs jobs and the model is there again."""
@@ -367,7 +367,7 @@ def day(offset: int = 0) -> str:
     return (datetime.now(UTC) + timedelta(days=offset)).date().isoformat()
 
 
-def test_usage_is_told_by_day_space_and_purpose(cli: CommandLine) -> None:
+def test_usage_is_shown_by_day_space_and_purpose(cli: CommandLine) -> None:
     """V12: with the share that we had to estimate, and a line for all of it."""
     spend(
         cli,

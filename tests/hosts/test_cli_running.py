@@ -25,7 +25,7 @@ def have_a_turn(cli: CommandLine, conversation: str) -> None:
         assert turn.wait_recorded()
 
 
-def test_trace_tells_a_turn_from_recall_to_recording(cli: CommandLine) -> None:
+def test_trace_shows_a_turn_from_recall_to_recording(cli: CommandLine) -> None:
     cli.add("Ada prefers oolong tea to coffee")
     have_a_turn(cli, "support-42")
     out = cli("trace").out
@@ -141,7 +141,7 @@ def test_a_worker_says_in_json_what_it_did(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_ends_in_order_when_told_to(cli: CommandLine, stop: signal.Signals) -> None:
+def test_a_worker_stops_cleanly_on_a_signal(cli: CommandLine, stop: signal.Signals) -> None:
     ours, theirs = pty.openpty()
     with cli.child("worker", stderr=theirs) as child:
         os.close(theirs)
@@ -152,7 +152,7 @@ def test_a_worker_ends_in_order_when_told_to(cli: CommandLine, stop: signal.Sign
     assert (child.returncode, out) == (0, b"Stopped.\n")
 
 
-def test_config_show_tells_where_each_value_comes_from(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_prints_the_source_of_each_value(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     file = cli.folder / "config.toml"
     file.write_text("grace = 0.5\ntenant = 'north'\n")
     monkeypatch.setenv("AFTERTURN_CONFIG", str(file))

@@ -47,7 +47,7 @@ def test_a_damaged_store_is_reported_by_doctor_and_by_others_in_one_line(cli: Co
 
 
 def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: CommandLine) -> None:
-    """M4: a store that can not be opened any more is replaced by its backup, and not thrown away."""
+    """M4: a store that cannot be opened any more is replaced by its backup, and not thrown away."""
     cli.add("tea")
     copy = cli.store.with_name("copy.db")
     assert cli("backup", str(copy)).code == 0

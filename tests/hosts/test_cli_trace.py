@@ -42,7 +42,7 @@ def squeezed(text: str) -> str:
 # trace
 
 
-def test_trace_tells_a_conversation_turn_by_turn(cli: CommandLine) -> None:
+def test_trace_shows_a_conversation_turn_by_turn(cli: CommandLine) -> None:
     """R5: the question, the outcome, what came with its scores, what did not with the reason."""
     known = cli.add("Ada's cat is called Miso")
     old = cli.add("Ada's cat is called Tofu")
@@ -97,7 +97,7 @@ def test_a_turn_without_a_recall_says_why_where_that_is_known(
     assert f"recalled nothing: {told}" in squeezed(cli("trace", TALK).out)
 
 
-def test_a_long_conversation_is_told_from_its_end_with_a_hint(cli: CommandLine) -> None:
+def test_a_long_trace_shows_the_last_turns_and_a_hint(cli: CommandLine) -> None:
     cli.add("Ada's cat is called Miso")
     talk(cli, *[ASKED] * 12)
     assert [line.split()[1] for line in cli("trace", TALK).out.splitlines() if line.startswith("Turn ")] == [
@@ -109,7 +109,7 @@ def test_a_long_conversation_is_told_from_its_end_with_a_hint(cli: CommandLine) 
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-def test_without_a_turn_little_of_what_was_left_out_is_told(cli: CommandLine) -> None:
+def test_without_turn_only_some_excluded_memories_are_shown(cli: CommandLine) -> None:
     for number in range(12):
         cli.add(f"Ada's cat is called Miso{number}")
     talk(cli, ASKED, recall_entries_max=2)
@@ -156,7 +156,7 @@ def test_a_memory_of_another_space_is_known_only_to_who_names_it(cli: CommandLin
         ([TALK, "--memory", "0k3v8r2c4d5e6f7g", "--look-in", "nowhere"], "is not a valid space name"),
     ],
 )
-def test_a_trace_that_can_not_be_is_one_line(cli: CommandLine, arguments: list[str], said: str) -> None:
+def test_an_impossible_trace_is_a_one_line_error(cli: CommandLine, arguments: list[str], said: str) -> None:
     cli.add("Ada's cat is called Miso")
     talk(cli, ASKED)
     answer = cli("trace", *arguments)
@@ -233,7 +233,7 @@ def test_replay_shows_the_difference_that_a_setting_would_have_made(cli: Command
         (["9", "--conversation", TALK], "has no turn '9'"),
     ],
 )
-def test_a_replay_that_can_not_be_is_one_line(cli: CommandLine, arguments: list[str], said: str) -> None:
+def test_an_impossible_replay_is_a_one_line_error(cli: CommandLine, arguments: list[str], said: str) -> None:
     cli.add("Ada's cat is called Miso")
     talk(cli, ASKED)
     answer = cli("replay", *arguments)

@@ -47,7 +47,7 @@ def test_export_to_a_file_gives_json(cli: CommandLine) -> None:
     assert cli("export", str(target), "--json").json == {"file": str(target), "lines": 4}
 
 
-def test_export_replaces_a_file_only_when_told_to(cli: CommandLine) -> None:
+def test_export_replaces_a_file_only_with_force(cli: CommandLine) -> None:
     cli.add("tea")
     target = cli.folder / "ada.jsonl"
     target.write_text("mine")
@@ -57,7 +57,7 @@ def test_export_replaces_a_file_only_when_told_to(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "nowhere/ada.jsonl"])
-def test_export_to_a_place_that_can_not_be_written_is_bad_input(cli: CommandLine, place: str) -> None:
+def test_export_to_a_place_that_cannot_be_written_is_bad_input(cli: CommandLine, place: str) -> None:
     cli.add("tea")
     answer = cli("export", str(cli.folder / place))
     assert (answer.code, answer.err.count("\n")) == (2, 1)
@@ -180,7 +180,7 @@ def test_restoring_needs_yes_where_nobody_can_be_asked(cli: CommandLine) -> None
     assert "Add --yes" in answer.err
 
 
-def test_a_file_that_is_no_backup_is_refused_and_the_store_left_whole(cli: CommandLine) -> None:
+def test_a_file_that_is_not_a_backup_is_refused_and_the_store_is_unchanged(cli: CommandLine) -> None:
     cli.add("tea")
     wrong = cli.folder / "wrong.db"
     wrong.write_text("a shopping list\n" * 1_000)

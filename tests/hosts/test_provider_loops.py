@@ -106,7 +106,7 @@ async def test_a_slow_recall_comes_with_the_tool_results(host: Host, embedder: H
 
 
 @every_loop
-async def test_a_conversation_goes_on_without_being_told_again(host: Host, embedder: HeldEmbedder):
+async def test_a_conversation_continues_without_repeating_its_options(host: Host, embedder: HeldEmbedder):
     """H3, H6, L3: what the model sees is not said twice, and no byte of an earlier prompt changes."""
     conversation = host.conversation("tuesday")
     messages: list[Any] = []
@@ -136,7 +136,7 @@ async def test_tool_outputs_are_kept_and_not_recalled(host: Host):
 
 
 @every_loop
-async def test_a_server_refuses_what_stands_between_a_call_and_its_result(host: Host):
+async def test_a_server_refuses_messages_between_a_call_and_its_result(host: Host):
     """H1: the servers of these tests see what the providers' would."""
     await host.ask(host.conversation("tuesday"), [], ASKED, LOOKS, ANSWERS)
     wire, prompt = host.loop.wire, host.server.prompts[-1]

@@ -169,7 +169,7 @@ def test_a_turn_that_is_started_twice_leaves_no_span_open(telescope: Telescope) 
     ]
 
 
-def test_what_is_no_name_and_no_number_stays_here(telescope: Telescope) -> None:
+def test_values_that_are_neither_names_nor_numbers_are_not_exported(telescope: Telescope) -> None:
     """§2: an error's own words may hold a path or a text, so neither unknown keys nor sentences are copied."""
     see = telescope.handler()
     see(event("turn_started", secret="tea"))
@@ -181,7 +181,7 @@ def test_what_is_no_name_and_no_number_stays_here(telescope: Telescope) -> None:
     assert "tea" not in telescope.everything()
 
 
-def test_events_without_a_turn_and_unknown_ones_are_no_trouble(telescope: Telescope) -> None:
+def test_events_without_a_turn_and_unknown_events_are_ignored(telescope: Telescope) -> None:
     """§2: ends without a beginning, and whatever a later version tells."""
     see = telescope.handler()
     for name in ("memory_opened", "recorded", "recall_settled", "recall_ended", "handed_over", "something_new"):

@@ -32,7 +32,7 @@ BENCH, EVAL = ("lab.bench", "recall", "--size", "20000"), ("afterturn.hosts.cli"
     "command, stop, is_terminal",
     [(BENCH, signal.SIGTERM, False), (BENCH, signal.SIGINT, True), (EVAL, signal.SIGTERM, False)],
 )
-def test_a_run_that_is_told_to_end_takes_its_folders_along(tmp_path, command, stop, is_terminal):
+def test_a_terminated_run_removes_its_folders(tmp_path, command, stop, is_terminal):
     """A terminal tells all of its processes at once, a supervisor only the first."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()

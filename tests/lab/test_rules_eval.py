@@ -1,4 +1,4 @@
-"""`make eval-rules`: what it counts, and what it says about files that it can not use."""
+"""`make eval-rules`: what it counts, and what it says about files that it cannot use."""
 
 import json
 from pathlib import Path

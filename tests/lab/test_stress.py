@@ -121,7 +121,7 @@ async def test_a_store_in_order_gives_no_complaint(aftermath: Aftermath, tmp_pat
     ],
 )
 async def test_a_judge_names_what_is_broken(aftermath: Aftermath, tmp_path: Path, harm: str, named: str) -> None:
-    """M1, M2, V4: whatever came back, went missing, happened twice or can not be explained."""
+    """M1, M2, V4: whatever came back, went missing, happened twice or cannot be explained."""
     known = {"forgotten": aftermath.forgotten, "review": aftermath.review}
     store = _copy(aftermath, tmp_path)
     connection = apsw.Connection(str(store))
@@ -166,7 +166,7 @@ async def test_what_a_host_says_again_while_it_is_forgotten_has_not_come_back(
 async def test_a_source_that_a_host_names_while_it_is_forgotten_is_its_own_affair(
     aftermath: Aftermath, tmp_path: Path, began: float, complaints: int
 ) -> None:
-    """M2: a source may be anything that has a name, so that memory can not tell."""
+    """M2: a source may be anything that has a name, so that memory cannot tell."""
     said = {"what": "restating", "source": aftermath.forgotten, "began": began, "ended": began}
     store = _copy(aftermath, tmp_path)
     connection = apsw.Connection(str(store))

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from event_log import WAIT
+from exchanges import WAIT
 
 PRELUDE = """
 import asyncio, gc, os, signal, sys, threading
 import afterturn
 from afterturn import blocking
 path, arguments = sys.argv[1], sys.argv[2:]
-WORDS = {"embedder": "none"}
+NO_EMBEDDER = {"embedder": "none"}
 
 def say(*words):
     print(*words, flush=True)

@@ -1,11 +1,12 @@
-"""A store of its own for each test, ears for its memories, and children that never outlive the test."""
+"""A new store for each test, a log of memory's events, and child processes that end with the test."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from children import Child, StartChild
-from event_log import Ears
+
+from afterturn.testing import EventLog
 
 
 @pytest.fixture
@@ -14,8 +15,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ears() -> Ears:
-    return Ears()
+def event_log() -> EventLog:
+    return EventLog()
 
 
 @pytest.fixture

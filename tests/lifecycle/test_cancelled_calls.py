@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cutting import AWAITS_MAX, DELAYS, cut_at, settled
-from event_log import WORDS, exchange
+from cancelling import AWAITS_MAX, DELAYS, cancel_at_await, settled
+from exchanges import NO_EMBEDDER, exchange
 
 import afterturn
 from afterturn.space.verbs import SpaceCore
@@ -41,12 +41,12 @@ VERBS: dict[str, Call] = {
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, verb: str, delay: float) -> None:
     """§13: each await of the core in turn: the space is as before the call or as after it, never between."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         wanted = await _state_after(memory, verb)
         for cut in range(1, AWAITS_MAX):
             space, added = await _prepared(memory, f"user:cut{cut}")
             before = await _state(space)
-            awaits = await memory._loop.run(cut_at(VERBS[verb](space._core, added), cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(VERBS[verb](space._core, added), cut, delay))
             await settled(memory)
             assert await _state(space) in (before, wanted)
             if awaits < cut:
@@ -60,7 +60,7 @@ async def test_a_call_cancelled_at_any_await_is_whole_or_not_there(path: Path, v
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_host_that_cancels_at_any_of_its_steps_finds_memory_whole(path: Path, verb: str) -> None:
     """§13: the host's task is cancelled after ever more of its loop's rounds, until the call ends before that."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         wanted = await _state_after(memory, verb)
         rounds, number = 0, 0
         while True:
@@ -84,28 +84,28 @@ async def test_a_host_that_cancels_at_any_of_its_steps_finds_memory_whole(path: 
 @pytest.mark.parametrize("delay", DELAYS)
 async def test_a_cancelled_backup_leaves_a_whole_copy_or_none(path: Path, delay: float) -> None:
     """M4: no partial file stays beside the store either."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         await memory.space("user:ada").add("Ada likes green tea")
         before = set(path.parent.iterdir())
         for cut in range(1, AWAITS_MAX):
             target = path.with_name(f"copy{cut}.db")
-            awaits = await memory._loop.run(cut_at(memory._core.backup(target), cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(memory._core.backup(target), cut, delay))
             if awaits < cut:
                 break
         await memory.check()
     copies = set(path.parent.iterdir()) - before
     assert target in copies
     for copy in copies:
-        async with afterturn.open(copy, WORDS) as other:
+        async with afterturn.open(copy, NO_EMBEDDER) as other:
             assert [entry.text for entry in await other.space("user:ada").list()] == ["Ada likes green tea"]
 
 
 async def test_a_forget_cancelled_before_the_bytes_are_gone_is_finished_by_a_job(path: Path) -> None:
     """M2: the rows are gone with the commit; the job that removes their bytes is part of it."""
-    async with afterturn.open(path, WORDS, background=False) as memory:
+    async with afterturn.open(path, NO_EMBEDDER, background=False) as memory:
         space, added = await _prepared(memory, "user:ada")
         for cut in range(1, AWAITS_MAX):
-            await memory._loop.run(cut_at(space._core.forget(memory=added.entry.id), cut, 0.0015))
+            await memory._loop.run(cancel_at_await(space._core.forget(memory=added.entry.id), cut, 0.0015))
             await settled(memory)
             if not await space.list():
                 break
@@ -117,7 +117,7 @@ async def test_a_forget_cancelled_before_the_bytes_are_gone_is_finished_by_a_job
 
 async def test_a_cancelled_wait_for_recording_changes_nothing(path: Path) -> None:
     """C4: whoever waits may give up; the turn is stored all the same."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         async with memory.conversation("c", user="ada").turn(exchange("Green tea, please")) as turn:
             pass
         waiting = asyncio.ensure_future(turn.wait_recorded())

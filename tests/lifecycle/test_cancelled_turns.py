@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from cutting import AWAITS_MAX, DELAYS, cut_at, settled
-from event_log import WORDS, assistant, user
+from cancelling import AWAITS_MAX, DELAYS, cancel_at_await, settled
+from exchanges import NO_EMBEDDER, assistant, user
 
 import afterturn
 from afterturn.testing.hashing import HashingEmbedder
@@ -16,11 +16,11 @@ SAID = "Green tea, please"
 @pytest.mark.parametrize("delay", DELAYS)
 async def test_a_turn_whose_start_was_cancelled_can_be_started_again(path: Path, delay: float) -> None:
     """C3: under its id it is the same turn, and is recorded once."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         for cut in range(1, AWAITS_MAX):
             conversation = memory.conversation(f"c{cut}", user="ada")
             starting = conversation._core.start_turn(conversation._place, [user(SAID)], "turn-1", None)
-            awaits = await memory._loop.run(cut_at(starting, cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(starting, cut, delay))
             turn = await conversation.start_turn([user(SAID)], id="turn-1")
             assert await _finished(turn)
             assert await _texts(memory, conversation.id) == [SAID, "Noted."]
@@ -33,12 +33,12 @@ async def test_a_turn_whose_start_was_cancelled_can_be_started_again(path: Path,
 @pytest.mark.parametrize("delay", DELAYS)
 async def test_a_turn_whose_resumption_was_cancelled_is_still_open(path: Path, delay: float) -> None:
     """C3: whoever resumes it next ends it."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         for cut in range(1, AWAITS_MAX):
             conversation = memory.conversation(f"c{cut}", user="ada")
             await conversation.start_turn([user(SAID)], id="turn-1")
             resuming = conversation._core.resume_turn(conversation._place, "turn-1")
-            awaits = await memory._loop.run(cut_at(resuming, cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(resuming, cut, delay))
             assert await _finished(await conversation.resume_turn("turn-1"))
             assert await _texts(memory, conversation.id) == [SAID, "Noted."]
             if awaits < cut:
@@ -55,7 +55,7 @@ async def test_a_cancelled_drain_leaves_its_jobs_to_the_next(path: Path, delay: 
         await memory.ready()
         for cut in range(1, AWAITS_MAX):
             await memory.space("user:ada").add(f"Ada likes tea number {cut}")
-            awaits = await memory._loop.run(cut_at(memory._core.drain(within=10.0), cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(memory._core.drain(within=10.0), cut, delay))
             assert await memory.drain(within=5.0)
             assert (await memory.stats())["jobs"] == {}
             if awaits < cut:
@@ -71,14 +71,14 @@ async def test_a_cancelled_drain_leaves_its_jobs_to_the_next(path: Path, delay: 
 async def test_a_cancelled_restore_is_whole_or_did_not_happen(path: Path, delay: float) -> None:
     """M4: the store holds what it held or what the backup holds, and no partial file stays beside it."""
     copy = path.with_name("copy.db")
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         space = memory.space("user:ada")
         await space.add("Ada likes green tea")
         await memory.backup(copy)
         beside = {file.name for file in path.parent.iterdir()}
         for cut in range(1, AWAITS_MAX):
             await space.add("Ada likes black coffee")
-            awaits = await memory._loop.run(cut_at(memory._core.restore(copy), cut, delay))
+            awaits = await memory._loop.run(cancel_at_await(memory._core.restore(copy), cut, delay))
             await settled(memory)
             texts = sorted(entry.text for entry in await space.list())
             assert texts in (["Ada likes green tea"], ["Ada likes black coffee", "Ada likes green tea"])

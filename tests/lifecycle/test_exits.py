@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 from children import Child, StartChild
-from event_log import WORDS
+from exchanges import NO_EMBEDDER
 
 from afterturn import blocking
 
@@ -18,7 +18,7 @@ def test_a_turn_left_just_before_the_end_is_recorded(start: StartChild, path: Pa
     """C4: nobody closes memory; the interpreter's exit does, and without a word."""
     child = start(
         """
-        memory = blocking.open(path, WORDS).start()
+        memory = blocking.open(path, NO_EMBEDDER).start()
         with memory.conversation("c", user="ada").turn(exchange("My last words")):
             pass
         """
@@ -27,12 +27,12 @@ def test_a_turn_left_just_before_the_end_is_recorded(start: StartChild, path: Pa
     assert _texts(path) == ["My last words", "Noted."]
 
 
-def test_a_memory_that_its_host_lost_sight_of_is_closed_too(start: StartChild, path: Path) -> None:
+def test_a_memory_without_references_is_closed_too(start: StartChild, path: Path) -> None:
     """C4: the host keeps no reference; what it handed over was promised all the same."""
     child = start(
         """
         def speak():
-            memory = blocking.open(path, WORDS).start()
+            memory = blocking.open(path, NO_EMBEDDER).start()
             with memory.conversation("c", user="ada").turn(exchange("My last words")):
                 pass
         speak()
@@ -63,7 +63,7 @@ def test_the_exit_is_prompt_though_the_store_is_locked(start: StartChild, path: 
     child = start(
         """
         import apsw
-        memory = blocking.open(path, WORDS | {"close_timeout": 0.5, "busy_timeout": 60.0}).start()
+        memory = blocking.open(path, NO_EMBEDDER | {"close_timeout": 0.5, "busy_timeout": 60.0}).start()
         other = apsw.Connection(path)
         other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
@@ -86,7 +86,7 @@ def test_the_exit_is_prompt_though_the_store_is_locked(start: StartChild, path: 
 INTERRUPTED = {
     "in a turn": """
         async def speak():
-            async with afterturn.open(path, WORDS) as memory:
+            async with afterturn.open(path, NO_EMBEDDER) as memory:
                 await memory.space("user:ada").add("Acknowledged")
                 async with memory.conversation("c", user="ada").turn(exchange("Never finished")[:1]) as turn:
                     say("now")
@@ -96,7 +96,7 @@ INTERRUPTED = {
     """,
     "in a recall": """
         async def speak():
-            async with afterturn.open(path, WORDS) as memory:
+            async with afterturn.open(path, NO_EMBEDDER) as memory:
                 await memory.space("user:ada").add("Acknowledged")
                 say("now")
                 while True:
@@ -104,14 +104,14 @@ INTERRUPTED = {
         asyncio.run(speak())
     """,
     "in blocking calls": """
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             memory.space("user:ada").add("Acknowledged")
             say("now")
             while True:
                 memory.space("user:ada").search("what was acknowledged")
     """,
     "in a blocking wait": """
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             memory.space("user:ada").add("Acknowledged")
             with memory.conversation("c", user="ada").turn(exchange("Never finished")[:1]) as turn:
                 pass
@@ -119,18 +119,18 @@ INTERRUPTED = {
             memory.work(lambda: False)
     """,
     "with nothing closed": """
-        memory = blocking.open(path, WORDS).start()
+        memory = blocking.open(path, NO_EMBEDDER).start()
         memory.space("user:ada").add("Acknowledged")
         say("now")
         while not threading.Event().wait(0.05):
             pass
     """,
     "while opening and closing": """
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             memory.space("user:ada").add("Acknowledged")
         say("now")
         while True:
-            with blocking.open(path, WORDS):
+            with blocking.open(path, NO_EMBEDDER):
                 pass
     """,
 }
@@ -190,7 +190,7 @@ def test_a_second_interrupt_while_closing_still_keeps_what_was_handed_over(start
     child = start(
         """
         import apsw
-        memory = blocking.open(path, WORDS | {"close_timeout": 2.0, "busy_timeout": 60.0}).start()
+        memory = blocking.open(path, NO_EMBEDDER | {"close_timeout": 2.0, "busy_timeout": 60.0}).start()
         other = apsw.Connection(path)
         other.set_busy_timeout(10_000)
         other.execute("BEGIN IMMEDIATE")
@@ -216,7 +216,7 @@ def _ended_by(child: Child, number: signal.Signals):
 
 
 def _texts(path: Path) -> list[str]:
-    with blocking.open(path, WORDS) as memory:
+    with blocking.open(path, NO_EMBEDDER) as memory:
         memory.drain()
         assert not [finding for finding in memory.check() if finding.level == "error"]
         return sorted(entry.text for entry in memory.space("user:ada").list())

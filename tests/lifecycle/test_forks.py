@@ -14,7 +14,7 @@ class Keep(logging.Handler):
 logging.getLogger("afterturn").addHandler(Keep())
 
 events = []
-memory = blocking.open(path, WORDS, on_event=lambda event: events.append(event.name)).start()
+memory = blocking.open(path, NO_EMBEDDER, on_event=lambda event: events.append(event.name)).start()
 ada = memory.space("user:ada")
 ada.add("Ada likes green tea")
 messages = exchange("Which tea does Ada like?")[:1]
@@ -103,14 +103,14 @@ unharmed()
     assert child.result() == ["unharmed"]
 
 
-def test_a_forked_child_opens_anew(start: StartChild) -> None:
+def test_a_forked_child_can_open_its_own_memory(start: StartChild) -> None:
     """§2: the child's own memory works beside the parent's, and is closed for it when it exits."""
     child = start(
         FORK
         + """
 pid = os.fork()
 if not pid:
-    own = blocking.open(path, WORDS).start()
+    own = blocking.open(path, NO_EMBEDDER).start()
     own.space("user:ada").add("Ada likes white wine")
     with own.conversation("child", user="ada").turn(exchange("Left open by the child")):
         pass
@@ -146,7 +146,7 @@ def test_no_child_is_forked_in_the_middle_of_a_transaction(start: StartChild, ve
         begun.wait()
         pid = os.fork()
         if not pid:
-            with blocking.open(path, WORDS | {"busy_timeout": 1.0}) as memory:
+            with blocking.open(path, NO_EMBEDDER | {"busy_timeout": 1.0}) as memory:
                 memory.space("user:ada").add("Ada likes white wine")
                 say(memory.space("user:ada").forget(everything=True).state)
             os._exit(0)
@@ -175,7 +175,7 @@ with open(folder + "/worker_module.py", "w") as file:
 sys.path.insert(0, folder)
 os.environ["PYTHONPATH"] = folder
 import worker_module
-with blocking.open(path, WORDS) as memory:
+with blocking.open(path, NO_EMBEDDER) as memory:
     child = multiprocessing.get_context(arguments[0]).Process(target=worker_module.work, args=(path,))
     child.start()
     child.join(20)
@@ -199,7 +199,7 @@ def test_an_executed_child_inherits_no_descriptor(start: StartChild) -> None:
     child = start(
         """
         import subprocess
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             memory.space("user:ada").add("Ada likes green tea")
             look = "import os; print([os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') " \\
                    "if int(fd) > 2 and os.path.lexists(f'/proc/self/fd/{fd}')])"

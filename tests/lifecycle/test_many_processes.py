@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from children import StartChild
-from event_log import WORDS
+from exchanges import NO_EMBEDDER
 
 from afterturn import blocking
 from afterturn.types import Kind
@@ -19,7 +19,7 @@ ROUNDS = 15
 def test_processes_that_write_at_once_lose_and_double_nothing(path: Path, start: StartChild) -> None:
     """§13, G6: the same statements from all sides are created once each, and every recording arrives."""
     script = """
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             ada = memory.space("user:ada")
             say("ready")
             hear()
@@ -37,7 +37,7 @@ def test_processes_that_write_at_once_lose_and_double_nothing(path: Path, start:
     for child in children:
         child.say()
     created = collections.Counter(line for child in children for line in child.result() if line != "known")
-    with blocking.open(path, WORDS) as memory:
+    with blocking.open(path, NO_EMBEDDER) as memory:
         entries = memory.space("user:ada").list(limit=1000)
         assert not [finding for finding in memory.check() if finding.level == "error"]
     kinds = collections.Counter(entry.kind for entry in entries)
@@ -47,11 +47,11 @@ def test_processes_that_write_at_once_lose_and_double_nothing(path: Path, start:
 
 def test_processes_that_update_one_memory_lose_no_update(path: Path, start: StartChild) -> None:
     """M1: each counts one up from the version it read; what came between is a Conflict, never overwritten."""
-    with blocking.open(path, WORDS) as memory:
+    with blocking.open(path, NO_EMBEDDER) as memory:
         entry = memory.space("user:ada").add("The count is 0").entry
     script = """
         from afterturn.errors import Conflict
-        with blocking.open(path, WORDS) as memory:
+        with blocking.open(path, NO_EMBEDDER) as memory:
             ada, done = memory.space("user:ada"), 0
             say("ready")
             hear()
@@ -71,7 +71,7 @@ def test_processes_that_update_one_memory_lose_no_update(path: Path, start: Star
         child.say()
     for child in children:
         child.result()
-    with blocking.open(path, WORDS) as memory:
+    with blocking.open(path, NO_EMBEDDER) as memory:
         history = memory.space("user:ada").history(entry.id)
     assert [version.text for version in history.versions] == [
         f"The count is {number}" for number in range(PROCESSES * ROUNDS + 1)
@@ -108,11 +108,11 @@ with blocking.open(path, components=afterturn.Components(embedder=embedder)) as 
 """
 
 
-def test_what_was_committed_is_in_the_next_recall_of_another_process(path: Path, start: StartChild) -> None:
+def test_committed_memories_are_in_the_next_recall_of_another_process(path: Path, start: StartChild) -> None:
     """§13: by words at once, by vectors once the job is done; an update and a delete are seen as soon."""
     other = start(LOOK)
     other.hear()
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         ada = memory.space("user:ada")
         entry = ada.add("Ada likes green tea").entry
         assert "Ada likes green tea" in _ask(other, "green tea")
@@ -131,7 +131,7 @@ def test_what_was_committed_is_in_the_next_recall_of_another_process(path: Path,
 SENTINEL = "zanzibarquartz"
 
 
-def test_what_one_process_forgot_is_gone_from_the_memory_of_another(path: Path, start: StartChild) -> None:
+def test_memories_that_one_process_forgot_are_gone_in_another(path: Path, start: StartChild) -> None:
     """M2: after the other's next recall no object of it holds the text, neither as text nor as bytes."""
     other = start(LOOK)
     other.hear()
@@ -146,9 +146,9 @@ def test_what_one_process_forgot_is_gone_from_the_memory_of_another(path: Path, 
     assert (found, held) == ("[]", "0")
 
 
-def test_jobs_are_done_once_by_whoever_comes(path: Path, start: StartChild) -> None:
+def test_jobs_are_done_once_by_any_process(path: Path, start: StartChild) -> None:
     """C8: four workers share what one process left; every entry has its vector and no job is left or dead."""
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         for number in range(20):
             memory.space(f"user:{number}").add(f"Statement {number}")
         assert memory.stats()["jobs"] == {"ready": 20}
@@ -165,7 +165,7 @@ def test_jobs_are_done_once_by_whoever_comes(path: Path, start: StartChild) -> N
     """
     children = [start(script) for _ in range(PROCESSES)]
     embedded = [line for child in children for line in child.result()]
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         jobs = memory.stats()["jobs"]
     assert sorted(embedded) == sorted(f"Statement {number}" for number in range(20))
     assert jobs == {}
@@ -187,7 +187,7 @@ memory = blocking.open(path, {"close_timeout": 0.2}, components=afterturn.Compon
 
 def test_a_killed_workers_job_is_done_by_another_after_its_lease(path: Path, start: StartChild) -> None:
     """C8: the process dies with the lease in its hand; nobody has to tell anybody."""
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         memory.space("user:ada").add("Ada likes green tea")
     child = start(HOLD_A_JOB + "threading.Event().wait()", 1.0)
     child.hear()
@@ -202,7 +202,7 @@ def test_a_killed_workers_job_is_done_by_another_after_its_lease(path: Path, sta
 
 def test_a_closing_worker_gives_its_jobs_back(path: Path, start: StartChild) -> None:
     """C8: whoever closes in the middle of a job leaves it to the next one at once, not after a lease of an hour."""
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         memory.space("user:ada").add("Ada likes green tea")
     child = start(HOLD_A_JOB + "hear()\nmemory.close()", 3600.0)
     child.hear()

@@ -11,12 +11,13 @@ from time import monotonic
 import numpy as np
 import pytest
 from children import HOLD_THE_LOCK, StartChild
-from event_log import WAIT, WORDS, Ears, exchange, user
+from exchanges import NO_EMBEDDER, WAIT, exchange, user
 from numpy.typing import NDArray
 
 import afterturn
 from afterturn import blocking
 from afterturn.errors import MemoryClosed
+from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
 
 # What closing may take beyond its timeout on a machine that is busy with other tests.
@@ -72,7 +73,7 @@ async def test_an_embedder_that_hangs_leaves_recall_by_words(path: Path) -> None
 
 async def test_closing_is_bounded_though_another_process_holds_the_lock(path: Path, start: StartChild) -> None:
     """C4: a write that waits for the lock is interrupted; its turn goes into a file, and the next process stores it."""
-    settings = {**WORDS, "close_timeout": 0.5, "busy_timeout": 60.0}
+    settings = {**NO_EMBEDDER, "close_timeout": 0.5, "busy_timeout": 60.0}
     memory = afterturn.open(path, settings)
     await memory.start()
     holder = start(HOLD_THE_LOCK, "IMMEDIATE")
@@ -90,7 +91,7 @@ async def test_closing_is_bounded_though_another_process_holds_the_lock(path: Pa
 
 async def test_closing_records_what_was_handed_over(path: Path) -> None:
     """C4: fifty turns are left and nobody waits for them; closing does."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         for number in range(50):
             async with memory.conversation(f"c{number}", user="ada").turn(exchange(f"Message {number}")):
                 pass
@@ -99,7 +100,7 @@ async def test_closing_records_what_was_handed_over(path: Path) -> None:
 
 async def test_closing_twice_is_harmless(path: Path) -> None:
     """§2: the second call finds nothing to do."""
-    memory = await afterturn.open(path, WORDS).start()
+    memory = await afterturn.open(path, NO_EMBEDDER).start()
     await memory.close()
     await memory.close()
     assert not _threads()
@@ -107,7 +108,7 @@ async def test_closing_twice_is_harmless(path: Path) -> None:
 
 async def test_closing_at_once_from_two_tasks_records_everything(path: Path) -> None:
     """C4: a second closer waits for the first and does not cut it short."""
-    memory = await afterturn.open(path, WORDS).start()
+    memory = await afterturn.open(path, NO_EMBEDDER).start()
     for number in range(20):
         async with memory.conversation(f"c{number}", user="ada").turn(exchange(f"Message {number}")):
             pass
@@ -115,9 +116,9 @@ async def test_closing_at_once_from_two_tasks_records_everything(path: Path) -> 
     assert len(await _recorded_texts(path)) == 40
 
 
-async def test_a_cancelled_close_goes_on_by_itself(path: Path, ears: Ears) -> None:
+async def test_a_cancelled_close_goes_on_by_itself(path: Path, event_log: EventLog) -> None:
     """C4: whoever waits for closing may be cancelled; what was handed over is recorded all the same."""
-    memory = await afterturn.open(path, WORDS, on_event=ears).start()
+    memory = await afterturn.open(path, NO_EMBEDDER, on_event=event_log).start()
     async with memory.conversation("c", user="ada").turn(exchange("Green tea, please")) as turn:
         pass
     closing = asyncio.ensure_future(memory.close())
@@ -135,7 +136,7 @@ async def test_a_cancelled_open_leaves_nothing_behind(path: Path, start: StartCh
     before = _descriptors()
     holder = start(HOLD_THE_LOCK, "EXCLUSIVE")
     holder.hear()
-    memory = afterturn.open(path, {**WORDS, "busy_timeout": 1.0})
+    memory = afterturn.open(path, {**NO_EMBEDDER, "busy_timeout": 1.0})
     opening = asyncio.ensure_future(memory.start())
     await asyncio.to_thread(_wait_for_thread, "afterturn-files-1")
     opening.cancel()
@@ -161,7 +162,7 @@ def test_a_closed_memory_leaves_no_thread_and_no_descriptor(path: Path) -> None:
     assert not _threads()
 
 
-def test_a_life_without_a_warning(start: StartChild) -> None:
+def test_a_whole_program_runs_without_a_warning(start: StartChild) -> None:
     """§2: no coroutine is left unawaited and no resource unclosed; warnings are errors in this process."""
     child = start(
         """
@@ -187,21 +188,21 @@ def test_a_life_without_a_warning(start: StartChild) -> None:
 
 async def test_direct_verbs_raise_after_closing(path: Path) -> None:
     """§2: use after closing raises what it is."""
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         ada = memory.space("user:ada")
     with pytest.raises(MemoryClosed, match="Open it again"):
         await ada.add("Ada likes green tea")
 
 
 async def test_turn_verbs_after_closing_give_nothing_and_say_so_once(
-    path: Path, ears: Ears, caplog: pytest.LogCaptureFixture
+    path: Path, event_log: EventLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """§2: turn verbs never raise: no block, one warning and one event for the whole memory."""
-    async with afterturn.open(path, WORDS, on_event=ears) as memory:
+    async with afterturn.open(path, NO_EMBEDDER, on_event=event_log) as memory:
         await memory.space("user:ada").add("Ada likes green tea")
         messages = [user("Which tea does Ada like?")]
         early = memory.conversation("c", user="ada").turn(messages)
-        ears.wait("recall_settled")
+        event_log.wait("recall_settled")
     with caplog.at_level(logging.WARNING):
         late = memory.conversation("d", user="ada").turn(messages)
         blocks = [await turn.inject(messages) for turn in (early, late)]
@@ -210,13 +211,13 @@ async def test_turn_verbs_after_closing_give_nothing_and_say_so_once(
             pass
         recorded = [await turn.wait_recorded(within=WAIT) for turn in (early, late)]
     assert (blocks, recorded, len(messages)) == ([None, None], [False, False], 1)
-    assert [event.name for event in ears.events].count("memory_closed") == 1
+    assert [event.name for event in event_log.events].count("memory_closed") == 1
     assert caplog.text.count("after its memory was closed") == 1
 
 
 async def test_a_write_under_way_while_closing_is_answered(path: Path) -> None:
     """§2: nobody who called before closing waits for ever: they get their answer or MemoryClosed."""
-    memory = await afterturn.open(path, WORDS).start()
+    memory = await afterturn.open(path, NO_EMBEDDER).start()
     ada = memory.space("user:ada")
     writing = [asyncio.ensure_future(ada.add(f"Statement {number}")) for number in range(50)]
     await asyncio.sleep(0)
@@ -224,7 +225,7 @@ async def test_a_write_under_way_while_closing_is_answered(path: Path) -> None:
     outcomes = await asyncio.wait_for(asyncio.gather(*writing, return_exceptions=True), WAIT)
     kept = {outcome.entry.text for outcome in outcomes if not isinstance(outcome, BaseException)}
     assert all(isinstance(outcome, MemoryClosed) for outcome in outcomes if isinstance(outcome, BaseException))
-    async with afterturn.open(path, WORDS) as again:
+    async with afterturn.open(path, NO_EMBEDDER) as again:
         assert kept <= {entry.text for entry in await again.space("user:ada").list()}
 
 
@@ -238,14 +239,14 @@ def _live(path: Path) -> None:
 
 
 async def _live_async(path: Path) -> None:
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         async with memory.conversation("c", user="ada").turn([user("Which tea does Ada like?")]) as turn:
             turn.abort("enough")
         await memory.space("user:ada").search("tea")
 
 
 async def _recorded_texts(path: Path) -> list[str]:
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         await memory.drain()
         lines = await memory.space("user:ada").export()
     return sorted(line["entry"]["text"] for line in lines if "entry" in line)

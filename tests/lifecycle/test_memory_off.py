@@ -6,17 +6,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from event_log import WORDS, Ears, assistant, exchange, user
+from exchanges import NO_EMBEDDER, assistant, exchange, user
 
 import afterturn
 from afterturn import blocking
 from afterturn.errors import StoreUnavailable
+from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
 
 
-async def test_a_turn_without_memory_goes_through_every_verb(ears: Ears) -> None:
+async def test_a_turn_without_memory_goes_through_every_verb(event_log: EventLog) -> None:
     """§2: no blocks, nothing recorded, and exactly one event says that memory is off."""
-    async with afterturn.open(None, on_event=ears) as memory:
+    async with afterturn.open(None, on_event=event_log) as memory:
         conversation = memory.conversation("c", user="ada")
         messages = [user("Which tea does Ada like?")]
         async with conversation.turn(messages) as turn:
@@ -25,30 +26,30 @@ async def test_a_turn_without_memory_goes_through_every_verb(ears: Ears) -> None
             turn.complete(messages)
         recorded = await turn.wait_recorded()
     assert (blocks, recorded, len(messages)) == ([None, None], False, 2)
-    assert [event.name for event in ears.events] == ["memory_off"]
+    assert [event.name for event in event_log.events] == ["memory_off"]
 
 
-async def test_a_started_turn_without_memory_is_there_at_once(ears: Ears) -> None:
+async def test_a_started_turn_without_memory_is_there_at_once(event_log: EventLog) -> None:
     """§2: `start_turn` waits for no row that will never be stored."""
-    async with afterturn.open(None, {"busy_timeout": 3600.0}, on_event=ears) as memory:
+    async with afterturn.open(None, {"busy_timeout": 3600.0}, on_event=event_log) as memory:
         turn = await memory.conversation("c", user="ada").start_turn(exchange("Hello there")[:1])
         turn.finish(exchange("Hello there"))
         recorded = await turn.wait_recorded()
     assert not recorded
 
 
-async def test_a_started_turn_in_an_unknown_format_is_there_at_once(path: Path, ears: Ears) -> None:
+async def test_a_started_turn_in_an_unknown_format_is_there_at_once(path: Path, event_log: EventLog) -> None:
     """§2: the turn goes on without memory; an event and a warning say why."""
-    async with afterturn.open(path, {**WORDS, "busy_timeout": 3600.0}, on_event=ears) as memory:
+    async with afterturn.open(path, {**NO_EMBEDDER, "busy_timeout": 3600.0}, on_event=event_log) as memory:
         turn = await memory.conversation("c", user="ada").start_turn([object()])
         block = await turn.inject([object()])
     assert block is None
-    assert len(ears.named("unknown_dialect")) == 1
+    assert len(event_log.named("unknown_dialect")) == 1
 
 
 @pytest.mark.parametrize("verb", ["add", "search", "list", "forget", "export", "stats", "undo", "add_many"])
 async def test_direct_verbs_without_memory_say_why(verb: str) -> None:
-    """§2: direct verbs raise what they can not do."""
+    """§2: direct verbs raise what they cannot do."""
     async with afterturn.open(None) as memory:
         ada = memory.space("user:ada")
         calls = {
@@ -96,11 +97,11 @@ async def test_without_background_no_job_runs_until_it_is_drained(path: Path) ->
 
 def test_the_worker_command_does_the_jobs_of_others(path: Path) -> None:
     """C8: `afterturn worker --once` does what is there and ends."""
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         memory.space("user:ada").add("Ada likes green tea")
     command = [sys.executable, "-m", "afterturn.hosts.cli", "worker", "--once", "--store", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    with blocking.open(path, WORDS, background=False) as memory:
+    with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         jobs = memory.stats()["jobs"]
     assert (ended.returncode, jobs) == (0, {})
 

@@ -8,11 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from event_log import WAIT, WORDS, Ears, exchange
+from exchanges import NO_EMBEDDER, WAIT, exchange
 
 import afterturn
 from afterturn import blocking
 from afterturn.errors import AfterturnError, ConfigError, MemoryClosed
+from afterturn.testing import EventLog
 
 ASKED = "Which tea does Ada like?"
 # What is imported after `open`, in a process that records a turn and recalls in it.
@@ -38,7 +39,7 @@ FIRST_TURN = """
 @pytest.fixture
 def told(path: Path) -> Path:
     """A store that knows of tea."""
-    with blocking.open(path, WORDS) as memory:
+    with blocking.open(path, NO_EMBEDDER) as memory:
         memory.space("user:ada").add("Ada likes green tea")
     return path
 
@@ -56,7 +57,7 @@ def test_a_first_turn_imports_nothing_that_open_has_not(told: Path) -> None:
 
 def test_a_memory_is_opened_once(told: Path) -> None:
     """§2: not a second time while it is open, and not after it was closed."""
-    memory = blocking.open(told, WORDS).start()
+    memory = blocking.open(told, NO_EMBEDDER).start()
     with pytest.raises(MemoryClosed, match="opened once"):
         memory.start()
     memory.close()
@@ -67,13 +68,13 @@ def test_a_memory_is_opened_once(told: Path) -> None:
 def test_a_memory_that_is_not_open_says_so(told: Path) -> None:
     """§2: nothing can be asked before it is entered."""
     with pytest.raises(MemoryClosed, match="not open yet"):
-        blocking.open(told, WORDS).space("user:ada")
+        blocking.open(told, NO_EMBEDDER).space("user:ada")
 
 
 def test_a_closed_memory_leaves_nothing_open(told: Path) -> None:
     """§2: direct verbs raise, turns get nothing, closing again is harmless, and no thread or file stays open."""
     before = len(os.listdir("/proc/self/fd"))
-    with blocking.open(told, WORDS) as memory:
+    with blocking.open(told, NO_EMBEDDER) as memory:
         ada = memory.space("user:ada")
         ada.search(ASKED)
     assert len(os.listdir("/proc/self/fd")) == before
@@ -93,9 +94,9 @@ async def test_both_ways_to_open_raise_the_same_error(tmp_path: Path, content: b
     target = tmp_path / "odd"
     _ = target.mkdir() if content is None else target.write_bytes(content)
     with pytest.raises(AfterturnError) as waited:
-        blocking.open(target, WORDS).start()
+        blocking.open(target, NO_EMBEDDER).start()
     with pytest.raises(AfterturnError) as awaited:
-        await afterturn.open(target, WORDS).start()
+        await afterturn.open(target, NO_EMBEDDER).start()
     assert (type(waited.value), str(waited.value)) == (type(awaited.value), str(awaited.value))
     assert not _threads()
 
@@ -122,13 +123,13 @@ async def test_unusable_settings_are_reported_by_open(told: Path, wrong: dict[st
 
 def test_a_listener_hears_that_memory_is_open(told: Path) -> None:
     """O1: also without an event loop of the host's."""
-    ears = Ears()
-    with blocking.open(told, WORDS, on_event=ears):
-        assert ears.wait("memory_opened")
+    event_log = EventLog()
+    with blocking.open(told, NO_EMBEDDER, on_event=event_log):
+        event_log.wait("memory_opened")
 
 
 def test_a_secret_in_a_question_is_not_in_its_answer(told: Path) -> None:
     """G1: who logs an answer logs its question."""
     secret = "ghp_" + "a1B2c3D4e5" * 4
-    with blocking.open(told, WORDS) as memory:
+    with blocking.open(told, NO_EMBEDDER) as memory:
         assert secret not in memory.space("user:ada").search(f"tea {secret}").query

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 from children import HOLD_THE_LOCK, Child, StartChild
-from event_log import WAIT, WORDS, Ears, exchange
+from exchanges import NO_EMBEDDER, WAIT, exchange
 
 import afterturn
 from afterturn.conversation import recorder
 from afterturn.conversation.recording import Recording
 from afterturn.conversation.spill import Spill
 from afterturn.errors import StoreLocked
+from afterturn.testing import EventLog
 from afterturn.text import content_hash
 from afterturn.types import Kind, Message
 
-TROUBLED = {**WORDS, "busy_timeout": 0.05, "close_timeout": 1.0}
+TROUBLED = {**NO_EMBEDDER, "busy_timeout": 0.05, "close_timeout": 1.0}
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +34,18 @@ def folder(path: Path) -> Path:
 
 
 async def test_a_turn_waits_while_the_store_is_locked_and_is_stored_once(
-    path: Path, folder: Path, start: StartChild, ears: Ears
+    path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
     """C4: the turn is unaffected, the wait is told, a private file holds it; after the lock it is stored, once."""
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turn = await _say(memory, "Green tea, please")
-        waits = ears.wait("recording_waits")
+        waits = event_log.wait("recording_waits")
         (file,) = folder.iterdir()
         modes = [stat.S_IMODE(item.stat().st_mode) for item in (folder, file)]
         _release(holder)
         assert await turn.wait_recorded(within=WAIT)
-        ears.wait("recording_recovered")
+        event_log.wait("recording_recovered")
         texts = await _texts(memory)
     assert waits.data == {"reason": "StoreLocked", "spilled": True, "waiting": 1}
     assert modes == [0o700, 0o600]
@@ -61,7 +62,7 @@ async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: 
         def on_event(event):
             if event.name == "recording_waits":
                 say("waits")
-        memory = blocking.open(path, WORDS | {"busy_timeout": 0.05}, on_event=on_event).start()
+        memory = blocking.open(path, NO_EMBEDDER | {"busy_timeout": 0.05}, on_event=on_event).start()
         with memory.conversation("c", user="ada").turn(exchange("Green tea, please")):
             pass
         threading.Event().wait()
@@ -71,7 +72,7 @@ async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: 
     child.send(signal.SIGKILL)
     child.end()
     _release(holder)
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         await memory.drain()
         texts = await _texts(memory)
     assert texts == ["Green tea, please", "Noted."]
@@ -80,7 +81,7 @@ async def test_a_process_killed_while_turns_wait_loses_none(path: Path, folder: 
 
 HOLD_THE_LOCK_OF_A_STORE = """
 import apsw
-blocking.open(path, WORDS).start().close()
+blocking.open(path, NO_EMBEDDER).start().close()
 connection = apsw.Connection(path)
 connection.execute("BEGIN IMMEDIATE")
 say("locked")
@@ -90,32 +91,34 @@ connection.close()
 
 
 async def test_a_turn_that_another_process_stored_meanwhile_is_not_stored_twice(
-    path: Path, folder: Path, start: StartChild, ears: Ears
+    path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
     """C3: the file is recovered by whoever opens the store while its writer still holds the turn in memory."""
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turn = await _say(memory, "Green tea, please")
-        ears.wait("recording_waits")
+        event_log.wait("recording_waits")
         kept = {file.name: file.read_bytes() for file in folder.iterdir()}
         _release(holder)
         assert await turn.wait_recorded(within=WAIT)
-        ears.wait("recording_recovered")
+        event_log.wait("recording_recovered")
         for name, data in kept.items():
             (folder / name).write_bytes(data)
-        async with afterturn.open(path, WORDS) as other:
+        async with afterturn.open(path, NO_EMBEDDER) as other:
             assert await other.drain()
         texts = await _texts(memory)
     assert texts == ["Green tea, please", "Noted."]
     assert list(folder.iterdir()) == []
 
 
-async def test_equal_turn_ids_of_two_conversations_both_wait(path: Path, start: StartChild, ears: Ears) -> None:
+async def test_equal_turn_ids_of_two_conversations_both_wait(
+    path: Path, start: StartChild, event_log: EventLog
+) -> None:
     """C3, C4: a turn's id names it inside its conversation only."""
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turns = [await _say(memory, f"Said in {name}", conversation=name, id="turn-1") for name in ("one", "two")]
-        ears.wait("recording_waits", 2)
+        event_log.wait("recording_waits", 2)
         _release(holder)
         recorded = [await turn.wait_recorded(within=WAIT) for turn in turns]
         texts = await _texts(memory)
@@ -123,70 +126,70 @@ async def test_equal_turn_ids_of_two_conversations_both_wait(path: Path, start: 
     assert texts == ["Noted.", "Noted.", "Said in one", "Said in two"]
 
 
-async def test_a_damaged_file_is_set_aside_and_shown(path: Path, folder: Path, ears: Ears) -> None:
+async def test_a_damaged_file_is_set_aside_and_shown(path: Path, folder: Path, event_log: EventLog) -> None:
     """C4: it stops nobody, and `doctor` names it."""
     folder.mkdir()
     (folder / "broken.json").write_text("{")
-    async with afterturn.open(path, WORDS, on_event=ears) as memory:
+    async with afterturn.open(path, NO_EMBEDDER, on_event=event_log) as memory:
         await memory.drain()
         findings = await memory.check()
     assert [file.name for file in folder.iterdir()] == ["broken.bad"]
     assert [finding.level for finding in findings if finding.subject == "recordings"] == ["error"]
 
 
-async def test_a_folder_that_can_not_be_made_leaves_the_turn_in_memory(
-    path: Path, folder: Path, start: StartChild, ears: Ears
+async def test_a_folder_that_cannot_be_made_leaves_the_turn_in_memory(
+    path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
     """C4: no file, but it is retried from memory all the same, and the event says so."""
     folder.write_text("in the way")
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turn = await _say(memory, "Green tea, please")
-        waits = ears.wait("recording_waits")
+        waits = event_log.wait("recording_waits")
         _release(holder)
         recorded = await turn.wait_recorded(within=WAIT)
     assert waits.data["spilled"] is False
     assert recorded
 
 
-async def test_turns_beyond_the_bound_wait_in_files_alone(path: Path, start: StartChild, ears: Ears) -> None:
+async def test_turns_beyond_the_bound_wait_in_files_alone(path: Path, start: StartChild, event_log: EventLog) -> None:
     """C4: memory holds two, the folder all five, and all five are stored in the end."""
-    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 2}, on_event=ears) as memory:
+    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 2}, on_event=event_log) as memory:
         holder = _locked(start)
         for number in range(5):
             await _say(memory, f"Message {number}", conversation=f"c{number}")
-            ears.wait("recording_waits", number + 1)
+            event_log.wait("recording_waits", number + 1)
         _release(holder)
-        ears.wait("recording_recovered", 5)
+        event_log.wait("recording_recovered", 5)
         texts = await _texts(memory)
-    assert max(event.data["waiting"] for event in ears.named("recording_waits")) == 3  # type: ignore[type-var]
+    assert max(event.data["waiting"] for event in event_log.named("recording_waits")) == 3  # type: ignore[type-var]
     assert [text for text in texts if text != "Noted."] == [f"Message {number}" for number in range(5)]
 
 
-async def test_turns_that_neither_memory_nor_file_can_hold_are_told(
-    path: Path, folder: Path, start: StartChild, ears: Ears
+async def test_turns_that_fit_neither_memory_nor_file_are_reported(
+    path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
     """C4: bounded, and what is lost is said: the oldest, with the reason."""
     folder.write_text("in the way")
-    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 1}, on_event=ears) as memory:
+    async with afterturn.open(path, {**TROUBLED, "recording_queue_max": 1}, on_event=event_log) as memory:
         holder = _locked(start)
         turns = [await _say(memory, "The oldest", conversation="one")]
-        ears.wait("recording_waits")
+        event_log.wait("recording_waits")
         turns.append(await _say(memory, "The newest", conversation="two"))
-        lost = ears.wait("not_recorded")
+        lost = event_log.wait("not_recorded")
         _release(holder)
         recorded = [await turn.wait_recorded(within=WAIT) for turn in turns]
     assert (lost.conversation, lost.data["reason"]) == ("one", "queue_full")
     assert recorded == [False, True]
 
 
-async def test_forgetting_covers_what_waits(path: Path, folder: Path, start: StartChild, ears: Ears) -> None:
+async def test_forgetting_covers_what_waits(path: Path, folder: Path, start: StartChild, event_log: EventLog) -> None:
     """M2: a waiting turn of a forgotten conversation is gone from memory and folder, and never comes back."""
-    async with afterturn.open(path, {**TROUBLED, "busy_timeout": 0.3}, on_event=ears) as memory:
+    async with afterturn.open(path, {**TROUBLED, "busy_timeout": 0.3}, on_event=event_log) as memory:
         holder = _locked(start)
         turn = await _say(memory, "My secret sentinel")
         await _say(memory, "Something else", conversation="other")
-        ears.wait("recording_waits", 2)
+        event_log.wait("recording_waits", 2)
         with pytest.raises(StoreLocked):
             await memory.space("user:ada").forget(conversation="c")
         left = b"".join(file.read_bytes() for file in folder.iterdir())
@@ -199,7 +202,7 @@ async def test_forgetting_covers_what_waits(path: Path, folder: Path, start: Sta
     assert texts == ["Noted.", "Something else"]
 
 
-async def test_a_turn_that_went_into_a_file_while_forgetting_waited_is_erased_too(
+async def test_a_turn_spilled_to_a_file_during_a_forget_is_erased_too(
     path: Path, folder: Path, start: StartChild
 ) -> None:
     """M2: another process may put it there after forgetting looked and before its commit; it looks once more."""
@@ -220,33 +223,33 @@ async def test_a_turn_that_went_into_a_file_while_forgetting_waited_is_erased_to
 
 
 async def test_a_turn_of_a_forgotten_conversation_that_another_process_kept_is_refused(
-    path: Path, folder: Path, start: StartChild, ears: Ears
+    path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
     """M2: in-flight work can't bring it back: the copy of a file that forgetting could not see is not stored."""
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         await _say(memory, "My secret sentinel")
-        ears.wait("recording_waits")
+        event_log.wait("recording_waits")
         kept = {file.name: file.read_bytes() for file in folder.iterdir()}
         _release(holder)
         await memory.space("user:ada").forget(conversation="c")
         for name, data in kept.items():
             (folder / name).write_bytes(data)
-    async with afterturn.open(path, WORDS) as again:
+    async with afterturn.open(path, NO_EMBEDDER) as again:
         await again.drain()
         texts = await _texts(again)
     assert texts == []
     assert list(folder.iterdir()) == []
 
 
-async def test_a_full_disk_makes_a_turn_wait(path: Path, ears: Ears) -> None:
-    """C4: the store can not grow; the turn waits, and is stored once there is room."""
-    async with afterturn.open(path, TROUBLED, on_event=ears) as memory:
+async def test_a_full_disk_makes_a_turn_wait(path: Path, event_log: EventLog) -> None:
+    """C4: the store cannot grow; the turn waits, and is stored once there is room."""
+    async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         writer = memory._services.store.engine.writer  # type: ignore[union-attr, attr-defined]
         pages = writer.connection.pragma("page_count")
         writer.connection.pragma("max_page_count", pages)
         turn = await _say(memory, "Green tea, please " * 5000)
-        waits = ears.wait("recording_waits")
+        waits = event_log.wait("recording_waits")
         writer.connection.pragma("max_page_count", 1_000_000)
         recorded = await turn.wait_recorded(within=WAIT)
     assert waits.data["reason"] == "StoreFull"
@@ -258,7 +261,7 @@ async def test_a_recording_nobody_finished_writing_is_erased(path: Path, folder:
     folder.mkdir()
     draft = folder / "0123.999999999.tmp"
     draft.write_text("My secret sentinel")
-    async with afterturn.open(path, WORDS) as memory:
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         await memory.space("user:ada").forget(everything=True)
     assert not draft.exists()
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from event_log import WORDS, Ears, exchange
+from exchanges import NO_EMBEDDER, exchange
 from numpy.typing import NDArray
 
 import afterturn
 from afterturn.errors import EmbedderUnavailable
+from afterturn.testing import EventLog
 from afterturn.testing.hashing import HashingEmbedder
 
 
@@ -18,23 +19,23 @@ class Missing(HashingEmbedder):
         raise EmbedderUnavailable("Its files are not there. Install them.")
 
 
-async def test_an_embedder_that_is_loaded_is_told(path: Path, ears: Ears) -> None:
+async def test_a_loaded_embedder_is_reported(path: Path, event_log: EventLog) -> None:
     """From then on recall uses vectors, and the event names whose."""
     async with afterturn.open(
-        path, on_event=ears, components=afterturn.Components(embedder=HashingEmbedder())
+        path, on_event=event_log, components=afterturn.Components(embedder=HashingEmbedder())
     ) as memory:
         ready = await memory.ready()
-        told = await asyncio.to_thread(ears.wait, "vectors_ready")
+        told = await asyncio.to_thread(event_log.wait, "vectors_ready")
     assert ready
     assert told.data == {"embedder": "hashing"}
 
 
-async def test_an_embedder_that_is_missing_is_told_and_words_go_on(path: Path, ears: Ears) -> None:
+async def test_a_missing_embedder_is_reported_and_words_still_work(path: Path, event_log: EventLog) -> None:
     """L1: no vectors is no failure; the event says why, each recall says so, and `doctor` says what to do."""
-    async with afterturn.open(path, on_event=ears, components=afterturn.Components(embedder=Missing())) as memory:
+    async with afterturn.open(path, on_event=event_log, components=afterturn.Components(embedder=Missing())) as memory:
         await memory.space("user:ada").add("Ada likes green tea")
         ready = await memory.ready()
-        told = await asyncio.to_thread(ears.wait, "embedder_unavailable")
+        told = await asyncio.to_thread(event_log.wait, "embedder_unavailable")
         found = await memory.space("user:ada").search("Which tea does Ada like?")
         levels = [finding.level for finding in await memory.check() if finding.subject == "embedder"]
     assert not ready
@@ -43,15 +44,15 @@ async def test_an_embedder_that_is_missing_is_told_and_words_go_on(path: Path, e
     assert levels == ["warning"]
 
 
-async def test_the_timeline_keeps_as_many_events_as_it_may(path: Path, ears: Ears) -> None:
+async def test_the_timeline_keeps_as_many_events_as_it_may(path: Path, event_log: EventLog) -> None:
     """The newest of a space are kept, and the rest is gone."""
-    async with afterturn.open(path, {**WORDS, "timeline_entries_max": 100}, on_event=ears) as memory:
+    async with afterturn.open(path, {**NO_EMBEDDER, "timeline_entries_max": 100}, on_event=event_log) as memory:
         for number in range(40):
             async with memory.conversation("c", user="ada").turn(exchange(f"Message {number}")) as turn:
                 pass
             assert await turn.wait_recorded()
-    told = [event.turn for event in ears.events if event.space]
-    async with afterturn.open(path, WORDS) as memory:
+    told = [event.turn for event in event_log.events if event.space]
+    async with afterturn.open(path, NO_EMBEDDER) as memory:
         kept = [event.turn for event in await memory.space("user:ada").trace(limit=1000)]
     assert len(told) > 100
     assert kept == told[-100:]

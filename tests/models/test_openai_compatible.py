@@ -87,7 +87,7 @@ async def test_text_in_all_scripts_and_half_a_pair_go_out(serve: Serve) -> None:
     assert (server.received[0].body["messages"][0]["content"], reply["content"]) == ("猫 ?", "はい ✓")
 
 
-async def test_messages_that_are_no_json_are_the_callers_fault(serve: Serve) -> None:
+async def test_messages_that_are_not_json_are_the_callers_fault(serve: Serve) -> None:
     server = serve(answer())
     with pytest.raises(InvalidInput, match="cannot be written as JSON"):
         await OpenAICompatible(server.url, "small").complete([{"role": "user", "content": object()}])
@@ -213,7 +213,7 @@ async def test_a_cancelled_call_closes_its_connection(serve: Serve) -> None:
         b"\xff\xfe\x00",
     ],
 )
-async def test_what_is_no_completion_is_said_to_be_none(serve: Serve, body: bytes) -> None:
+async def test_a_reply_that_is_not_a_completion_is_an_error(serve: Serve, body: bytes) -> None:
     """V12: malformed answers are expected, and never taken for one."""
     server = serve(Scripted(body=body))
     with pytest.raises(ModelAnswerInvalid, match="did not send a chat completion") as caught:

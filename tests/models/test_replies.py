@@ -54,7 +54,7 @@ def test_a_pause_is_read_from_seconds_and_from_dates(headers: dict[str, str], se
     assert retry_after(headers) == seconds
 
 
-def test_what_a_server_says_is_told_in_one_short_line() -> None:
+def test_a_servers_error_is_reported_in_one_short_line() -> None:
     body = json.dumps({"error": {"message": "first\n\x1b[31msecond\u202e " + "x" * 1000}}).encode()
     with pytest.raises(ModelError) as caught:
         read_reply(ReplyReader(CHAT, "http://host/v1", ""), Reply(400, {}, body))

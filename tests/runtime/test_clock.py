@@ -8,7 +8,7 @@ import pytest
 from afterturn.runtime.clock import TimeOrderedIds
 
 
-def test_ids_are_in_the_order_of_their_making() -> None:
+def test_ids_sort_by_creation() -> None:
     ids = TimeOrderedIds()
     made = [ids.new() for _ in range(3000)]
     assert made == sorted(set(made))

@@ -158,7 +158,7 @@ async def test_released_jobs_are_as_if_never_claimed(bench: Bench) -> None:
     assert [(job.state, job.attempts) for job in await bench.page()] == [(JobState.READY, 0)] * 2
 
 
-async def test_waking_runs_what_came_since(bench: Bench) -> None:
+async def test_waking_runs_newer_jobs(bench: Bench) -> None:
     """C8: `run` goes on until it is cancelled, and looks soon when it is woken."""
     done = asyncio.Event()
 
@@ -259,7 +259,7 @@ class _Refusing:
         return getattr(self._inner, name)
 
 
-async def test_a_failure_that_can_not_be_written_leaves_the_jobs_beside_it_alone(bench: Bench) -> None:
+async def test_a_failure_that_cannot_be_stored_does_not_affect_other_jobs(bench: Bench) -> None:
     """C8: the others end, whoever runs them hears of the store as it is, and the one is tried again."""
     store = _Refusing(bench.store)
 

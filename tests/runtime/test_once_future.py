@@ -8,7 +8,7 @@ from afterturn.runtime.once_future import OnceFuture
 WAIT = 10.0
 
 
-def test_the_first_value_stands() -> None:
+def test_the_first_value_counts() -> None:
     """H2: settling twice changes nothing."""
     slot: OnceFuture[int] = OnceFuture()
     assert (slot.settle(1), slot.settle(2), slot.peek()) == (True, False, 1)

@@ -31,7 +31,7 @@ async def test_tool_calls_get_ids_that_are_never_given_twice() -> None:
     assert json.loads(calls[1]["function"]["arguments"]) == {"day": "Sunday"}
 
 
-async def test_a_message_stands_as_it_was_written() -> None:
+async def test_a_message_stays_as_it_was_written() -> None:
     written: dict[str, Any] = {"role": "assistant", "content": "Look.", "refusal": None}
     model = ScriptedModel(written)
     assert await model.complete(HELLO) == written

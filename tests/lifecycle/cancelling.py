@@ -13,7 +13,7 @@ AWAITS_MAX = 60
 DELAYS = [pytest.param(0.0, id="before it begins"), pytest.param(0.0015, id="once it has begun")]
 
 
-class Cut:
+class CancelAtAwait:
     """Awaits a coroutine and has the task cancelled `delay` seconds after its `cut`th await has begun."""
 
     def __init__(self, work: Coroutine[Any, Any, object], cut: int, delay: float) -> None:
@@ -44,9 +44,9 @@ class Cut:
             asyncio.get_running_loop().call_later(self._delay, task.cancel)
 
 
-async def cut_at(work: Coroutine[Any, Any, object], cut: int, delay: float) -> int:
+async def cancel_at_await(work: Coroutine[Any, Any, object], cut: int, delay: float) -> int:
     """How many awaits it came to. Runs on memory's loop."""
-    cutting = Cut(work, cut, delay)
+    cutting = CancelAtAwait(work, cut, delay)
     task = asyncio.ensure_future(_awaited(cutting))
     await asyncio.wait({task})
     if not task.cancelled() and task.exception() is not None:

@@ -76,7 +76,7 @@ def test_a_secret_is_in_no_representation_and_no_error(file: Path) -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_a_wrong_setting_says_where_it_stands(file: Path) -> None:
+def test_an_error_about_a_setting_names_its_source(file: Path) -> None:
     with pytest.raises(ConfigError, match="AFTERTURN_GRACE"):
         load_config(environment={"AFTERTURN_GRACE": "soon"}, path=file)
     file.write_text("graze = 1")
@@ -109,7 +109,7 @@ def test_a_settings_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     assert load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}) == Config()
 
 
-def test_reviews_settings_have_a_second_name(tmp_path):
+def test_review_settings_have_a_second_name(tmp_path):
     """V1: `memory_review_interval` and the like are accepted wherever settings come from."""
     path = tmp_path / "config.toml"
     path.write_text("memory_review_interval = 3\n")
@@ -135,7 +135,7 @@ def test_two_names_of_one_setting_must_agree_within_a_source(tmp_path: Path) -> 
         load_config(environment={}, path=path)
 
 
-def test_variables_that_are_no_settings_are_found_with_a_hint() -> None:
+def test_variables_that_are_not_settings_are_found_with_a_hint() -> None:
     known = {"AFTERTURN_GRACE": "1", "AFTERTURN_CONFIG": "x", "AFTERTURN_MEMORY_REVIEW_TIMEOUT": "1", "HOME": "/"}
     unknown = {"AFTERTURN_GRAZE": "1", "AFTERTURN_COLOUR_OF_THE_SKY": "blue"}
     found = unknown_variables({**known, **unknown})

@@ -70,7 +70,7 @@ def test_an_ended_loop_refuses_work(loop: LoopThread) -> None:
         loop.wait(_nothing())
 
 
-def test_the_first_end_stands(loop: LoopThread) -> None:
+def test_the_first_end_counts(loop: LoopThread) -> None:
     """§2: closing twice is harmless."""
     ended: list[str] = []
 
@@ -83,7 +83,7 @@ def test_the_first_end_stands(loop: LoopThread) -> None:
     assert ended == ["first"]
 
 
-async def test_who_still_waits_at_the_end_is_told(loop: LoopThread) -> None:
+async def test_waiting_callers_are_informed_at_the_end(loop: LoopThread) -> None:
     """§2: a call that the end cuts off raises MemoryClosed; nobody waits for ever."""
     begun = threading.Event()
 

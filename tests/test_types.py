@@ -1,5 +1,8 @@
-"""Values are frozen, slotted and compared by their fields."""
+"""Values are frozen, slotted and compared by their fields; stored metadata cannot be changed."""
 
+import copy
+import json
+import pickle
 from dataclasses import FrozenInstanceError, fields, replace
 from pickle import dumps, loads
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 import pytest
 
 from afterturn.config import Config
-from afterturn.types import Entry, Filter, Hit, Lane, Scope, SearchResults, Status
+from afterturn.types import Entry, Filter, Hit, Lane, ReadMetadata, Scope, SearchResults, Status
 
 ENTRY = Entry(
     "tea",
@@ -51,7 +54,7 @@ def test_values_with_equal_fields_are_equal(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_values_can_not_be_changed(value: Any) -> None:
+def test_values_cannot_be_changed(value: Any) -> None:
     """§2: frozen, and with no room for anything else."""
     name, other = OTHERS[type(value)]
     with pytest.raises(FrozenInstanceError):
@@ -66,3 +69,35 @@ def test_a_secret_setting_is_not_shown() -> None:
     shown = repr(Config(model_key="hunter2", model="small"))
     assert "hunter2" not in shown
     assert "model='small'" in shown
+
+
+READ = ReadMetadata(project="api", stars=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda read: read.__setitem__("stars", 4),
+        lambda read: read.__delitem__("stars"),
+        lambda read: read.update(stars=4),
+        lambda read: read.__ior__({"stars": 4}),
+        lambda read: read.pop("stars"),
+        lambda read: read.popitem(),
+        lambda read: read.setdefault("more", 1),
+        lambda read: read.clear(),
+    ],
+)
+def test_stored_metadata_cannot_be_changed(change):
+    """L3: the next answer has it as the store does."""
+    with pytest.raises(TypeError, match="cannot be changed"):
+        change(READ)
+    assert READ == {"project": "api", "stars": 3}
+
+
+@pytest.mark.parametrize("copied", [dict, copy.copy, copy.deepcopy, lambda read: pickle.loads(pickle.dumps(read))])
+def test_a_copy_of_metadata_can_be_changed(copied):
+    """L3: as any dictionary's, for who wants to change and store it."""
+    own = copied(READ)
+    own["stars"] = 4
+    assert (type(own), own, READ["stars"]) == (dict, {"project": "api", "stars": 4}, 3)
+    assert json.loads(json.dumps(READ)) == READ

@@ -32,7 +32,7 @@ def meter_of(memory: afterturn.Memory) -> Meter:
     return memory._services.meter
 
 
-async def test_what_the_server_counts_is_what_counts(tmp_path: Path) -> None:
+async def test_token_counts_of_the_server_are_used(tmp_path: Path) -> None:
     """V12: one row for each day, space and purpose; the answer comes without the bill."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
         model = meter_of(memory).of(Stingy(), Purpose.REVIEW, "default", "user:ada")
@@ -46,7 +46,7 @@ async def test_what_the_server_counts_is_what_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokens_in, tokens_out", [(2**62, 2**62), (10**30, 1), (1, 10_000_001)])
-async def test_a_server_that_can_not_count_is_not_believed(tmp_path: Path, tokens_in: int, tokens_out: int) -> None:
+async def test_impossible_token_counts_of_a_server_are_ignored(tmp_path: Path, tokens_in: int, tokens_out: int) -> None:
     """V12: what no model can have read fills neither the day's limit nor a store's numbers."""
     usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
     boasting = ScriptedModel({"role": "assistant", "content": "Oslo.", "usage": usage})
@@ -58,7 +58,7 @@ async def test_a_server_that_can_not_count_is_not_believed(tmp_path: Path, token
     assert row.estimated == row.tokens == model.tokens < 1000
 
 
-async def test_what_nobody_counts_is_estimated(tmp_path: Path) -> None:
+async def test_missing_token_counts_are_estimated(tmp_path: Path) -> None:
     """V12: and it says so."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
         await meter_of(memory).of(ScriptedModel("Oslo."), Purpose.RECALL, "default", "user:ada").complete(QUESTION)
@@ -70,7 +70,7 @@ async def test_what_nobody_counts_is_estimated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [ModelUnavailable("gone", reason="gone"), TimeoutError()])
-async def test_a_call_that_came_to_nothing_costs_what_was_asked(tmp_path: Path, fault: Exception) -> None:
+async def test_a_failed_call_costs_its_prompt(tmp_path: Path, fault: Exception) -> None:
     """V12: given up or failed, the server has read it."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
         with pytest.raises(type(fault)):

@@ -1,10 +1,7 @@
-"""Ears for memory's events, and the words of a small conversation."""
+"""Messages of a small conversation, and settings for fast tests."""
 
-from afterturn.testing import EventLog as Ears
-
-WORDS = {"embedder": "none"}
+NO_EMBEDDER = {"embedder": "none"}
 WAIT = 20.0
-__all__ = ["WAIT", "WORDS", "Ears", "assistant", "exchange", "user"]
 
 
 def user(text: str) -> dict[str, str]:
