@@ -153,7 +153,7 @@ def test_the_origin_is_kept_only_with_consent() -> None:
         ({"text": "tea", "speaker": 1}, "which is not a string"),
         ({"text": "tea", "occurred_at": "soon"}, "not an ISO-8601"),
         ({"text": "tea", "occurred_at": True}, "neither an ISO-8601 time nor Unix seconds"),
-        ({"text": "tea", "valid_from": 2, "valid_to": 1}, "before it begins"),
+        ({"text": "tea", "valid_from": 2, "valid_to": 1}, "`valid_to` is not after `valid_from`"),
         ({"afterturn_export": 9}, "version 9"),
     ],
 )

@@ -155,6 +155,6 @@ async def test_a_stream_that_nobody_reads_on_is_abandoned_with_its_memory(tmp_pa
             deltas = chat.ask(CAT_ASKED)
             await broken_off(deltas)
         async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
-            with pytest.raises(afterturn.AfterturnError, match="is abandoned already"):
+            with pytest.raises(afterturn.AfterturnError, match="is already abandoned"):
                 await memory.conversation("tuesday", user="ada").resume_turn(chat.conversation.turns[0].id)
         await deltas.aclose()
