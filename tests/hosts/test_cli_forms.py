@@ -11,7 +11,7 @@ from afterturn.config import Config
 from afterturn.errors import InvalidInput
 from afterturn.hosts.cli.commands.history import _operation_row
 from afterturn.hosts.cli.commands.search import explain
-from afterturn.hosts.cli.commands.transfer import LineReader, Reading
+from afterturn.hosts.cli.commands.transfer import LineReader, ParsedLines
 from afterturn.hosts.cli.options import as_filter, parse_time
 from afterturn.hosts.cli.output import count, iso, jsonable, one_line, safe
 from afterturn.types import Entry, Event, Hit, Kind, Lane, LoggedOperation, Origin, Status, Target, Verb
@@ -35,7 +35,7 @@ def an_entry(**fields: object) -> Entry:
     return Entry(**(known | fields))  # type: ignore[arg-type]
 
 
-def read(*lines: object, keep_origin: bool = False) -> Reading:
+def read(*lines: object, keep_origin: bool = False) -> ParsedLines:
     texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     return LineReader(Config(), keep_origin=keep_origin).read(texts)
 

@@ -31,7 +31,7 @@ _TRIED_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KeyFacts:
     """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told.
 
     `screen` tells afterwards what it withheld (G3).
@@ -55,7 +55,7 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
     return "\n\n".join(sections)
 
 
-def key_facts(task: str, facts: Facts) -> list[str]:
+def key_facts(task: str, facts: KeyFacts) -> list[str]:
     """One line a fact, as a block would show it. What is too long for the rest of the budget gives way to the next."""
     wanted = terms(task[:_LOOKED_AT_CHARS])
     ranked, _ = collapse(_by_overlap(facts.hits[-_HITS_MAX:], wanted)[:_TRIED_MAX])
@@ -115,7 +115,7 @@ class Subagents:
             return assemble(task, ())
         config = self._services.config
         screen = OutputFilter(scanning=config.scanning)
-        facts = Facts(recalled, self._services.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
+        facts = KeyFacts(recalled, self._services.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
         bullets = key_facts(task, facts)
         text = assemble(task, bullets, offered(remember=remember))
         told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}

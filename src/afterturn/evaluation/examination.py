@@ -242,7 +242,7 @@ class CachedEmbedder:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ExaminedBlock:
     """A block and the `ids` of its memories; empty if nothing was found."""
 
     text: str = ""
@@ -253,8 +253,8 @@ class Block:
         return estimate_tokens(self.text)
 
 
-def block_of(text: str) -> Block:
-    return Block(text, tuple(_REF.findall(text)))
+def block_of(text: str) -> ExaminedBlock:
+    return ExaminedBlock(text, tuple(_REF.findall(text)))
 
 
 def plain(text: str) -> str:
@@ -306,7 +306,7 @@ class Subject:
         self.faults.note(",".join(found.missing))
         return found.hits
 
-    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> Block:
+    def handed_over(self, space: str, question: str, *, reads: Sequence[str] = ()) -> ExaminedBlock:
         """The block of a turn that begins a new conversation with this question, with the budgets of the settings."""
         self._asked += 1
         conversation = self.memory.conversation(f"question {self._asked}", owner=space, reads=reads)
@@ -315,12 +315,12 @@ class Subject:
             turn.abort("evaluated")
         return block_of(text)
 
-    def rendered(self, entries: Sequence[Entry], question: str) -> Block:
+    def rendered(self, entries: Sequence[Entry], question: str) -> ExaminedBlock:
         """The block that this ranking would give."""
         wanted = frozenset(terms(question))
         hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
         block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
-        return Block() if block is None else block_of(block.text)
+        return ExaminedBlock() if block is None else block_of(block.text)
 
     def _as_hit(self, entry: Entry, place: int, wanted: frozenset[str]) -> Hit:
         if entry.ref not in self._terms:
@@ -489,7 +489,7 @@ class Answer:
     """One system's result for a question: names of items, best first, and their block. `hits` only for afterturn."""
 
     ranked: tuple[str, ...]
-    block: Block
+    block: ExaminedBlock
     hits: tuple[Hit, ...] = ()
 
 
@@ -555,7 +555,7 @@ class Examination:
         items = (self.talk.items[place] for place in places)
         return tuple(dict.fromkeys(item.session if question.by_session else item.id for item in items))
 
-    def delivered(self, question: Question, block: Block) -> dict[str, float]:
+    def delivered(self, question: Question, block: ExaminedBlock) -> dict[str, float]:
         """The share of the evidence that is in the block as a memory or as text, and the share with all its words."""
         shown = plain(block.text)
         present: set[str] = set()

@@ -11,7 +11,7 @@ from typing import Protocol
 logger = logging.getLogger("afterturn")
 
 
-class Closable(Protocol):
+class OpenMemory(Protocol):
     def start_closing(self) -> None: ...
     def wait_closed(self) -> None: ...
 
@@ -20,10 +20,10 @@ class ExitCloser:
     """Closes open memories at exit, so that turns that were accepted are still recorded."""
 
     def __init__(self) -> None:
-        self._open: set[Closable] = set()
+        self._open: set[OpenMemory] = set()
         self._process = 0
 
-    def watch(self, memory: Closable) -> None:
+    def watch(self, memory: OpenMemory) -> None:
         """Keeps a reference until `forget`: a memory that its host dropped still has threads and turns to record."""
         if self._process != os.getpid():
             self._process = os.getpid()
@@ -31,7 +31,7 @@ class ExitCloser:
             self._register()
         self._open.add(memory)
 
-    def forget(self, memory: Closable) -> None:
+    def forget(self, memory: OpenMemory) -> None:
         self._open.discard(memory)
 
     def close_all(self) -> None:

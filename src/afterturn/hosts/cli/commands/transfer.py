@@ -140,7 +140,7 @@ def import_entries(invocation: Invocation, file: str, *, skip_bad: bool, keep_or
         note("Vectors are made at the next search, or now: afterturn worker --once")
 
 
-def _print_rest(existing: int, reading: Reading) -> None:
+def _print_rest(existing: int, reading: ParsedLines) -> None:
     if existing:
         click.echo(f"{existing:,} already known")
     if reading.passed_over:
@@ -192,7 +192,7 @@ class BadLine:
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedLines:
     """The lines of a file: valid drafts in order, invalid lines, and how many were skipped."""
 
     drafts: list[Draft] = field(default_factory=list)
@@ -208,8 +208,8 @@ class LineReader:
         self._keep_origin = keep_origin
         self._is_export = False
 
-    def read(self, lines: Iterable[bytes]) -> Reading:
-        reading = Reading()
+    def read(self, lines: Iterable[bytes]) -> ParsedLines:
+        reading = ParsedLines()
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -219,7 +219,7 @@ class LineReader:
                 reading.bad.append(BadLine(number, str(error)))
         return reading
 
-    def _take(self, line: Mapping[str, object], reading: Reading) -> None:
+    def _take(self, line: Mapping[str, object], reading: ParsedLines) -> None:
         if "afterturn_export" in line:
             self._begin_export(line)
             return
