@@ -73,6 +73,7 @@ def test_type_checkers_see_the_names_that_programs_get():
 
 def test_completion_shows_public_names_only():
     assert dir(afterturn) == sorted([*afterturn.__all__, "__version__"])
+    assert dir(blocking) == ["Conversation", "Memory", "Space", "Standing", "Tools", "Turn", "open", "rescue"]
 
 
 def test_a_name_that_is_not_public_is_not_there():

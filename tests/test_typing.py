@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 
 GOOD = """
@@ -134,15 +136,22 @@ def test_pyright_accepts_programs_and_reports_mistakes(folder: Path):
     check(reported)
 
 
+def test_pyright_accepts_the_examples(tmp_path: Path):
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT / "src")], "include": [str(ROOT / "examples")]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    done = run(["-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable], tmp_path, expected=0)
+    assert json.loads(done)["summary"]["filesAnalyzed"] == len(list((ROOT / "examples").glob("*.py")))
+
+
 def check(reported: list[tuple[str, int, str]]) -> None:
     wrong = {number for number, line in enumerate(BAD.splitlines(), start=1) if line.endswith("# wrong")}
     assert [item for item in reported if item[0] != "bad"] == []
     assert {line for name, line, _ in reported if name == "bad"} == wrong
 
 
-def run(arguments: list[str], folder: Path) -> str:
+def run(arguments: list[str], folder: Path, *, expected: int = 1) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, capture_output=True, encoding="utf-8", timeout=110, check=False
     )
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == expected, done.stdout + done.stderr
     return done.stdout

@@ -10,10 +10,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from afterturn.config import Config, Settings
-from afterturn.conversation.blocking_conversation import Conversation as Conversation
-from afterturn.conversation.blocking_conversation import Standing as Standing
-from afterturn.conversation.blocking_conversation import Tools as Tools
-from afterturn.conversation.blocking_conversation import Turn as Turn
+from afterturn.conversation.blocking_conversation import Conversation, Standing, Tools, Turn
 from afterturn.conversation.scope import ConversationOptions, make_place
 from afterturn.errors import StoreUnavailable
 from afterturn.memory import (
@@ -28,6 +25,8 @@ from afterturn.memory import (
 )
 from afterturn.runtime.bridge import BlockingFacade
 from afterturn.services import rescue as rescue_store
+
+__all__ = ["Conversation", "Memory", "Space", "Standing", "Tools", "Turn", "open", "rescue"]
 
 WORK_POLL = 0.2
 
@@ -107,3 +106,7 @@ def rescue(
     if path is None:
         raise StoreUnavailable("There is no store to rescue. Pass its path.")
     return rescue_store(path, Path(source), config, progress)
+
+
+def __dir__() -> list[str]:
+    return __all__
