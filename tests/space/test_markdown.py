@@ -156,7 +156,7 @@ def test_the_text_is_plain_markdown() -> None:
         ("## user\n\nTea", "Line 3 is not a heading, bullet"),
         ("## user\n  Tea", "Line 2 is indented, but goes on from no bullet"),
         ("## user\n- Tea\nis good", "Line 3 is not a heading"),
-        ("## somebody", "Line 1: 'somebody' is not a target"),
+        ("## somebody", "Line 1: 'somebody' is not a valid target"),
         ("## user, project \x07", "Line 1: "),
         ('## user, project "x', "Line 1: "),
         ("### user", "Line 1 is not a valid heading"),

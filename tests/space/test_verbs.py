@@ -284,7 +284,7 @@ async def test_bad_input_leaves_the_store_as_it_was(ada: afterturn.Space) -> Non
         await ada.add("x" * 10_000_000)
     with pytest.raises(InvalidInput, match="no time zone"):
         await ada.add("Ada likes tea", occurred_at=datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidInput, match="not an origin"):
+    with pytest.raises(InvalidInput, match="not a valid origin"):
         await ada.add("Ada likes tea", origin="oracle")
     with pytest.raises(TypeError, match="colour"):
         await ada.add("Ada likes tea", colour="blue")  # type: ignore[call-arg]

@@ -42,6 +42,8 @@ LIMIT_MAX = 10_000
 QUERY_CHARS_MAX = 10_000
 # The largest value of a 64-bit column.
 VERSION_MAX = 2**63 - 1
+# An older name of the target "environment".
+_OLDER_NAME = "memory"
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -186,15 +188,12 @@ def _members(values: object, kind: type[E], what: str) -> tuple[E, ...]:
 
 def _member(value: object, kind: type[E], what: str) -> E:
     if not isinstance(value, str) or value not in list(kind):
-        raise InvalidInput(f"{_shown(value)} is not a {what}. Use one of: {', '.join(kind)}.")
+        raise InvalidInput(f"{_shown(value)} is not a valid {what}. Use one of: {', '.join(kind)}.")
     return kind(value)
 
 
 def _shown(value: object) -> str:
     return repr(value)[:60]
-
-
-_OLDER_NAME = "memory"
 
 
 class DraftFields(TypedDict, total=False):
@@ -219,7 +218,7 @@ class DraftFields(TypedDict, total=False):
     sources: Sequence[str]
 
 
-def draft_of(text: str, fields: DraftFields) -> Draft:
+def make_draft(text: str, fields: DraftFields) -> Draft:
     unknown = set(fields) - set(DraftFields.__annotations__)
     if unknown:
         raise TypeError(
@@ -227,8 +226,8 @@ def draft_of(text: str, fields: DraftFields) -> Draft:
         )
     return Draft(
         text=text,
-        target=target_of(fields.get("target", Target.USER)),
-        origin=origin_of(fields.get("origin", Origin.USER)),
+        target=parse_target(fields.get("target", Target.USER)),
+        origin=parse_origin(fields.get("origin", Origin.USER)),
         agent=fields.get("agent"),
         project=fields.get("project"),
         speaker=fields.get("speaker"),
@@ -253,15 +252,9 @@ def _sources(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def target_of(value: str) -> Target:
-    try:
-        return Target.ENVIRONMENT if value == _OLDER_NAME else Target(value)
-    except ValueError:
-        raise InvalidInput(f"{value!r} is not a target. Use one of: {', '.join(Target)}.") from None
+def parse_target(value: str) -> Target:
+    return _member(Target.ENVIRONMENT if value == _OLDER_NAME else value, Target, "target")
 
 
-def origin_of(value: str) -> Origin:
-    try:
-        return Origin(value)
-    except ValueError:
-        raise InvalidInput(f"{value!r} is not an origin. Use one of: {', '.join(Origin)}.") from None
+def parse_origin(value: str) -> Origin:
+    return _member(value, Origin, "origin")

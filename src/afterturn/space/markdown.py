@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from afterturn.errors import AfterturnError, Conflict, InvalidInput, NotAllowed, NotFound
 from afterturn.guard.statement_writer import StatementWriter
 from afterturn.ports import Unit
-from afterturn.space.arguments import target_of
+from afterturn.space.arguments import parse_target
 from afterturn.types import (
     Admitted,
     Changed,
@@ -228,7 +228,7 @@ class _MarkdownReader:
 def _section(number: int, target: str, project: str | None) -> Section:
     try:
         name = json.loads(project) if project is not None and project.startswith('"') else project
-        return target_of(target.lower()), None if name is None else check_name(name, "project")
+        return parse_target(target.lower()), None if name is None else check_name(name, "project")
     except ValueError as error:
         raise InvalidInput(f"Line {number}: {error}") from error
 
@@ -436,7 +436,7 @@ class _Prepared:
 
 async def as_markdown(services: Services, space: str, *, target: str | None, project: str | None) -> str:
     """The active statements. Raises InvalidInput if there are more than `ENTRIES_MAX`."""
-    chosen = None if target is None else target_of(target)
+    chosen = None if target is None else parse_target(target)
     narrowed = Filter(
         kind=Kind.STATEMENT,
         target=chosen,

@@ -20,8 +20,8 @@ from afterturn.space.arguments import (
     check_filter,
     check_selector,
     check_version,
-    draft_of,
-    origin_of,
+    make_draft,
+    parse_origin,
     search_request,
 )
 from afterturn.space.consolidation import consolidate
@@ -139,7 +139,7 @@ class SpaceCore:
         Raises InvalidInput if the text is empty, too long or refused by the guard; OverBudget, with the memories that
         could go, if the space is full; NotAllowed if an untrusted origin wants it pinned, a convention or a preference.
         """
-        admitted = self._services.gate.admit(draft_of(text, fields))
+        admitted = self._services.gate.admit(make_draft(text, fields))
         operation = self._operation(Verb.ADD, admitted.draft.origin)
         added = await self._services.store.write(
             lambda unit: self._services.statement_writer.add(unit, operation, admitted)
@@ -175,7 +175,7 @@ class SpaceCore:
         current = await self.get(entry_id)
         if current.kind is Kind.RECORD:
             raise InvalidInput(f"{entry_id} is a recorded message, which cannot be changed. Add a statement instead.")
-        admitted = self._services.gate.admit(replace(Draft.successor(current, text), origin=origin_of(origin)))
+        admitted = self._services.gate.admit(replace(Draft.successor(current, text), origin=parse_origin(origin)))
         operation = self._operation(Verb.UPDATE, admitted.draft.origin)
         entry = await self._services.store.write(
             lambda unit: self._services.statement_writer.update(

@@ -40,41 +40,6 @@ from afterturn.learning.rules.sentences import (
 )
 from afterturn.types import Target
 
-# Statements about passwords, PINs and keys are never learned.
-_HARMLESS = r"""(?![\s-]?(?:managers?|polic(?:y|ies)|resets?|rotation|hash\w*|fields?|prompts?|vaults?|stores?|columns?|
-    generators?|protect\w*|requirements?|lengths?|headers?|formats?|prefix\w*|management)\b)"""
-_ENGLISH = r"""\bpass[\s-]?(?:word|phrase|code|wd)\b|\b(?:pwd|pw|passwd)\b
-    |\b(?:user's|their|our|my)\s(?:\w+\s)?passwords\b
-    |(?-i:\bPIN\b)|\bpin[\s-](?:code|number)\b
-    |\b(?:user's|their|our|my|the|card|card's|door|phone|sim|bank|alarm)\spin\b
-    |\b(?:api|secret|access|private|deploy|ssh|encryption|signing|licen[cs]e|master|recovery)[\s-](?:\w+\s)?key\b
-    |\b(?:api|access|auth|authentication|bearer|refresh|secret|session)[\s-]token\b
-    |\bclient\ssecret\b|\b(?:seed|recovery|secret)\sphrase\b|\bcredentials\s(?:are|for)\b|\b(?:access|security)\scode\b"""
-_OTHERS = r"""\b(?:passwort|kennwort|passphrase|geheimzahl|zugangsdaten|zugangscode)\b
-    |\b(?:api|zugangs|zugriffs|geheim|lizenz)[\s-]?schlüssel|\b(?:geheim|privat)e[nr]?\sschlüssel
-    |\bmot\sde\spasse\b|\bphrase\s(?:secrète|de\spasse)|\bcode\s(?:pin|secret|d'accès)
-    |\bclé\s(?:d'api|api|de\sl'api|secrète|privée|d'accès)
-    |\bcontrase[ñn]a\b|\bfrase\s(?:secreta|de\scontraseña)|\bcódigo\s(?:pin|secreto|de\sacceso)
-    |\b(?:mi|nuestra|la)\sclave\b|\bclave\s(?:secreta|privada|api|de\s(?:acceso|api|la\sapi))
-    |\b(?:mein\w*|die|der|le|mon|el|mi)\spin\b"""
-_SECRET = rf"(?:{_ENGLISH}|{_OTHERS}){_HARMLESS}"
-
-_MENTIONED = pattern(_SECRET)
-# A rule may mention passwords, as long as it contains none.
-_GIVEN = pattern(
-    rf"""(?:{_SECRET})(?:\s[\w'-]+){{0,4}}?\s*(?:\b(?:is|are|lautet|ist|est|es)\b|[=:])\s*\S
-    |\b(?:use|enter|type|try)\s(?:(?:the|my|our|their|this|as)\s)?(?:\w+\s)?(?:{_SECRET})
-        \s(?!(?:for|from|in|to|when|on|at|only|twice|and|or|of|that|which|with|before|after|if|unless)\b)\S
-    |(?:{_SECRET})\s\S*\d"""
-)
-
-
-def holds_secret(lesson: Lesson) -> bool:
-    """True for any fact that mentions a secret, even "the API key is in the vault"."""
-    shape = _GIVEN if lesson.kind in (RULE, PREFERENCE) else _MENTIONED
-    return bool(shape.search(lesson.text.replace("’", "'")))
-
-
 USER = "user"
 ASSISTANT = "assistant"
 # A message with more lessons than this is a document.
@@ -123,21 +88,21 @@ def find_lessons_in(text: str, answer: str) -> list[Lesson]:
     found = [] if introduced is None else [introduced]
     for at, sentence in enumerate(sentences):
         after_task = any(map(is_task, sentences[:at]))
-        found += _in_sentence(replace(sentence, after_task=after_task), answer)
-    found = [lesson for lesson in found if not holds_secret(lesson)]
+        found += _find_in_sentence(replace(sentence, after_task=after_task), answer)
+    found = [lesson for lesson in found if not _contains_secret(lesson)]
     if is_order(sentences):
         found = [lesson for lesson in found if lesson.kind != NAME]
     return [] if len(found) > LESSONS_MAX else found
 
 
-def _in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
+def _find_in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
     if is_temporary(sentence.plain):
         return
     read_to = 0
     for clause in split_clauses(sentence):
         if clause.start < read_to:
             continue
-        for lesson, end in _in_clause(clause, answer):
+        for lesson, end in _find_in_clause(clause, answer):
             if 0 < len(lesson.text) <= LESSON_CHARACTERS_MAX:
                 read_to = clause.start + end
                 yield lesson
@@ -146,8 +111,8 @@ def _in_sentence(sentence: Sentence, answer: str) -> Iterator[Lesson]:
         yield from languages.find_phrase(sentence)
 
 
-def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
-    note = _note(clause)
+def _find_in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
+    note = _find_note(clause)
     if note is not None:
         yield note, len(clause.plain)
     if clause.is_question or is_unsure(clause.plain):
@@ -155,9 +120,9 @@ def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
     rule = find_standing_rule(clause)
     if rule is not None:
         yield _to_lesson(rule), rule.end
-    for found in _by_rules(clause):
+    for found in _match_rules(clause):
         yield _to_lesson(found), found.end
-    for found in _by_rules(clause, english.CORRECTED if clause.is_correction else ()):
+    for found in _match_rules(clause, english.CORRECTED if clause.is_correction else ()):
         yield _to_lesson(found), found.end
     replacement = english.find_replacement(clause)
     if replacement is not None and (text := english.correct_answer(replacement, answer)):
@@ -165,14 +130,14 @@ def _in_clause(clause: Clause, answer: str) -> Iterator[tuple[Lesson, int]]:
         yield Lesson(trim(text), target, CORRECTION, 0, replacement.old), len(clause.plain)
 
 
-def _by_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[RuleMatch]:
+def _match_rules(clause: Clause, rules: Sequence[Rule] = _RULES) -> Iterator[RuleMatch]:
     for rule in rules:
         found = rule.find(clause)
         if found is not None:
             yield found
 
 
-def _note(clause: Clause) -> Lesson | None:
+def _find_note(clause: Clause) -> Lesson | None:
     start = find_note_start(clause.plain, is_question=clause.is_question)
     if start is None or is_unsure(clause.plain[start:]):
         return None
@@ -182,7 +147,7 @@ def _note(clause: Clause) -> Lesson | None:
     if standing is not None:
         return _to_lesson(standing)
     target = Target.USER if _OF_USER.search(stated.plain) else Target.ENVIRONMENT
-    rule = next((found.rule for found in _by_rules(stated)), None)
+    rule = next((found.rule for found in _match_rules(stated)), None)
     text = state_about_user(text) if target is Target.USER else capitalise(text)
     return Lesson(text, rule.target if rule else target, rule.kind if rule else FACT, 0)
 
@@ -194,3 +159,38 @@ def _to_lesson(found: RuleMatch) -> Lesson:
         kept, old = english.split_replaced(found.matched)
     kind = CORRECTION if (found.clause.is_correction or old) and rule.kind == FACT else rule.kind
     return Lesson(replace(found, matched=kept).statement, rule.target, kind, 0, old)
+
+
+# Statements about passwords, PINs and keys are never learned.
+_HARMLESS = r"""(?![\s-]?(?:managers?|polic(?:y|ies)|resets?|rotation|hash\w*|fields?|prompts?|vaults?|stores?|columns?|
+    generators?|protect\w*|requirements?|lengths?|headers?|formats?|prefix\w*|management)\b)"""
+_ENGLISH = r"""\bpass[\s-]?(?:word|phrase|code|wd)\b|\b(?:pwd|pw|passwd)\b
+    |\b(?:user's|their|our|my)\s(?:\w+\s)?passwords\b
+    |(?-i:\bPIN\b)|\bpin[\s-](?:code|number)\b
+    |\b(?:user's|their|our|my|the|card|card's|door|phone|sim|bank|alarm)\spin\b
+    |\b(?:api|secret|access|private|deploy|ssh|encryption|signing|licen[cs]e|master|recovery)[\s-](?:\w+\s)?key\b
+    |\b(?:api|access|auth|authentication|bearer|refresh|secret|session)[\s-]token\b
+    |\bclient\ssecret\b|\b(?:seed|recovery|secret)\sphrase\b|\bcredentials\s(?:are|for)\b|\b(?:access|security)\scode\b"""
+_OTHERS = r"""\b(?:passwort|kennwort|passphrase|geheimzahl|zugangsdaten|zugangscode)\b
+    |\b(?:api|zugangs|zugriffs|geheim|lizenz)[\s-]?schlüssel|\b(?:geheim|privat)e[nr]?\sschlüssel
+    |\bmot\sde\spasse\b|\bphrase\s(?:secrète|de\spasse)|\bcode\s(?:pin|secret|d'accès)
+    |\bclé\s(?:d'api|api|de\sl'api|secrète|privée|d'accès)
+    |\bcontrase[ñn]a\b|\bfrase\s(?:secreta|de\scontraseña)|\bcódigo\s(?:pin|secreto|de\sacceso)
+    |\b(?:mi|nuestra|la)\sclave\b|\bclave\s(?:secreta|privada|api|de\s(?:acceso|api|la\sapi))
+    |\b(?:mein\w*|die|der|le|mon|el|mi)\spin\b"""
+_SECRET = rf"(?:{_ENGLISH}|{_OTHERS}){_HARMLESS}"
+
+_MENTIONED = pattern(_SECRET)
+# A rule may mention passwords, as long as it contains none.
+_GIVEN = pattern(
+    rf"""(?:{_SECRET})(?:\s[\w'-]+){{0,4}}?\s*(?:\b(?:is|are|lautet|ist|est|es)\b|[=:])\s*\S
+    |\b(?:use|enter|type|try)\s(?:(?:the|my|our|their|this|as)\s)?(?:\w+\s)?(?:{_SECRET})
+        \s(?!(?:for|from|in|to|when|on|at|only|twice|and|or|of|that|which|with|before|after|if|unless)\b)\S
+    |(?:{_SECRET})\s\S*\d"""
+)
+
+
+def _contains_secret(lesson: Lesson) -> bool:
+    """True for any fact that mentions a secret, even "the API key is in the vault"."""
+    shape = _GIVEN if lesson.kind in (RULE, PREFERENCE) else _MENTIONED
+    return bool(shape.search(lesson.text.replace("’", "'")))

@@ -23,7 +23,7 @@ from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.options import TARGETS, parse_time
 from afterturn.hosts.cli.output import count, dump_line, note, one_line, print_document, progress
 from afterturn.runtime.clock import SystemClock, TimeOrderedIds
-from afterturn.space.arguments import target_of
+from afterturn.space.arguments import parse_target
 from afterturn.types import Draft, Kind, Origin, Status
 from afterturn.validation import check_id
 
@@ -258,7 +258,7 @@ class LineReader:
         draft = Draft(
             text=_required_text(line),
             origin=_origin(line) if self._keep_origin else Origin.IMPORT,
-            target=target_of(_choice(line, "target", _TARGETS, "user")),
+            target=parse_target(_choice(line, "target", _TARGETS, "user")),
             pinned=_flag(line, "pinned"),
             metadata=_metadata(line),
             sources=_sources(line),
