@@ -159,7 +159,7 @@ def _why_other(block: BlockRow | None, again: Block | None) -> str:
         return "the block is not in the store any more"
     shown = len(again.refs) if again else 0
     if not block.text or len(block.refs) < shown:
-        return "a memory that was in it, or was weighed with it, has been forgotten since"
+        return "a memory that was in it, or competed with it, has been forgotten since"
     if again is not None and set(again.refs) != set(block.refs):
         return "other memories come out than were shown"
     return "the same memories come out in other bytes"

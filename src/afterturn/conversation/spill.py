@@ -82,7 +82,7 @@ class Spill:
         if waiting := len(self.files()):
             message = f"{waiting} turns wait in {self.folder}"
             found.insert(0, Finding("warning", "recordings", message, _LATER))
-        return found or [Finding("ok", "recordings", "none is waiting")]
+        return found or [Finding("ok", "recordings", "no finished turn waits to be recorded")]
 
     def unreadable(self) -> list[Path]:
         """What may hold a turn that nobody can tell whose it is: damaged, or being written by another process."""

@@ -123,7 +123,10 @@ def find_turns(unit: Unit, key: ConversationKey, wanted: str | int | None = None
     """All of them with their numbers, or the one that an id, a number or "last" names. NotFound when there is none."""
     numbered = list(enumerate(unit.conversations.turns(key), start=1))
     if not numbered:
-        raise NotFound(f"There is no conversation {key.id!r} in {key.space}, or it has no turn yet.")
+        raise NotFound(
+            f"There is no conversation {key.id!r} in {key.space}, or it has no turn yet. "
+            "`afterturn list` shows the conversations of a space."
+        )
     if wanted is None:
         return numbered
     # A host may call its turns "1" and "2", so an id comes before a number.

@@ -104,7 +104,7 @@ class SqlOperations:
         touched = self._session.rows(_TOUCHED, (space_key, target, target))
         if not touched:
             raise NotFound(
-                f"{operation.space} has no operation or group {target!r}. `afterturn history` lists them by memory."
+                f"{operation.space} has no operation or group {target!r}. `afterturn history` lists the ids."
             )
         self._check_as_it_left_them({key: (after, status) for key, _, after, status in touched})
         first: dict[int, tuple[Status, Status]] = {}

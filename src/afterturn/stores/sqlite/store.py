@@ -58,7 +58,7 @@ def _schema(connection: apsw.Connection, place: StoreLocation) -> Finding:
 def _integrity(connection: apsw.Connection) -> Finding:
     said = scalar_text(connection, "PRAGMA quick_check(1)")
     if said == "ok":
-        return Finding("ok", "integrity", "The file is whole.")
+        return Finding("ok", "integrity", "The file is not damaged.")
     return Finding("error", "integrity", f"The file is damaged: {said}.", "Run `afterturn restore <backup>`.")
 
 
@@ -67,7 +67,9 @@ def _log(place: StoreLocation) -> Finding:
     message = f"The write-ahead log has {size / _MEBIBYTE:.1f} MiB."
     if size <= _LOG_BYTES_MAX:
         return Finding("ok", "log", message)
-    return Finding("warning", "log", message, "A process reads without end; find it and end it.")
+    return Finding(
+        "warning", "log", message, "A process does not end its reading transaction. Find that process and stop it."
+    )
 
 
 def _permissions(place: StoreLocation) -> Finding:
@@ -80,7 +82,7 @@ def _permissions(place: StoreLocation) -> Finding:
 
 def _space(place: StoreLocation) -> Finding:
     free = shutil.disk_usage(place.path.parent).free
-    message = f"{free / _MEBIBYTE:.0f} MiB are free on its disk."
+    message = f"{free / _MEBIBYTE:.0f} MiB are free on the store's disk."
     if free >= max(_FREE_BYTES_MIN, os.stat(place.path).st_size // 4):
         return Finding("ok", "space", message)
     return Finding("warning", "space", message, "Free some space: a full disk stops recording.")
@@ -88,7 +90,7 @@ def _space(place: StoreLocation) -> Finding:
 
 def _copies(place: StoreLocation) -> Iterator[Finding]:
     names = ", ".join(item.name for item in automatic_copies(place.path)) or "none"
-    yield Finding("ok", "backups", f"Automatic backups beside the store: {names}.")
+    yield Finding("ok", "backups", f"Automatic backups next to the store: {names}.")
     for item in leftovers(place.path):
         yield Finding(
             "warning", "backups", f"{item} was left over and may hold memories.", f"Look at it, then `rm {item}`."

@@ -101,7 +101,7 @@ def _print_count(invocation: Invocation, found: int) -> None:
     if invocation.json:
         print_document({"matching": found})
     else:
-        click.echo(f"{_entries(found)} would be erased, and statements learned only from them.")
+        click.echo(f"{_entries(found)} would be erased, with the statements learned only from what is erased.")
 
 
 def print_forgotten(forgotten: Forgotten) -> None:
