@@ -136,6 +136,16 @@ def test_every_error_is_documented():
     assert undocumented(names_of_errors()) == []
 
 
+def test_the_tree_of_errors_is_that_of_the_classes():
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").split("\n\n", 1)[1].splitlines():
+        if found := re.match(r"([│├└─ ]*)(\w+)", line):
+            path[len(found.group(1)) // 4 :] = [found.group(2)]
+            drawn[path[-1]] = path[-2] if len(path) > 1 else "Exception"
+    assert drawn == {name: getattr(errors, name).__bases__[0].__name__ for name in names_of_errors()}
+
+
 def test_every_command_is_documented():
     assert undocumented(f"afterturn {name}" for name in names_of_commands()) == []
 

@@ -62,16 +62,25 @@ def _shown(value: object) -> str:
 
 def errors_page() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
+    built_in = "".join(
+        f"- `{kind.__name__}` is a `{base.__name__}`\n"
+        for kind in _public(errors.AfterturnError)
+        for base in kind.__bases__
+        if base.__module__ == "builtins" and base is not Exception
+    )
     return f"""# Errors
 
 This page is generated from `errors.py` by `make docs`. All errors of afterturn are in one tree, so `except
-AfterturnError` catches all of them and nothing else. A message says what happened and what to do. Programs should
-read the attributes, which are shown in brackets, not the message.
+afterturn.AfterturnError` catches all of them and nothing else. Import them from `afterturn`. A message says what
+happened and what to do. Programs should read the attributes, which are shown in brackets, not the message.
 
 ```text
 {tree}
 ```
 
+Some are also built-in exceptions:
+
+{built_in}
 The verbs of a turn (`inject`, `complete` and so on) never raise. Their failures are logged and reported as events.
 """
 
