@@ -165,7 +165,7 @@ async def test_below_the_floor(open_memory: OpenMemory) -> None:
         found = await told(memory, "five kilos")
         assert (found.why, found.reason) == (
             "floor",
-            "its score is below recall_score_min (0.90), or much lower than the best score",
+            f"score {found.score:.2f} is below recall_score_min (0.90)",
         )
         assert await why(memory, known) == found
 

@@ -97,7 +97,7 @@ async def test_a_killed_process_is_said_to_have_ended():
     "program,complaint",
     [
         ("pass", "ended"),
-        (saying(b"\xff not JSON"), "did not say whose vectors"),
+        (saying(b"\xff not JSON"), "did not identify its vectors"),
         (saying(json.dumps({**asdict(EMBEDDER.identity), "version": "0"}).encode()), "other vectors"),
         (saying(HELLO, b"\x00" * 512), "answered 2 texts with 512 bytes"),
         ("import sys; sys.stdout.write('garbage from a wrapper'); sys.stdout.flush(); sys.stdin.read()", "announced"),

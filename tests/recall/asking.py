@@ -51,7 +51,7 @@ def query_vector(library: Any, text: str, scope: Scope, embedder: Embedder = STA
     return embedder.embed([without_names(text, named_in(text, speakers))])[0]
 
 
-def shelved(library: Any, scope: Scope, embedder: Embedder = STATIC) -> IndexCache:
+def indexed(library: Any, scope: Scope, embedder: Embedder = STATIC) -> IndexCache:
     """With every space of the scope that has something in it."""
     cache = IndexCache(embedder.identity, BYTES_MAX)
     for space in scope.spaces:

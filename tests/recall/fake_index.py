@@ -26,13 +26,13 @@ SPACE = "user:ada"
 class FakeIndex:
     """Entries and vectors by key, with a log of every change."""
 
-    entries: dict[int, IndexedEntry] = field(default_factory=dict)
+    by_key: dict[int, IndexedEntry] = field(default_factory=dict)
     data: dict[int, bytes] = field(default_factory=dict)
     changed: list[int] = field(default_factory=list)
     generation: str = "first"
 
     def put(self, entry: IndexedEntry) -> None:
-        self.entries[entry.key] = entry
+        self.by_key[entry.key] = entry
         self.changed.append(entry.key)
 
     def embed(self, key: int, vector: np.ndarray) -> None:
@@ -41,18 +41,16 @@ class FakeIndex:
 
     def remove(self, key: int) -> IndexedEntry:
         self.changed.append(key)
-        return self.entries.pop(key)
+        return self.by_key.pop(key)
 
-    def shelved(
+    def entries(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
     ) -> list[IndexedEntry]:
-        chosen = (key for key in self.entries if key > after) if keys is None else self.entries.keys() & set(keys)
-        return [self.entries[key] for key in sorted(chosen)[:limit]]
+        chosen = (key for key in self.by_key if key > after) if keys is None else self.by_key.keys() & set(keys)
+        return [self.by_key[key] for key in sorted(chosen)[:limit]]
 
     def extent(self) -> SpaceStats:
-        return SpaceStats(
-            len(self.entries), sum(len(entry.terms) for entry in self.entries.values()), len(self.changed)
-        )
+        return SpaceStats(len(self.by_key), sum(len(entry.terms) for entry in self.by_key.values()), len(self.changed))
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         return Changes(self.generation, len(self.changed), tuple(dict.fromkeys(self.changed[since:])))
@@ -60,8 +58,8 @@ class FakeIndex:
     def vectors(
         self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
     ) -> dict[int, bytes]:
-        wanted = sorted(self.entries if keys is None else keys)
-        return {key: self.data[key] for key in wanted if key in self.data and key in self.entries}
+        wanted = sorted(self.by_key if keys is None else keys)
+        return {key: self.data[key] for key in wanted if key in self.data and key in self.by_key}
 
     def cosines(self, query: np.ndarray | None) -> dict[int, float]:
         if query is None:
@@ -69,7 +67,7 @@ class FakeIndex:
         return {
             key: float(np.frombuffer(data, "<f2").astype(np.float32) @ query)
             for key, data in self.data.items()
-            if key in self.entries
+            if key in self.by_key
         }
 
 

@@ -233,7 +233,7 @@ def test_every_hit_is_shown_or_named_as_restated_by_one_that_is(hits):
 
 
 @given(some_hits)
-def test_what_stands_for_another_is_trusted_as_much_and_not_older(hits):
+def test_what_can_replace_another_is_trusted_as_much_and_not_older(hits):
     """L10, G2: trust first, then time."""
     kept, restated = collapse(hits)
     by_ref = {item.entry.ref: item.entry for item in kept}

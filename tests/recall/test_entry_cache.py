@@ -5,7 +5,7 @@ import tracemalloc
 from types import SimpleNamespace
 
 import pytest
-from asking import ADA, BYTES_MAX, Behind, request, shelved, texts
+from asking import ADA, BYTES_MAX, Behind, indexed, request, texts
 from fake_index import reachable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,7 +125,7 @@ def ask(library, cache: IndexCache, text: str, **fields) -> tuple[list[str], int
 def test_what_was_read_for_an_answer_is_not_read_again(library):
     """L6: the second answer is the same, and no entry is read for it."""
     library.add_all(["red apple pie", "red apple tart", "blue apple"])
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
     first = ask(library, cache, "red apple")
     assert first == (["red apple tart", "red apple pie", "blue apple"], 3)
     assert ask(library, cache, "red apple") == (first[0], 0)
@@ -137,7 +137,7 @@ def test_what_ended_meanwhile_is_not_given_from_memory(library):
     """L7: time passes without a change in the store."""
     library.add("red apple pie", expires_at=500.0)
     library.add("red apple tart")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
     assert len(ask(library, cache, "red apple", now=499.0)[0]) == 2
     assert ask(library, cache, "red apple", now=500.0) == (["red apple tart"], 0)
 
@@ -154,7 +154,7 @@ def test_what_was_forgotten_is_in_memory_no_more(library):
     """M2: neither answered nor kept, once anybody looks."""
     pie = library.add("red apple pie")
     library.add("blue apple")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
     ask(library, cache, "red apple")
     before = texts_in_memory(cache)
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
@@ -168,7 +168,7 @@ def test_what_rests_on_something_else_is_read_anew(library, conversation):
     """M2: a statement's sources, messages or statements, are forgotten one by one, while its text stays."""
     said = [library.add(f"yes {number}", conversation=conversation, position=number) for number in range(3)]
     library.add("red apple pie", sources=(said[0].id, said[1].id))
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
 
     def sources() -> tuple[str, ...]:
         found = library.read(lambda unit: search(unit, request("red apple", score_min=0.0), cache))
@@ -207,7 +207,7 @@ def test_nobody_is_told_of_what_another_tenant_forgets(library):
 def test_what_an_older_snapshot_reads_is_not_kept(library, is_forgotten):
     """M2: a reader that began before something was forgotten must not bring it back, nor be told what came since."""
     pie = library.add("red apple pie")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
 
     def older(unit):
         unit.index.stats(ADA)
@@ -227,7 +227,7 @@ def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
     """M2: between reading an entry and keeping it, another reader may have dropped it."""
     pie = library.add("red apple pie")
     library.add("blue apple")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
 
     class Overtaken(Counting):
         def resolve(self, query, keys, **options):
@@ -244,7 +244,7 @@ def test_what_is_forgotten_while_it_is_read_is_not_kept(library):
 def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
     """M2: who brings it up to date may take a while, and what was forgotten must not wait for that."""
     pie = library.add("red apple pie")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
     ask(library, cache, "red apple")
     library.write(lambda unit: unit.operations.forget("default", "user:ada", Selector(memory=pie.id), at=500.0))
     library.add_all(["red apple tart", "blue sea"])
@@ -257,7 +257,7 @@ def test_a_shelf_that_is_too_far_behind_keeps_no_text(library, monkeypatch):
 def test_catching_up_leaves_nothing_that_was_put_back_on_the_way(library):
     """M2: a reader may come between two pages of many changes."""
     library.add("red apple pie")
-    cache = shelved(library, ADA)
+    cache = indexed(library, ADA)
     ask(library, cache, "red apple")
     [space_index] = space_indexes_of(cache)
     space_index.advance(SimpleNamespace(seq=space_index.seq + 1))  # type: ignore[arg-type]

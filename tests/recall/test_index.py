@@ -56,7 +56,7 @@ def spaces(draw: st.DrawFn, *, rows_max: int = 24) -> FakeIndex:
 
 def grow(draw: st.DrawFn, index: FakeIndex, key: int) -> None:
     entry = draw(entries(key))
-    taken = {(one.owner, one.conversation, one.position) for one in index.entries.values() if one.kind is Kind.RECORD}
+    taken = {(one.owner, one.conversation, one.position) for one in index.by_key.values() if one.kind is Kind.RECORD}
     if (entry.owner, entry.conversation, entry.position) not in taken:
         index.put(entry)
         if draw(st.booleans()):
@@ -70,8 +70,8 @@ def change(draw: st.DrawFn, index: FakeIndex, key: int, away: list[IndexedEntry]
         grow(draw, index, key)
     elif step == "return" and away:
         index.put(away.pop())
-    elif index.entries:
-        chosen = draw(st.sampled_from(sorted(index.entries)))
+    elif index.by_key:
+        chosen = draw(st.sampled_from(sorted(index.by_key)))
         if step == "remove":
             away.append(index.remove(chosen))
         else:
@@ -86,7 +86,7 @@ def said(key: int, *terms: str, position: int | None = None, **fields: str) -> I
 
 
 def assert_agrees(found: Sequence[ScoredRow], index: FakeIndex, query: np.ndarray | None) -> None:
-    reference = ReferenceScorer(SPACE, list(index.entries.values()), index.cosines(query))
+    reference = ReferenceScorer(SPACE, list(index.by_key.values()), index.cosines(query))
     expected = reference.scores(ASKED)
     by_key = {one.key: one for one in found}
     keys = sorted(expected)
@@ -99,7 +99,7 @@ def assert_agrees(found: Sequence[ScoredRow], index: FakeIndex, query: np.ndarra
 
 
 def assert_counts(memory: MemoryIndex, index: FakeIndex) -> None:
-    held = [entry.terms for entry in index.entries.values()]
+    held = [entry.terms for entry in index.by_key.values()]
     counts = {term: count for term in TERMS if (count := sum(term in terms for terms in held))}
     searcher = memory.searcher()
     assert (searcher.frequencies(TERMS), searcher.documents) == (counts, len(held))
@@ -139,7 +139,7 @@ def test_a_long_history_of_changes_agrees_with_the_reference(at_a_time):
         index.put(said(key, *random.choice(TERMS, 3), position=key if key % 3 else None))
         if key % 5 == 0:
             index.embed(key, vector(key))
-            away.append(index.remove(int(random.choice(sorted(index.entries)))))
+            away.append(index.remove(int(random.choice(sorted(index.by_key)))))
         if key % 11 == 0:
             index.put(away.pop(0))
         if key % at_a_time == 0:
@@ -177,7 +177,7 @@ def test_a_search_under_way_does_not_see_what_is_added_later(whole):
 def test_each_lane_gives_its_own(index, exact, lane, owner):
     """L1, L2: lanes are disjoint; without an owner the conversation's id alone counts."""
     found = MemoryIndex(index, exact=exact).ask(ASKED, QUERY).best(lane, (owner, "c1"), 100)
-    chosen = in_lane(list(index.entries.values()), lane, owner)
+    chosen = in_lane(list(index.by_key.values()), lane, owner)
     assert sorted(one.key for one in found) == sorted(entry.key for entry in chosen)
 
 
@@ -220,7 +220,7 @@ def test_asking_for_more_goes_on_behind_what_was_given(index, sizes):
     pages = [[one.key for one in search.best(None, None, count)] for count in counts]
     for earlier, later in pairwise(pages):
         assert later[: len(earlier)] == earlier
-    assert len(pages[-1]) == len(set(pages[-1])) == min(counts[-1], len(index.entries))
+    assert len(pages[-1]) == len(set(pages[-1])) == min(counts[-1], len(index.by_key))
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -266,8 +266,8 @@ def test_estimates_find_nearly_all_of_the_best(is_patchy, whole):
     memory = MemoryIndex(index, whole=whole, embedder=WIDE)
     random = np.random.default_rng(3)
     found = []
-    for key in random.choice([key for key in index.data if "sure" not in index.entries[key].terms], 20):
-        words = dict.fromkeys(random.choice(index.entries[key].terms, 4).tolist(), 5.0)
+    for key in random.choice([key for key in index.data if "sure" not in index.by_key[key].terms], 20):
+        words = dict.fromkeys(random.choice(index.by_key[key].terms, 4).tolist(), 5.0)
         weights = TermWeights(words, {}, total=5.0 * len(words), distinctive=15.0, midpoint=1.5)
         asked = Query(tuple(words), frozenset(), {SPACE: weights})
         query = np.frombuffer(index.data[key], "<f2") + random.normal(0, 0.1, WIDE.dimensions)
@@ -367,7 +367,7 @@ def test_an_index_is_built_again_when_much_has_changed(removed):
     memory, needs_rebuild = MemoryIndex(index), []
     for count in (1000, 100):
         for _ in range(count):
-            index.remove(min(index.entries)) if removed else index.put(said(max(index.entries) + 1, "apple"))
+            index.remove(min(index.by_key)) if removed else index.put(said(max(index.by_key) + 1, "apple"))
         memory.follow()
         needs_rebuild.append(memory.needs_rebuild)
     assert (needs_rebuild, MemoryIndex(index).needs_rebuild) == ([False, True], False)

@@ -353,7 +353,7 @@ def test_a_space_too_large_for_any_shelf_is_not_tried_again_until_it_shrinks(lib
     assert tried == [True, False, True]
 
 
-def test_a_restored_store_is_shelved_anew(library, cache, tmp_path):
+def test_a_restored_store_is_indexed_anew(library, cache, tmp_path):
     """M4: another generation means another content, whatever the sequence numbers say."""
     library.add("red apple pie")
     library.backup(tmp_path / "copy.db")

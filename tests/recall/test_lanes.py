@@ -10,9 +10,9 @@ from asking import (
     SCORE_MIN,
     STATIC,
     by_words,
+    indexed,
     query_vector,
     request,
-    shelved,
     texts,
     with_vectors,
 )
@@ -73,13 +73,13 @@ def test_a_recall_before_most_entries_have_their_vectors_says_so(library):
     assert (len(found.hits), found.missing) == (2, ("vectors",))
 
 
-@pytest.mark.parametrize("is_shelved", [False, True])
-def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_shelved):
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_what_was_just_added_is_found_and_nothing_is_missed(library, is_indexed):
     """L1: the newest few always wait for their vectors; that alone is no degraded answer."""
     library.add_all(FACTS)
     library.embed(STATIC)
     asked = request("my cat", query_vector=STATIC.embed(["my cat"])[0])
-    index = shelved(library, asked.scope) if is_shelved else IndexCache(STATIC.identity, BYTES_MAX)
+    index = indexed(library, asked.scope) if is_indexed else IndexCache(STATIC.identity, BYTES_MAX)
     library.add("my cat sleeps all day")
     found = library.read(lambda unit: search(unit, asked, index))
     assert sorted(texts(found)) == ["My cat is called Miso", "my cat sleeps all day"]
@@ -141,7 +141,7 @@ def test_a_space_in_memory_and_one_in_the_store_are_asked_together(library, monk
     library.add("my cat is called Miso")
     library.add("our office cat is called Mochi", space="team:a")
     asked = request("what is the cat called?", scope=both)
-    part, all_of_it = shelved(library, Scope("default", ("team:a",))), shelved(library, both)
+    part, all_of_it = indexed(library, Scope("default", ("team:a",))), indexed(library, both)
     monkeypatch.setattr(cache_module, "AT_ONCE_ROWS_MAX", 0)
     found = library.read(lambda unit: search(unit, asked, part))
     whole = library.read(lambda unit: search(unit, asked, all_of_it))
@@ -191,7 +191,7 @@ def test_a_question_that_can_not_be_read_leaves_every_part_missing(library, capl
     library.add("miso is my cat")
     broken = StoreError("the disk failed")
     asked = request("cat miso", conversation="now")
-    found = library.read(lambda unit: search(broken_unit(unit, "extents", broken), asked))
+    found = library.read(lambda unit: search(broken_unit(unit, "stats", broken), asked))
     assert (found.hits, found.missing) == ((), ("vectors", "short_term", "long_term", "episodic"))
     assert "the disk failed" in caplog.text
 
@@ -245,7 +245,7 @@ class Broken:
 
     def find(self, unit, tenant, space):
         self._fail("find")
-        return self if self._verb in ("read", "best") else None
+        return self if self._verb in ("search", "best") else None
 
     def name_words(self):
         return frozenset()
@@ -253,8 +253,8 @@ class Broken:
     def frequencies(self, wanted):
         return dict.fromkeys(wanted, 1)
 
-    def read(self, asked, query_vector):
-        self._fail("read")
+    def search(self, asked, query_vector):
+        self._fail("search")
         return self
 
     def best_of(self, lanes, conversation, count):
@@ -265,7 +265,7 @@ class Broken:
             raise OSError("no memory left")
 
 
-@pytest.mark.parametrize("verb", ["find", "read"])
+@pytest.mark.parametrize("verb", ["find", "search"])
 def test_broken_vectors_leave_the_words(library, caplog, verb):
     """L1: vectors are a part like any other."""
     library.add("miso is my cat")

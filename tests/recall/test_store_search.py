@@ -101,7 +101,7 @@ class Frequencies:
     def speakers(self, scope, *, limit):
         return []
 
-    def extents(self, scope):
+    def stats(self, scope):
         return {"user:ada": SpaceStats(100_000, 1_000_000, 1)}
 
     def frequencies(self, scope, wanted):

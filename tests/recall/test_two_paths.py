@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from asking import request, shelved
+from asking import indexed, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +85,7 @@ def test_by_words_what_shares_one_weighs_alike(lasting_library, messages, text):
     """L6: what shares none is found by its context, as far as the store was asked for that."""
     scope, excluded = fill(lasting_library, messages)
     stored = ask(lasting_library, None, scope, text, excluded_refs=excluded)
-    kept = ask(lasting_library, shelved(lasting_library, scope, EMBEDDER), scope, text, excluded_refs=excluded)
+    kept = ask(lasting_library, indexed(lasting_library, scope, EMBEDDER), scope, text, excluded_refs=excluded)
     assert weighed(stored, by_words=True) == pytest.approx(weighed(kept, by_words=True), abs=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_narrowing_a_search_leaves_out_entries_and_changes_no_score(
 ):
     """L1, L3, L6: filters, exclusions and lanes, from the store and from the index in memory."""
     scope, excluded = fill(lasting_library, messages)
-    cache = shelved(lasting_library, scope, EMBEDDER) if is_in_memory else None
+    cache = indexed(lasting_library, scope, EMBEDDER) if is_in_memory else None
     everything = ask(lasting_library, cache, scope, text)
     found = ask(lasting_library, cache, scope, text, filter=narrow, excluded_refs=excluded, lanes=tuple(sorted(lanes)))
     left = [hit for hit in everything.hits if hit.lane in lanes and hit.entry.ref not in excluded]

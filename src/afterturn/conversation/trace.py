@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from afterturn.errors import NotFound
 from afterturn.ports import Unit
-from afterturn.recall.explain import Explained, Explainer, fate, shown_first
+from afterturn.recall.explain import Explained, Explainer, describe_outcome, shown_first
 from afterturn.text import estimate_tokens
 from afterturn.types import (
     BlockRow,
@@ -236,12 +236,12 @@ def _is_shown(candidate: Candidate) -> bool:
 
 def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: RecallRow, block: str) -> TracedRecall:
     explainer = Explainer(unit, key, row)
-    shown, left_out = shown_first([*explainer.weighed(), *explainer.passed_over()])
+    shown, left_out = shown_first([*explainer.candidates(), *explainer.passed_over()])
     return TracedRecall(
         turn=numbers.get(row.turn),
         delivered_in=numbers.get(row.delivered_in),
         milliseconds=None if row.settled_at is None else round((row.settled_at - row.asked_at) * 1000, 2),
-        fate=fate(row),
+        fate=describe_outcome(row),
         shown=tuple(replace(one, text=_line(block, one.ref) or one.text) for one in shown),
         left_out=tuple(left_out),
         row=row,

@@ -1,4 +1,4 @@
-"""Holds an embedder to its word: a vector for each text, as long as its identity says, of finite numbers."""
+"""Embeds many entries: the backlog of one job in batches, and an import while it runs, in a child process if long."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
     pass
 
 
-# Vectors for an import while it goes on: another process embeds what is checked, and each chunk stores what is back.
-#
-# What does not come back is left to the job that every chunk leaves behind.
-
 logger = logging.getLogger("afterturn")
 
-# Starting the process takes a core a third of a second: as long as embedding some thousand entries.
+# Starting the child process costs a third of a second of CPU: as much as embedding a few thousand entries.
 LONG = 4096
-# So far may the other process be behind before an import waits for it.
+# How many texts the child process may be behind before an import waits for it.
 _BEHIND_MAX = 4096
 
 Put: TypeAlias = Callable[[Unit], None]
 
 
 class ImportEmbedder:
-    """Lives on memory's loop, for one import, which has to `end` it."""
+    """Makes the vectors of one import in a child process; every chunk stores those that are ready.
+
+    Used on memory's loop. The import has to `end` it. Vectors that are not ready by then are left to the embedding job.
+    """
 
     def __init__(self, embedder: Embedder, tenant: str, space: str) -> None:
         self.place = (tenant, space)
@@ -47,14 +46,14 @@ class ImportEmbedder:
         self._over = asyncio.Event()
 
     async def expect(self, count: int) -> None:
-        """An import of `count` entries begins, or has come so far. Long ones are worth a process."""
+        """Starts the child process if `count` entries, known or so far, are worth it."""
         if count >= LONG and self._aside is None and not self._over.is_set():
             self._aside = await start_aside(self._embedder)
             if self._aside is None:
                 await self.end()
 
     async def take(self, texts: list[str]) -> None:
-        """The texts of entries that are about to be stored. Waits only while the other process is far behind."""
+        """Sends the texts of entries that are about to be stored. Waits only while the child process is far behind."""
         self._count += len(texts)
         await self.expect(self._count)
         if not self._over.is_set():
@@ -62,12 +61,12 @@ class ImportEmbedder:
             await self._exchange(behind_max=_BEHIND_MAX)
 
     def put_ready(self) -> Put:
-        """Stores, in the unit of a chunk's own writes, the vectors that are back by now."""
+        """A function that stores the vectors which are ready, in the transaction of a chunk."""
         ready, self._ready = self._ready, {}
 
         def put(unit: Unit) -> None:
             if ready:
-                # They come back in the order of the entries, of which the oldest without a vector are given first.
+                # They are in the order of the entries, and `unembedded` returns the oldest first.
                 identity = self._embedder.identity
                 rows = unit.index.unembedded(*self.place, identity, limit=len(ready))
                 unit.index.put_vectors(identity, [(key, ready[text]) for key, text in rows if text in ready])
@@ -75,16 +74,16 @@ class ImportEmbedder:
         return put
 
     async def wait(self) -> bool:
-        """Until all vectors are back; nothing may be taken afterwards. Whether anything is left to be stored."""
+        """Waits for all vectors. Returns whether any are left to be stored. Do not call `take` afterwards."""
         await self._exchange(behind_max=0)
         return bool(self._ready)
 
     async def is_over(self, *, within: float) -> bool:
-        """Whether the entries are left to others: it never began, or it ends in time."""
+        """Whether the entries are left to the job: the child never started, or it ends in time."""
         return self._aside is None or await is_set(self._over, within=within)
 
     async def end(self) -> None:
-        """Vectors that are not back by now are left to the job."""
+        """Stops the child process. Vectors that are not ready are left to the job."""
         self._over.set()
         self._unsent.clear()
         aside, self._aside = self._aside, None
@@ -111,7 +110,7 @@ class ImportEmbedder:
 
 
 async def start_aside(embedder: Embedder) -> Aside | None:
-    """None when the embedder can not work in another process, or not at all: then words are enough."""
+    """None when the embedder cannot run in another process, or not at all."""
     try:
         return await embedder.start_aside() if isinstance(embedder, Separable) else None
     except EmbedderUnavailable:
@@ -119,22 +118,20 @@ async def start_aside(embedder: Embedder) -> Aside | None:
 
 
 async def embed_aside(aside: Aside, texts: Sequence[str]) -> list[bytes]:
-    """One batch, awaited, when nothing else is outstanding."""
+    """Embeds one batch, while no other is being embedded."""
     aside.send(texts)
     return await aside.receive()
 
 
-# Entries that wait for their vectors, worked off in batches: one is read, one embedded and one stored at a time.
-
-# What is embedded at a time is stored at a time. It grows and shrinks with the embedder's speed: a batch that takes
-# seconds is a batch that is lost when the process ends, and one that outlasts a job's lease would be done twice.
+# A batch is embedded and stored as a whole. Its size follows the embedder's speed: a slow batch is lost when the
+# process ends, and one that outlasts a job's lease is embedded twice.
 BATCH_FIRST = 64
 BATCH_MIN = 8
 BATCH_MAX = 512
 BATCH_SECONDS = 2.0
 # Well within a job's lease.
 JOB_SECONDS_MAX = 20.0
-# Old vectors that leave in one transaction, some 10 ms.
+# How many old vectors one transaction deletes, in some 10 ms.
 DROPPED = 1000
 
 Rows: TypeAlias = list[tuple[int, str]]
@@ -145,24 +142,27 @@ Finish: TypeAlias = Callable[[Unit], bool]
 
 
 class Backlog:
-    """What one job works off. It begins in this process, and goes on in another one when it turns out to be long."""
+    """The entries of one job. It starts in this process and continues in a child process when it is long.
 
-    def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, told: Progress) -> None:
-        """`in_process` embeds here; `told` gets the number of entries that have vectors by now, and of those left."""
+    While one batch is embedded, the next is read and the last is stored.
+    """
+
+    def __init__(self, job: Job, embedder: Embedder, store: Store, in_process: InProcess, report: Progress) -> None:
+        """`in_process` embeds in this process; `report` gets how many entries have vectors now, and how many wait."""
         self._place = (job.tenant, job.space)
         self._embedder = embedder
         self._store = store
         self._in_process = in_process
-        self._told = told
+        self._report = report
         self._identity = embedder.identity
         self._size = BATCH_FIRST
         self._count = 0
-        # What comes after that has a job of its own, for which others like it are waited for.
+        # Entries that are added after that have a job of their own.
         self._has_read_all = False
         self._aside: Aside | None = None
 
     async def work_off(self) -> Finish:
-        """Gives the job's space its missing vectors, then takes those of other embedders away.
+        """Gives the job's space its missing vectors, then deletes those of other embedders.
 
         The function that comes back has to run with the job's end: it stores the last of them, and says whether
         something may be left, since a job's time is over.
@@ -189,19 +189,19 @@ class Backlog:
             self._adapt(len(rows), loop.time() - begun)
             embedded = [(key, vector) for (key, _), vector in zip(rows, vectors, strict=True)]
             rows = following
-            self._told(self._count, max(total - self._count, len(rows)))
+            self._report(self._count, max(total - self._count, len(rows)))
         return functools.partial(self._finish, vectors=embedded, is_done=not rows)
 
     def _finish(self, unit: Unit, *, vectors: Vectors, is_done: bool) -> bool:
         _put(unit, self._identity, vectors)
-        # Of a space that has all its new vectors, the old ones are of no more use (M3). The rest has the next job.
+        # Once a space has all its new vectors, the old ones are deleted; the next job deletes the rest.
         return not is_done or self._drop_some(unit) == DROPPED
 
     async def _drop_abandoned(self, deadline: float) -> bool:
-        """Whether all are gone."""
+        """Returns whether all are deleted."""
         loop = asyncio.get_running_loop()
         while loop.time() <= deadline:
-            # Looking first: a job with nothing to do has no need to write.
+            # A read first: a job with nothing to do should not write.
             if not await self._store.read(self._has_abandoned):
                 return True
             await self._store.write(self._drop_some)
@@ -242,7 +242,7 @@ class Backlog:
         return await self._in_process(texts)
 
     def _adapt(self, count: int, seconds: float) -> None:
-        """At most twice as many as before: the first texts may be short, and the others long."""
+        """At most doubles it: the first texts may be short and the others long."""
         affordable = BATCH_MAX if seconds <= 0 else int(count * BATCH_SECONDS / seconds)
         self._size = max(BATCH_MIN, min(BATCH_MAX, affordable, self._size * 2))
 
@@ -264,7 +264,7 @@ def _put(unit: Unit, identity: EmbedderIdentity, vectors: Vectors) -> None:
 async def _together(
     reading: Awaitable[Rows], embedding: Awaitable[list[bytes]], storing: Awaitable[None]
 ) -> tuple[Rows, list[bytes]]:
-    """Waits for all three even when one fails: none may go on behind its job's back."""
+    """Waits for all three even when one fails, so that none runs after the job has ended."""
     read, embedded, stored = await asyncio.gather(reading, embedding, storing, return_exceptions=True)
     if isinstance(stored, BaseException):
         raise stored

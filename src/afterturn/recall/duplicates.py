@@ -1,4 +1,5 @@
-"""A statement as the sequence of what carries its meaning, so that two wordings of one fact come out alike. Pure.
+"""Duplicates: the normal form of a statement, hits that say the same or contradict each other, and statements that
+replace the records they were learned from. Pure.
 
 Word order, prepositions, tense, negations, numbers and signs stay: a fact lost is worse than one told twice.
 """
@@ -17,7 +18,7 @@ from afterturn.recall.scoring import SIMILARITY_ASSUMED
 from afterturn.text import STOP_WORDS, terms, words
 from afterturn.types import Entry, Hit, Kind, Origin
 
-# Longer texts are no single statement; they are alike only when they are equal.
+# Longer texts are not single statements; two of them are alike only when they are equal.
 STATEMENT_CHARS_MAX = 400
 _TURNED_STEPS_MAX = 8
 
@@ -33,7 +34,7 @@ _PERSONS = {
     **dict.fromkeys("they them their theirs themselves".split(), "(they)"),
     **dict.fromkeys("we us our ours ourselves".split(), "(we)"),
 }
-# "The user likes tea" is about the speaker, "the user table" is not: what follows tells.
+# "The user likes tea" is about the speaker, "the user table" is not: the next word decides.
 _AFTER_USER = frozenset(
     """
     s is was has had does doesn did didn can cannot will would should wants needs likes loves hates dislikes enjoys
@@ -117,11 +118,11 @@ _AS_THEY_ARE = _SAME.keys() | _NOT | STOP_WORDS
 _SAME_RUN = (("用户", "我"), ("用戶", "我"), ("使用者", "我"), ("ユーザー", "私"), ("ユーザ", "私"))
 _POLITE_END = re.compile(r"(?:です|だ|である)[よね]?$")
 _CLAUSE_END = re.compile(r"[,;:!?…–—()\[\]、。，；：！？]|\.(?=\s|$)")
-# A sign that is no punctuation tells C from C++, and below from above.
+# Signs that are not punctuation: they distinguish C from C++, and < from >.
 _SIGN = re.compile(r"[#$%&*+/<=>@\\^|~€£¥°±×÷]|(?<![\w-])-+(?=\w)")
 _WRITTEN_WORD = re.compile(r"\b[^\W\d_]\w*")
 _PLAIN_CAPITAL = re.compile(r"\b[A-Z]\w*")
-# In the middle of a sentence: gate A, the WHO, "I work in IT". They would fold to words that tell nothing.
+# In the middle of a sentence: gate A, the WHO, "I work in IT". They would fold to words without meaning.
 _CAPITALS = re.compile(r"(?<=[\w,;:)/-] )(?!I\b)[A-Z]{1,4}\b(?!['’])")
 _CAPITALS_WORD = "caps0x"
 _BREAK = "clausebreak"
@@ -145,12 +146,12 @@ class NormalForm:
 
     @property
     def impersonal(self) -> tuple[str, ...]:
-        """Without the speaker, whom a note often leaves out: "likes tea"."""
+        """Without the speaker, whom notes often omit: "likes tea"."""
         return tuple(step for step in self.steps if step != SPEAKER)
 
     @property
     def turned(self) -> tuple[str, ...] | None:
-        """The same for "Miso is my cat" and "My cat is Miso". None where order decides who does what to whom."""
+        """The same for "Miso is my cat" and "My cat is Miso". None where the order changes the meaning."""
         if self.breaks or len(self.steps) > _TURNED_STEPS_MAX or len(self.names) > 1:
             return None
         if not all(map(_is_free, self.steps)):
@@ -158,21 +159,21 @@ class NormalForm:
         return min(self.steps[at:] + self.steps[:at] for at in range(len(self.steps)))
 
     def openings(self) -> list[tuple[str, ...]]:
-        """What it says up to the end of a clause."""
+        """The steps up to the end of a clause."""
         return [self.steps[:at] for at in self.breaks]
 
     def only_adds(self, opening: tuple[str, ...]) -> bool:
-        """Whether what follows neither denies nor limits the opening, and brings in no name and no number."""
+        """Whether the rest neither denies nor limits the opening, and adds no name and no number."""
         rest = self.steps[len(opening) :]
         if not _CONDITIONS.isdisjoint(opening):
-            # "If it rains" is not what "if it rains and I am late" says.
+            # "If it rains" is not the same condition as "if it rains and I am late".
             return False
         new_names = self.names.intersection(rest).difference(opening)
         return not new_names and not any(step in _QUALIFIES or _has_digit(step) for step in rest)
 
 
 def word(entry: Entry) -> NormalForm | None:
-    """None for what is too long to be one statement, or says nothing."""
+    """None for a text that is too long for one statement, or empty of meaning."""
     if len(entry.text) > STATEMENT_CHARS_MAX:
         return None
     told, breaks = _told(_tokens(entry.text), entry.origin)
@@ -218,7 +219,7 @@ def _is_symbol(character: str) -> bool:
 
 
 def _told(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:
-    """The words that matter, with persons and negations named, and where clauses end among them."""
+    """The words that carry meaning, with persons and negations normalized, and where clauses end."""
     told: list[str] = []
     breaks: list[int] = []
     for at, token in enumerate(tokens):
@@ -247,14 +248,14 @@ def _person(tokens: list[str], at: int, origin: Origin) -> str | None:
 def _canonical(told: list[str]) -> tuple[str, ...]:
     named = {token: _SAME.get(token) or (_DENIED if token in _NOT else token) for token in told}
     stemmed = [token for token in named if token not in _AS_THEY_ARE and token.isascii() and token.isalnum()]
-    # One call for all of them: each costs more than a stem does.
+    # One call for all words: a call costs more than a stem.
     stems = zip(stemmed, terms(" ".join(stemmed)), strict=True)
     named.update({token: _uninflected(token, stem) for token, stem in stems})
     return tuple(named[token] if named[token].isascii() else _plain_run(named[token]) for token in told)
 
 
 def _uninflected(token: str, stem: str) -> str:
-    """Plurals and persons of a verb fall together; "lived" and "live", "drink" and "drinker" do not."""
+    """Plurals and persons of a verb become equal; "lived" and "live", "drink" and "drinker" do not."""
     if stem.endswith("i") and token == stem[:-1] + "y":
         return stem
     ending = token[len(stem) :] if token.startswith(stem) else None
@@ -276,15 +277,13 @@ def _capitalised(text: str) -> list[str]:
 
 
 def _is_free(step: str) -> bool:
-    """A preposition or an auxiliary belongs to what stands next to it, so the sentence can not be turned around it."""
+    """A preposition or an auxiliary belongs to the word next to it, so the sentence cannot be reversed around it."""
     return step not in STOP_WORDS and step not in DENIALS and step not in _OTHERS and step.isascii()
 
 
 def _has_digit(step: str) -> bool:
     return any(character.isdigit() for character in step)
 
-
-# A block states a fact once (L10): which hits say the same in other words, and which contradict one another. Pure.
 
 # Two statements are about the same thing when they share this much of the shorter one.
 _SHARED_MIN = 0.6
@@ -294,14 +293,14 @@ _SELVES = frozenset([SPEAKER, AGENT])
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A hit that is left out, since the one named by `by_ref` says what it says."""
+    """A hit that is left out because the one with the reference `by_ref` says the same."""
 
     hit: Hit
     by_ref: str
 
 
 def collapse(hits: Sequence[Hit]) -> tuple[list[Hit], list[Duplicate]]:
-    """Of hits that say the same, the newest of the most trusted, in the place of the best.
+    """Of hits that say the same, keeps the newest of the most trusted, at the rank of the best.
 
     Nothing is lost: what is left out says nothing that is not said by what stays. A statement with more in it takes the
     place of a shorter one only when it is the newer and as trusted.
@@ -318,14 +317,14 @@ def collapse(hits: Sequence[Hit]) -> tuple[list[Hit], list[Duplicate]]:
 def contradicting(hits: Sequence[Hit]) -> frozenset[str]:
     """References of hits that say something else about the same thing, to be shown with their dates.
 
-    Rather too many than too few: a date more does no harm.
+    Errs on the side of too many: a date does no harm.
     """
     told = [_Claim.of(hit, wording) for hit in hits if (wording := word(hit.entry)) is not None and not wording.asks]
     bits = {step: 1 << at for at, step in enumerate(dict.fromkeys(step for one in told for step in one.telling))}
     masks = [sum(bits[step] for step in one.telling) for one in told]
     found: set[int] = set()
     for (at, one), (other_at, other) in combinations(enumerate(told), 2):
-        # Two hundred hits are twenty thousand pairs; counting bits tells most of them apart in a moment.
+        # Two hundred hits are twenty thousand pairs; counting bits rules most of them out quickly.
         common = (masks[at] & masks[other_at]).bit_count()
         if common and not (at in found and other_at in found) and one.is_other_value(other, common):
             found.update((at, other_at))
@@ -334,7 +333,7 @@ def contradicting(hits: Sequence[Hit]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What is compared to find contradictions; `head` is what the statement begins with, mostly its subject."""
+    """The parts of a statement that are compared for contradictions; `head` is its beginning, mostly the subject."""
 
     ref: str
     wording: NormalForm
@@ -343,7 +342,7 @@ class _Claim:
 
     @classmethod
     def of(cls, hit: Hit, wording: NormalForm) -> _Claim:
-        # A run without spaces is one step; its pairs tell how much of it another one shares.
+        # A run without spaces is one step; its character pairs show how much another one shares.
         pairs = [part for step in wording.steps for part in ((step,) if step.isascii() else terms(step) or (step,))]
         return cls(hit.entry.ref, wording, frozenset(pairs), pairs[0])
 
@@ -360,7 +359,7 @@ class _Claim:
 
 @dataclass(slots=True)
 class _Group:
-    """Hits that say the same, in as many wordings; `place` is that of the best of them."""
+    """Hits that say the same in different words; `place` is the rank of the best."""
 
     place: int
     shown: Hit
@@ -372,7 +371,7 @@ class _Group:
         return [hit for hit in self.members if hit is not self.shown]
 
     def says(self, hit: Hit, wording: NormalForm | None) -> bool:
-        """Like each of them: two speakers may both be like a note that names neither."""
+        """Whether it is like each of them: two speakers may both be like a note that names neither."""
         if wording is None:
             return self.wording is None and self.shown.entry.content_hash == hit.entry.content_hash
         return all(known is not None and _is_alike(known, wording) for known in self.wordings)
@@ -390,7 +389,7 @@ class _Group:
         shorter.members = []
 
     def tells(self, shorter: _Group) -> bool:
-        """Whether nothing is lost when this stands for `shorter`, whose steps it begins with."""
+        """Whether nothing is lost when this replaces `shorter`, whose steps it begins with."""
         one, other = self.wording, shorter.wording
         if one is None or other is None or one.asks or other.asks:
             return False
@@ -416,7 +415,7 @@ class _Groups:
                 self._known[key].append(found)
 
     def absorb_openings(self) -> None:
-        """A group whose fact a newer and as trusted one tells at its beginning goes into that one."""
+        """Merges a group into a newer one, as trusted, that begins with the same fact."""
         worded = [(group, group.wording) for group in self._groups if group.wording is not None]
         by_steps: defaultdict[Hashable, list[_Group]] = defaultdict(list)
         for group, wording in worded:
@@ -446,28 +445,26 @@ def _is_alike(one: NormalForm, other: NormalForm) -> bool:
         return False
     if one.steps == other.steps or (one.turned is not None and one.turned == other.turned):
         return True
-    # Who is spoken of may be left out, but not stand elsewhere: "I trust Ada", "Ada trusts me".
+    # The person may be omitted, but not in another position: "I trust Ada", "Ada trusts me".
     return one.impersonal == other.impersonal and (SPEAKER in one.steps) != (SPEAKER in other.steps)
 
 
 def _same_speaker(one: NormalForm, other: NormalForm) -> bool:
-    """Two people who both say "I like tea" say two things, and a note "likes tea" is about the one it is kept for."""
+    """Two people who say "I like tea" state two facts; a note "likes tea" is about the owner of its space."""
     if not one.voice or not other.voice or one.voice == other.voice:
         return True
     return _SELVES.isdisjoint(one.steps) and _SELVES.isdisjoint(other.steps)
 
 
-# To stand for a record, a statement reaches so much of its words and meaning; small cosines differ by chance.
+# To replace a record, a statement needs this share of its lexical score and similarity; small cosines differ by chance.
 _AS_WELL, _AS_CLOSE = 0.8, 0.1
-# What is so much longer says more, and nobody has to read it for that.
+# A record this many times as long says more; it is not compared.
 _LONGER_MAX = 8
 
 
 def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
-    """A statement stands in for records that it rests on, at the place and with the score of the best of them (L10),
-    where nothing is lost by that: what a message says beyond it must not go with it.
-
-    Whatever is found on its own account stays, with its own score. `hits` are best first, and so is what is left.
+    """Replaces records by a statement that was learned from them, with the score of the best of them, if the statement
+    says most of what they say. `hits` are best first, and so is the result.
     """
     ordered = list(hits)
     statements: dict[str, list[Hit]] = {}
@@ -477,25 +474,25 @@ def replace_sources(hits: Iterable[Hit]) -> list[Hit]:
                 statements.setdefault(source, []).append(hit)
     chosen: dict[str, Hit] = {}
     for hit in ordered:
-        shown = hit if hit.entry.kind is Kind.STATEMENT else _stand_in(hit, statements.get(hit.entry.id, ()))
+        shown = hit if hit.entry.kind is Kind.STATEMENT else _replacement(hit, statements.get(hit.entry.id, ()))
         chosen.setdefault(shown.entry.ref, shown)
     return list(chosen.values())
 
 
-def stands_for(statement: Hit, record: Hit) -> bool:
-    """Whether a statement that rests on a record answers the question about as well, and says most of what that says.
+def can_replace(statement: Hit, record: Hit) -> bool:
+    """Whether a statement that was learned from a record answers the question about as well, and says most of it.
 
-    Their scores do not tell: being stated, or recent, is worth the same whatever is asked. And only for what is trusted
-    no more than it is: naming a record as its source must not silence it.
+    Scores are not compared: being stated or recent adds the same to every score. A statement replaces only records that
+    are trusted no more than itself: naming a record as a source must not hide it.
     """
-    # What a review wrote stands for the user's own words that it rests on; what a tool or a page says does not.
+    # A statement of a review may replace the user's own words; one of a tool or a page may not.
     if statement.entry.trust < min(record.entry.trust, Origin.BACKGROUND_REVIEW.trust):
         return False
     return _answers_as_well(statement, record) and _says_most(statement.entry.text, record.entry.text)
 
 
 def _answers_as_well(statement: Hit, record: Hit) -> bool:
-    """With every word that the record was found by, and nearly as close to the question by words and by meaning."""
+    """It has every word that the record was found by, and nearly its lexical score and similarity."""
     lacking = frozenset(record.terms).difference(statement.terms, COMMON_TERMS)
     if lacking or statement.lexical < _AS_WELL * record.lexical:
         return False
@@ -506,13 +503,13 @@ def _answers_as_well(statement: Hit, record: Hit) -> bool:
 
 
 def _says_most(statement: str, record: str) -> bool:
-    """A question may name what both do, and ask for the rest of the message."""
+    """The question may be about the rest of the message."""
     if len(record) > _LONGER_MAX * len(statement):
         return False
     said = frozenset(terms(record)).difference(COMMON_TERMS)
     return len(said.difference(terms(statement))) <= len(said) / 2
 
 
-def _stand_in(record: Hit, statements: Iterable[Hit]) -> Hit:
-    chosen = next((hit for hit in statements if stands_for(hit, record)), record)
+def _replacement(record: Hit, statements: Iterable[Hit]) -> Hit:
+    chosen = next((hit for hit in statements if can_replace(hit, record)), record)
     return chosen if chosen.score >= record.score else replace(chosen, score=record.score)

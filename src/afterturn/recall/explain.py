@@ -1,4 +1,7 @@
-"""The words for what becomes of memories and of recalls: one name each for programs, one sentence each for people."""
+"""Explains a recall afterwards: why each memory was included or not, from the stored recall and the store of today.
+
+It searches by words alone, so it does not find again what only its vector would find. It only reads.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from functools import cached_property
 from afterturn.errors import NotFound
 from afterturn.ports import Unit
 from afterturn.recall.block import best_window
-from afterturn.recall.duplicates import collapse, stands_for
+from afterturn.recall.duplicates import can_replace, collapse
 from afterturn.recall.query import Query, is_learned_from_seen, lane_of, read_query, weigh_terms
 from afterturn.recall.scoring import FLOOR_SHARE, RECENT, ScoredRow
 from afterturn.recall.store_search import CANDIDATES_MAX, TERMS_READ_MAX, LexicalScorer, Neighbours, indexed_entry
@@ -35,9 +38,8 @@ from afterturn.types import (
     reference,
 )
 
-_SENTENCES = {
+_REASONS = {
     Decision.SHOWN: "it is in the block",
-    Decision.FLOOR: "its score is below recall_score_min ({floor:.2f}), or much lower than the best score",
     Decision.BUDGET: "the block was full (at most {entries} entries, {size} bytes, {tokens} tokens)",
     Decision.VISIBLE: "the model already sees it, or all its sources, in the conversation",
     Decision.STALE: "it was carried, and changed or became visible before it could be delivered",
@@ -47,13 +49,13 @@ _SENTENCES = {
     Decision.PROPOSED: "it waited for approval",
     Decision.QUARANTINED: "the guard withheld it",
     Decision.UNDONE: "it was undone",
-    Decision.RANK: "others match better, and only the best {weighed} are scored",
+    Decision.RANK: "others match better, and only the best {scored} are scored",
     Decision.LATER: "it was stored later",
     Decision.MISSING: "its lane could not be searched",
     Decision.UNRELATED: "it has no word in common with the question",
     Decision.UNFOUND: "it matches now, but was not found at that time",
 }
-_FATES = {
+_OUTCOMES = {
     (Outcome.EMPTY, "no_relevant_results"): "nothing relevant was found",
     (Outcome.EMPTY, "already_visible"): "the model already sees all of it",
     (Outcome.EMPTY, "budget"): "the block was full",
@@ -88,8 +90,10 @@ _CAUSES = {
 }
 
 
-def say(why: Decision, row: RecallRow, *, by: str = "") -> str:
-    """The sentence, without its full stop. `by` is the reference or the space that it speaks of."""
+def describe_decision(why: Decision, row: RecallRow, *, score: float | None = None, by: str = "") -> str:
+    """The reason as a clause without a full stop. `by` is the reference or the space that it names."""
+    if why is Decision.FLOOR:
+        return _describe_floor(row, score or 0.0)
     if why is Decision.SUPERSEDED:
         return f"a newer version replaced it: {by}" if by else "another version replaced it"
     if why is Decision.RESTATED:
@@ -99,42 +103,46 @@ def say(why: Decision, row: RecallRow, *, by: str = "") -> str:
     if why is Decision.SCOPE:
         return f"it is in {by}, which this conversation could not read (only {', '.join(row.reads)})"
     if why is Decision.NOT_HANDED_OVER:
-        return f"nothing was delivered: {fate(row)}"
-    return _SENTENCES[why].format(
-        floor=float(row.settings.get("recall_score_min") or 0.0),
+        return f"nothing was delivered: {describe_outcome(row)}"
+    return _REASONS[why].format(
         entries=row.settings.get("recall_entries_max"),
         size=row.settings.get("block_bytes_max"),
         tokens=row.settings.get("block_tokens_max"),
-        weighed=len(row.candidates),
+        scored=len(row.candidates),
     )
 
 
-def fate(row: RecallRow) -> str:
-    """How a recall ended, as the second half of a sentence."""
+def _describe_floor(row: RecallRow, score: float) -> str:
+    score_min = float(row.settings.get("recall_score_min") or 0.0)
+    best = max((candidate.score for candidate in row.candidates), default=0.0)
+    if score >= score_min and best > score:
+        return f"score {score:.2f} is far below the best ({best:.2f})"
+    return f"score {score:.2f} is below recall_score_min ({score_min:.2f})"
+
+
+def describe_outcome(row: RecallRow) -> str:
+    """How a recall ended, as a clause."""
     if row.outcome is Outcome.DELIVERED:
-        return place(row.point)
-    return _FATES.get((row.outcome, row.reason), f"{row.outcome} ({row.reason})" if row.reason else str(row.outcome))
+        return describe_point(row.point)
+    other = f"{row.outcome} ({row.reason})" if row.reason else str(row.outcome)
+    return _OUTCOMES.get((row.outcome, row.reason), other)
 
 
-def place(point: str) -> str:
+def describe_point(point: str) -> str:
     return _POINTS[HandoverPoint(point)] if point in list(HandoverPoint) else point
 
 
-def occasion(cause: RecallCause) -> str:
+def describe_cause(cause: RecallCause) -> str:
     return _CAUSES[cause]
 
 
-# Why each memory came to a recall, or did not: told from what the recall left behind, and from the store as it is now.
-#
-# By words alone: what only its meaning would find is not looked for again. It reads, and changes nothing.
-
-# How many of the newest entries that are not recalled any more are looked through, and how many are told of.
+# How many of the newest inactive entries are examined, and how many entries are reported.
 SCANNED_MAX = 1000
-TOLD_MAX = 50
+REPORTED_MAX = 50
 EXCERPT_BYTES = 512
 # A record may hold a megabyte, and there may be thousands of them.
 _READ_CHARS = 16_384
-# A withdrawal says what the version beside it says, which is told of.
+# A withdrawal repeats the text of another version, which is reported.
 _INACTIVE = tuple(status for status in Status if status not in (Status.ACTIVE, Status.WITHDRAWAL))
 _BY_STATUS = {
     Status.SUPERSEDED: Decision.SUPERSEDED,
@@ -169,7 +177,7 @@ class Explained:
 
 
 class Explainer:
-    """Of one recall, within one unit. Only spaces that the recall could read are looked into, unless one is named."""
+    """Explains one recall, within one unit. It examines only spaces that the recall could read, unless one is named."""
 
     def __init__(self, unit: Unit, key: ConversationKey, row: RecallRow) -> None:
         self._unit = unit
@@ -181,47 +189,46 @@ class Explainer:
         self._visible = frozenset(row.visible)
         self._lane_query = LaneQuery(self._scope, now=row.asked_at, conversation=key.id, owner=key.space, evidence=True)
 
-    def weighed(self) -> list[Explained]:
-        """What the recall has found, each with what was decided."""
-        return [self._decided(candidate, entry) for candidate, entry in self._candidates.values()]
+    def candidates(self) -> list[Explained]:
+        """The candidates of the recall, each with its decision."""
+        return [self._explain_candidate(candidate, entry) for candidate, entry in self._candidates.values()]
 
     def passed_over(self) -> list[Explained]:
-        """What would have been found, had it not been held back: best first, within bounds."""
+        """What would have been found without exclusions: best first, at most `REPORTED_MAX`."""
         if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
             return []
         found: dict[str, Explained] = {}
-        for entry in self._held_back():
+        for entry in self._not_found():
             self._unit.check()
-            told = self._judged(entry)
-            if told is not None and told.ref not in found:
-                found[told.ref] = told
-        return sorted(found.values(), key=lambda one: (-(one.score or 0.0), one.ref))[:TOLD_MAX]
+            explained = self._explain(entry)
+            if explained is not None and explained.ref not in found:
+                found[explained.ref] = explained
+        return sorted(found.values(), key=lambda one: (-(one.score or 0.0), one.ref))[:REPORTED_MAX]
 
     def about(self, memory: str, look_in: Sequence[str] = ()) -> Explained:
-        """Why one memory came or not. NotFound unless the recall could read it, or it is in a space of `look_in`."""
+        """Why one memory was included or not. Raises NotFound unless it is in a space that the recall could read,
+        or in one of `look_in`."""
         entry_id = memory.partition(".")[0]
-        weighed = [one for one in self.weighed() if one.ref.partition(".")[0] == entry_id]
-        told = next((one for one in weighed if one.why is Decision.SHOWN), weighed[-1]) if weighed else None
-        if told is not None and told.why is not Decision.FLOOR:
-            return told
+        scored = [one for one in self.candidates() if one.ref.partition(".")[0] == entry_id]
+        explained = next((one for one in scored if one.why is Decision.SHOWN), scored[-1]) if scored else None
+        if explained is not None and explained.why is not Decision.FLOOR:
+            return explained
         try:
             versions = self._unit.memories.history(self._scope, entry_id)
         except NotFound:
-            return self._elsewhere(entry_id, look_in)
-        if told is None:
+            return self._explain_elsewhere(entry_id, look_in)
+        if explained is None:
             then = [entry for entry in versions if self._status_then(entry) is Status.ACTIVE] or versions
-            told = self._placed(then[-1], self._why(then[-1]))
-        if told.why not in (Decision.UNRELATED, Decision.FLOOR):
-            return told
+            explained = self._explain_as(then[-1], self._why(then[-1]))
+        if explained.why not in (Decision.UNRELATED, Decision.FLOOR):
+            return explained
         # An older version may have matched where the newest does not.
-        older = (self._judged(entry) for entry in reversed(versions) if entry.ref != told.ref)
-        return next((one for one in older if one is not None), told)
-
-    # What was decided when it was asked.
+        older = (self._explain(entry) for entry in reversed(versions) if entry.ref != explained.ref)
+        return next((one for one in older if one is not None), explained)
 
     @cached_property
     def _candidates(self) -> dict[str, tuple[Candidate, Entry]]:
-        """In the order of the row, without those that were forgotten."""
+        """In the order of the row, without those that were forgotten since."""
         found = {}
         for candidate in self._row.candidates:
             entry = self._find(candidate.ref)
@@ -229,12 +236,12 @@ class Explainer:
                 found[candidate.ref] = (candidate, entry)
         return found
 
-    def _decided(self, candidate: Candidate, entry: Entry) -> Explained:
+    def _explain_candidate(self, candidate: Candidate, entry: Entry) -> Explained:
         why = candidate.decision or Decision.NOT_HANDED_OVER
-        by = self._said_by.get(candidate.ref, "") if why is Decision.RESTATED else ""
+        by = self._restated_by.get(candidate.ref, "") if why is Decision.RESTATED else ""
         if why is Decision.STALE and entry.status is not Status.ACTIVE:
             why = _BY_STATUS[entry.status]
-        told = Explained(
+        explained = Explained(
             ref=candidate.ref,
             space=candidate.space,
             lane=candidate.lane,
@@ -247,10 +254,10 @@ class Explainer:
             by=by,
             text=self._excerpt(entry, self._shared(entry)),
         )
-        return replace(told, reason=say(why, self._row, by=by))
+        return replace(explained, reason=describe_decision(why, self._row, score=candidate.score, by=by))
 
     @cached_property
-    def _said_by(self) -> dict[str, str]:
+    def _restated_by(self) -> dict[str, str]:
         hits = [
             self._hit(candidate, entry)
             for candidate, entry in self._candidates.values()
@@ -259,11 +266,9 @@ class Explainer:
         ranked = sorted(hits, key=lambda hit: -hit.score)
         return {one.hit.entry.ref: one.by_ref for one in collapse(ranked)[1]}
 
-    # What never came so far.
-
-    def _held_back(self) -> Iterator[Entry]:
+    def _not_found(self) -> Iterator[Entry]:
         yield from (entry for ref in sorted(self._excluded) if (entry := self._find(ref)) is not None)
-        # As now: whether it was to be had when it was asked is judged one by one.
+        # The query of today; `_why` checks the status at that time one by one.
         query = self._lane_query
         index = self._unit.index
         found = index.matches(query, self._asked.terms, limit=CANDIDATES_MAX, terms_max=TERMS_READ_MAX)
@@ -273,17 +278,17 @@ class Explainer:
         yield from pages(self._scope, Filter(statuses=_INACTIVE), limit=SCANNED_MAX)
         yield from pages(self._scope, Filter(kind=Kind.STATEMENT), limit=SCANNED_MAX)
 
-    def _judged(self, entry: Entry) -> Explained | None:
-        """None when it was weighed, is of no relevance, or was not known yet."""
+    def _explain(self, entry: Entry) -> Explained | None:
+        """None when it was a candidate, is not relevant, or was not stored yet."""
         if entry.ref in self._candidates or entry.recorded_at > self._row.asked_at or entry.turn == self._row.turn:
             return None
         if self._status_then(entry) is Status.WITHDRAWAL:
             return None
-        weighed = self._weighed(entry)
-        if not weighed.share or weighed.score < self._floor:
+        scored = self._score(entry)
+        if not scored.share or scored.score < self._floor:
             return None
         why = self._why(entry)
-        return None if why in (Decision.UNRELATED, Decision.FLOOR, Decision.UNFOUND) else self._placed(entry, why)
+        return None if why in (Decision.UNRELATED, Decision.FLOOR, Decision.UNFOUND) else self._explain_as(entry, why)
 
     def _why(self, entry: Entry) -> Decision:
         status = self._status_then(entry)
@@ -291,22 +296,22 @@ class Explainer:
             return Decision.LATER
         if status is not Status.ACTIVE:
             return _BY_STATUS[status]
-        held = self._held(entry)
+        held = self._why_excluded(entry)
         if held is not None:
             return held
         if not self._row.candidates and self._row.outcome not in (Outcome.DELIVERED, Outcome.EMPTY):
             return Decision.NOT_HANDED_OVER
         if self._lane(entry) in self._row.missing:
             return Decision.MISSING
-        weighed = self._weighed(entry)
-        if not weighed.terms:
+        scored = self._score(entry)
+        if not scored.terms:
             return Decision.UNRELATED
-        if weighed.score < self._floor:
+        if scored.score < self._floor:
             return Decision.FLOOR
         return Decision.RANK if self._is_crowded else Decision.UNFOUND
 
-    def _held(self, entry: Entry) -> Decision | None:
-        """What kept it out of the query itself."""
+    def _why_excluded(self, entry: Entry) -> Decision | None:
+        """Why the query did not admit it; None if it did."""
         if not entry.is_valid(self._row.asked_at):
             return Decision.EXPIRED
         if entry.kind is Kind.RECORD and entry.origin is Origin.TOOL:
@@ -315,43 +320,43 @@ class Explainer:
             return Decision.EXCLUDED
         if self._is_seen(entry) or is_learned_from_seen(self._unit, self._key.tenant, entry, self._is_seen):
             return Decision.VISIBLE
-        return Decision.RESTATED if self._rests_on(entry) else None
+        return Decision.RESTATED if self._replaced_by(entry) else None
 
     def _is_seen(self, entry: Entry) -> bool:
-        return entry.content_hash in self._visible or self._is_in_sight(entry)
+        return entry.content_hash in self._visible or self._is_since_compaction(entry)
 
-    def _is_in_sight(self, entry: Entry) -> bool:
-        """A host that hides its messages still shows its model what was said since the last compaction."""
+    def _is_since_compaction(self, entry: Entry) -> bool:
+        """A host that hides its messages still shows its model those since the last compaction."""
         since = self._row.settings.get("seen_since")
         return since is not None and self._lane(entry) is Lane.SHORT_TERM and entry.recorded_at > float(since)
 
-    def _rests_on(self, entry: Entry) -> str:
-        """The memory that was found in place of a record that it rests on, and that says as much."""
+    def _replaced_by(self, entry: Entry) -> str:
+        """The statement that replaced a record it was learned from."""
         if entry.kind is not Kind.RECORD:
             return ""
         record = self._as_hit(entry)
         resting = (self._hit(*one) for one in self._candidates.values() if entry.id in one[1].sources)
-        return next((hit.entry.ref for hit in resting if stands_for(hit, record)), "")
+        return next((hit.entry.ref for hit in resting if can_replace(hit, record)), "")
 
     def _hit(self, candidate: Candidate, entry: Entry) -> Hit:
         scores = (candidate.score, candidate.lexical, candidate.similarity)
         return Hit(entry, candidate.lane, *scores, self._shared(entry))
 
     def _as_hit(self, entry: Entry) -> Hit:
-        """As it would have been found, by words alone."""
-        weighed = self._weighed(entry)
-        return Hit(entry, self._lane(entry), weighed.score, weighed.share, None, self._shared(entry))
+        """As it would have been found by words alone."""
+        scored = self._score(entry)
+        return Hit(entry, self._lane(entry), scored.score, scored.share, None, self._shared(entry))
 
     @property
     def _is_crowded(self) -> bool:
-        """A recall weighs so many; with fewer, there was room."""
-        weighed = self._row.settings.get("candidates_max")
-        return weighed is not None and len(self._row.candidates) >= int(weighed)
+        """Whether the recall had as many candidates as it may have."""
+        scored = self._row.settings.get("candidates_max")
+        return scored is not None and len(self._row.candidates) >= int(scored)
 
-    def _placed(self, entry: Entry, why: Decision) -> Explained:
-        weighed = self._weighed(entry)
+    def _explain_as(self, entry: Entry, why: Decision) -> Explained:
+        scored = self._score(entry)
         by = (
-            self._rests_on(entry)
+            self._replaced_by(entry)
             if why is Decision.RESTATED
             else self._newer(entry)
             if why is Decision.SUPERSEDED
@@ -362,15 +367,15 @@ class Explainer:
             space=entry.space,
             lane=self._lane(entry),
             why=why,
-            reason=say(why, self._row, by=by),
-            score=weighed.score,
-            lexical=weighed.share,
-            terms=weighed.terms,
+            reason=describe_decision(why, self._row, score=scored.score, by=by),
+            score=scored.score,
+            lexical=scored.share,
+            terms=scored.terms,
             by=by,
-            text=self._excerpt(entry, weighed.terms),
+            text=self._excerpt(entry, scored.terms),
         )
 
-    def _elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
+    def _explain_elsewhere(self, entry_id: str, look_in: Sequence[str]) -> Explained:
         named = tuple(space for space in look_in if space not in self._scope.spaces)
         searched = ", ".join((*self._scope.spaces, *named))
         try:
@@ -381,32 +386,30 @@ class Explainer:
             raise NotFound(
                 f"There is no memory {entry_id} in {searched}. If it is in another space, name that in `look_in=`."
             )
-        reason = say(Decision.SCOPE, self._row, by=entry.space)
+        reason = describe_decision(Decision.SCOPE, self._row, by=entry.space)
         return Explained(entry.ref, entry.space, self._lane(entry), Decision.SCOPE, reason)
-
-    # Reading.
 
     @cached_property
     def _asked(self) -> Query:
         question = "" if is_acknowledgement(self._row.question) else self._row.question
         return read_query(self._unit.index, self._scope, *read_words(question))
 
-    def _weighed(self, entry: Entry) -> ScoredRow:
+    def _score(self, entry: Entry) -> ScoredRow:
         asked = self._asked
         if entry.space not in asked.spaces:
-            # Nothing there is recalled any more, so nothing tells which words are rare in it.
+            # The space has no active entries, so the frequencies of words are unknown.
             asked = Query(asked.terms, asked.names, {entry.space: weigh_terms(asked.terms, {}, 1)})
         scorer = LexicalScorer(self._lane_query, asked, {0: self._newer_then(entry)})
         return scorer.score(indexed_entry(0, entry, terms(entry.text[:_READ_CHARS])), Neighbours())
 
     def _newer_then(self, entry: Entry) -> int:
-        """How many entries of the space were newer when it was asked."""
+        """How many entries of the space were newer at that time."""
         recorded = self._recorded.get(entry.space, [])
         return len(recorded) - bisect_right(recorded, entry.recorded_at)
 
     @cached_property
     def _recorded(self) -> dict[str, list[float]]:
-        """When the newest entries of each space that were there were recorded, in ascending order."""
+        """By space, when its newest entries at that time were recorded, ascending."""
         pages = {
             space: self._unit.memories.page(Scope(self._key.tenant, (space,)), Filter(), limit=RECENT)
             for space in self._scope.spaces
@@ -434,7 +437,7 @@ class Explainer:
             return None
 
     def _status_then(self, entry: Entry) -> Status | None:
-        """None when it was not there yet."""
+        """None when it was not stored yet."""
         steps = self._unit.operations.steps(Scope(self._key.tenant, (entry.space,)), entry_id=entry.id)
         taken = [step for step in steps if step.version == entry.version and step.operation.at <= self._row.asked_at]
         return taken[-1].after if taken else None
@@ -445,6 +448,8 @@ class Explainer:
 
 
 def shown_first(explained: Iterable[Explained]) -> tuple[list[Explained], list[Explained]]:
-    """What was shown, and what was not."""
-    told = list(explained)
-    return [one for one in told if one.why is Decision.SHOWN], [one for one in told if one.why is not Decision.SHOWN]
+    """Those that were shown, and the others."""
+    explained = list(explained)
+    return [one for one in explained if one.why is Decision.SHOWN], [
+        one for one in explained if one.why is not Decision.SHOWN
+    ]

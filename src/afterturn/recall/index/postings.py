@@ -58,9 +58,6 @@ class PostingForm:
     def packed(self, terms: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
         return (terms & np.int64(-1 << self.row_bits)) | rows
 
-    def rows(self, packed: NDArray[np.int64]) -> NDArray[np.int32]:
-        return (packed & np.int64((1 << self.row_bits) - 1)).astype(np.int32)
-
     def holds(self, row: int) -> bool:
         return row < 1 << self.row_bits
 
@@ -171,9 +168,9 @@ def _differs(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint16]) -> PostingPart:
     """From sorted postings, which are overwritten with their terms."""
-    rows = np.empty(packed.size, np.int32)
+    rows, row_mask = np.empty(packed.size, np.int32), np.int64((1 << form.row_bits) - 1)
     for start in range(0, packed.size, _SLICE):
-        rows[start : start + _SLICE] = form.rows(packed[start : start + _SLICE])
+        rows[start : start + _SLICE] = packed[start : start + _SLICE] & row_mask
     packed &= np.int64(-1 << form.row_bits)
     starts = np.flatnonzero(_differs(packed))
     return PostingPart(form, packed[starts], np.append(starts, packed.size), rows, counts)

@@ -17,7 +17,6 @@ from afterturn.recall.index.builder import MEAN_ROWS, IndexBuilder, room_for
 from afterturn.recall.index.postings import hashed
 from afterturn.recall.index.snapshot import (
     NOWHERE,
-    Columns,
     IndexSnapshot,
     grown,
     link,
@@ -200,7 +199,17 @@ class SpaceIndex:
         else:
             snapshot = _next_snapshot(self.snapshot, len(fresh), self._arrays.extend)
         if fresh:
-            snapshot = self._with_rows(snapshot, columns, fresh)
+            start = snapshot.count - len(fresh)
+            rows = np.arange(start, snapshot.count, dtype=np.int32)
+            snapshot.columns.put(start, columns)
+            snapshot.is_alive[start:] = True
+            snapshot.before[start:] = snapshot.after[start:] = rows
+            snapshot.spans[start:] = columns.lengths
+            self._added.update(zip(columns.keys.tolist(), rows.tolist(), strict=True))
+            self._newest_key = max(self._newest_key, int(columns.keys[-1]))
+            occurrences = np.repeat(rows, columns.lengths.astype(np.int64))
+            postings = snapshot.postings.with_rows(hashed([entry.terms for entry in fresh]), occurrences)
+            snapshot = replace(snapshot, postings=postings)
         if gone.size:
             self._without_rows(snapshot, gone)
         if touched:
@@ -220,19 +229,6 @@ class SpaceIndex:
             if row is not None and snapshot.is_alive[row]:
                 found[key] = row
         return found
-
-    def _with_rows(self, snapshot: IndexSnapshot, columns: Columns, entries: Sequence[IndexedEntry]) -> IndexSnapshot:
-        start = snapshot.count - len(entries)
-        rows = np.arange(start, snapshot.count, dtype=np.int32)
-        snapshot.columns.put(start, columns)
-        snapshot.is_alive[start:] = True
-        snapshot.before[start:] = snapshot.after[start:] = rows
-        snapshot.spans[start:] = columns.lengths
-        self._added.update(zip(columns.keys.tolist(), rows.tolist(), strict=True))
-        self._newest_key = max(self._newest_key, int(columns.keys[-1]))
-        terms = hashed([entry.terms for entry in entries])
-        postings = snapshot.postings.with_rows(terms, np.repeat(rows, columns.lengths.astype(np.int64)))
-        return replace(snapshot, postings=postings)
 
     def _without_rows(self, snapshot: IndexSnapshot, gone: NDArray[np.int32]) -> None:
         columns = snapshot.columns

@@ -13,7 +13,7 @@ from afterturn.config import KEYS, SHAPING
 from afterturn.errors import ConfigError, InvalidInput, NotFound
 from afterturn.hosts.cli.command import Invocation, command
 from afterturn.hosts.cli.output import count, dim, one_line, print_document, safe, styled
-from afterturn.recall.explain import place
+from afterturn.recall.explain import describe_point
 from afterturn.types import Scalar
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _print(told: Replay, ignored: list[str]) -> None:
 def _verdict(block: Replayed) -> str:
     if not block.hash:
         return f"nothing was delivered for {one_line(block.questions[0])[:80]!r}"
-    where = place(block.point)
+    where = describe_point(block.point)
     size = f", {len(block.rendered.encode()):,} bytes" if block.rendered else ""
     if block.identical:
         return f"{where}{size}: {block.reason or 'identical to what was injected'}"

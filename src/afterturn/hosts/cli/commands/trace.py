@@ -25,7 +25,7 @@ from afterturn.hosts.cli.output import (
     print_table,
     styled,
 )
-from afterturn.recall.explain import occasion, place
+from afterturn.recall.explain import describe_cause, describe_point
 from afterturn.types import Decision, Event, NoRecallReason, Outcome, Phase, Scalar, TurnRow, TurnStatus
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _pairs(turn: TracedTurn, recall: TracedRecall) -> list[tuple[str, str]]:
     row = recall.row
-    asked = f"{_shortened(row.question, _QUESTION_CHARS)} ({occasion(row.cause)}, {local_clock(row.asked_at)})"
+    asked = f"{_shortened(row.question, _QUESTION_CHARS)} ({describe_cause(row.cause)}, {local_clock(row.asked_at)})"
     if row.phase is Phase.REFINED:
         pairs = [("chosen", "by a model, from what was found")]
     elif recall.turn not in (None, turn.number):
@@ -268,7 +268,7 @@ def _block(block: TracedBlock) -> str:
     if not block.memories and block.text:
         holds = "context files"
     carried = f", carried from turn {', '.join(map(str, block.carried_from))}" if block.carried_from else ""
-    return f"{place(block.point)} at {local_clock(block.injected_at)}: {holds}, {size}{carried}"
+    return f"{describe_point(block.point)} at {local_clock(block.injected_at)}: {holds}, {size}{carried}"
 
 
 def _left_out(one: Explained, *, whole: bool) -> str:
