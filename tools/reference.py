@@ -63,7 +63,7 @@ def _shown(value: object) -> str:
 def errors_page() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 1)[1]
     built_in = "".join(
-        f"- `{kind.__name__}` is a `{base.__name__}`\n"
+        f"- `{kind.__name__}`: `{base.__name__}`\n"
         for kind in _public(errors.AfterturnError)
         for base in kind.__bases__
         if base.__module__ == "builtins" and base is not Exception
@@ -78,7 +78,7 @@ happened and what to do. Programs should read the attributes, which are shown in
 {tree}
 ```
 
-Some are also built-in exceptions:
+Some of them are subclasses of built-in exceptions too:
 
 {built_in}
 The verbs of a turn (`inject`, `complete` and so on) never raise. Their failures are logged and reported as events.
