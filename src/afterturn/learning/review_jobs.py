@@ -74,7 +74,7 @@ class ReviewJobs:
 
     def __init__(self, services: Services, model: ChatModel | None) -> None:
         self._services = services
-        self._reviewer = model
+        self._model = model
 
     async def review(self, job: Job) -> Commit:
         """Reviews by a model. Raises ModelError or StoreError if the job should be tried again."""
@@ -83,11 +83,11 @@ class ReviewJobs:
             return _write_nothing
         if not any(message.fresh for message in review_input.messages):
             # All messages were forgotten or have expired.
-            return self._ending(
+            return self._make_commit(
                 review_input, self._staging(review_input), None, ReviewState.FORGOTTEN, reason="forgotten"
             )
         await self._wait_until_idle()
-        model = self._model(review_input.review)
+        model = self._metered_model(review_input.review)
         staging = self._staging(review_input)
         try:
             async with asyncio.timeout(self._services.config.review_timeout):
@@ -103,8 +103,8 @@ class ReviewJobs:
             expected = isinstance(error, AfterturnError | TimeoutError)
             reason = "it took longer than review_timeout" if isinstance(error, TimeoutError) else str(error)
             logger.warning("review %s failed: %s", review_input.review.id, reason, exc_info=None if expected else error)
-            return self._ending(review_input, self._staging(review_input), model, state, reason=_reason(error))
-        return self._ending(review_input, staging, model, ReviewState.SAVED, reason=why)
+            return self._make_commit(review_input, self._staging(review_input), model, state, reason=_reason(error))
+        return self._make_commit(review_input, staging, model, ReviewState.SAVED, reason=why)
 
     async def apply_rules(self, job: Job) -> Commit:
         """Reviews by rules, without a model."""
@@ -114,7 +114,7 @@ class ReviewJobs:
         staging = self._staging(review_input)
         for change in find_rule_changes(review_input.review, review_input.messages, review_input.related):
             await staging.stage(change)
-        return self._ending(review_input, staging, None, ReviewState.SAVED, reason="")
+        return self._make_commit(review_input, staging, None, ReviewState.SAVED, reason="")
 
     async def _read_input(self, job: Job) -> _ReviewInput | None:
         """None if the review was forgotten or has ended."""
@@ -133,10 +133,10 @@ class ReviewJobs:
     def _staging(self, review_input: _ReviewInput) -> Staging:
         return Staging(self._services, review_input.review, review_input.messages, review_input.related)
 
-    def _model(self, review: ReviewRow) -> MeteredModel:
-        assert self._reviewer is not None
+    def _metered_model(self, review: ReviewRow) -> MeteredModel:
+        assert self._model is not None
         purpose = Purpose.EXTRACTION if review.kind is ReviewKind.EXTRACTION else Purpose.REVIEW
-        return self._services.meter.of(self._reviewer, purpose, review.tenant, review.space)
+        return self._services.meter.of(self._model, purpose, review.tenant, review.space)
 
     async def _wait_until_idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class ReviewJobs:
         while self._services.has_open_turn and loop.time() < deadline:  # noqa: ASYNC110 turns end on other threads too
             await asyncio.sleep(IDLE_POLL)
 
-    def _ending(
+    def _make_commit(
         self,
         review_input: _ReviewInput,
         staging: Staging,
@@ -170,21 +170,21 @@ class ReviewJobs:
         if _find_waiting(unit, ended.tenant, ended.id) is None:
             return None
         messages = unit.reviews.messages(ended.tenant, ended.id)
-        left = unread(messages, review_input.messages)
+        unread_messages = unread(messages, review_input.messages)
         if _is_forgotten(unit, ended, review_input.messages):
             ended = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten")
         elif any(message not in messages for message in review_input.messages):
             # The model read messages that are gone now and may have paraphrased them, so the others are reviewed again.
-            ended, left = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten"), messages
+            ended, unread_messages = replace(ended, state=ReviewState.FORGOTTEN, reason="forgotten"), messages
         outcome = staging.commit(unit) if ended.state is ReviewState.SAVED else StagingOutcome()
         ended = _with_outcome(ended, outcome)
         unit.reviews.end(ended)
         if ended.state in (ReviewState.FAILED, ReviewState.TIMED_OUT) and ended.kind.takes_turns:
             _reopen(unit, ended, review_input.messages)
-        if left:
+        if unread_messages:
             forgets = unit.conversations.forgets(ended.tenant, ended.space)
             at = ended.ended_at or ended.created_at
-            schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), left)
+            schedule(unit, replace(review_input.review, id=follow_up, created_at=at, forgets=forgets), unread_messages)
         return lambda: self._report(ended)
 
     def _report(self, review: ReviewRow) -> None:
@@ -288,9 +288,9 @@ class ReviewRunner:
     def __init__(self, services: Services, model: ChatModel | None, also: Mapping[str, Handler]) -> None:
         """`also` are handlers of other slow jobs. Without a `model`, other processes run the reviews."""
         self.has_model = model is not None
-        self._reviewing = ReviewJobs(services, model)
+        self._handlers = ReviewJobs(services, model)
         lease = max(LEASE, 2 * services.config.review_timeout)
-        handlers: dict[str, Handler] = {**also, **({JobKind.REVIEW: self._reviewing.review} if self.has_model else {})}
+        handlers: dict[str, Handler] = {**also, **({JobKind.REVIEW: self._handlers.review} if self.has_model else {})}
         self.runner = JobRunner(
             services.store,
             services.clock,
@@ -304,7 +304,7 @@ class ReviewRunner:
     @property
     def quick(self) -> dict[str, Handler]:
         """The handlers for the runner of the other jobs."""
-        return {JobKind.RULES: self._reviewing.apply_rules}
+        return {JobKind.RULES: self._handlers.apply_rules}
 
 
 # Memories that a review is shown, so that it updates them instead of repeating them.

@@ -80,14 +80,14 @@ def unread(messages: Sequence[ReviewMessage], read: Sequence[ReviewMessage]) -> 
     return [*seen[-CONTEXT_MAX:], *fresh] if fresh else []
 
 
-def _without(messages: Sequence[ReviewMessage], known: Sequence[ReviewMessage]) -> list[ReviewMessage]:
-    """The messages that are not in `known`, compared by record id, or by text for messages without a record.
+def _without(messages: Sequence[ReviewMessage], others: Sequence[ReviewMessage]) -> list[ReviewMessage]:
+    """The messages that are not in `others`, compared by record id, or by text for messages without a record.
 
     A text counts as often as it was said: people say "yes" more than once.
     """
-    sources = {message.source for message in known if message.source is not None}
-    words = Counter(_words(message) for message in known)
-    some_unrecorded = any(message.source is None for message in known)
+    sources = {message.source for message in others if message.source is not None}
+    words = Counter(_words(message) for message in others)
+    some_unrecorded = any(message.source is None for message in others)
     left = []
     for message in messages:
         by_words = (message.source is None or some_unrecorded) and words[_words(message)] > 0
