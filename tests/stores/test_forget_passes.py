@@ -56,7 +56,7 @@ def forget(session: CountingSession) -> Callable[[Selector], int]:
     for at in range(RECALLS):
         row = RecallRow(f"c{at}", "turn", 1, RecallCause.MESSAGE, Phase.FAST, "hm?", 1.0, 2.0, Outcome.EMPTY, "")
         SqlRecalls(entries).add(ConversationKey(TENANT, SPACE, "talk"), row, entries_max=RECALLS)
-    entries.settle()
+    entries.flush()
     session.parsed = 0
     return lambda selector: len(Eraser(entries).forget(TENANT, SPACE, selector, at=9.0).ids)
 

@@ -61,11 +61,11 @@ def test_entries_of_an_older_file_become_searchable(tmp_path: Path, version: int
 
 def test_the_trail_of_changes_is_bounded(session: ApswSession):
     """The oldest changes go, and the newest of a space stay."""
-    tally = StatsDelta(session)
+    stats = StatsDelta(session)
     for _ in range(5):
         for key in range(CHANGES_MAX // 4):
-            tally.changed(key, 1)
-        tally.settle()
+            stats.changed(key, 1)
+        stats.flush()
     count, oldest, newest = session.rows("SELECT count(*), min(seq), max(seq) FROM change")[0]
     assert (count, newest - oldest + 1, newest) == (CHANGES_MAX, CHANGES_MAX, CHANGES_MAX // 4 * 5)
 

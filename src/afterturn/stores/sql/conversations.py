@@ -1,4 +1,4 @@
-"""The rows that conversations are, by tenant, owning space and id."""
+"""Conversations: turns, blocks, the carried recall, the standing block, recalls, and the count of forgets."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ FIND_CONVERSATION = (
     "SELECT c.key FROM conversation AS c JOIN space AS s ON s.key = c.space_key "
     "WHERE s.tenant = ? AND s.name = ? AND c.id = ?"
 )
-"""One conversation's key; binds tenant, space and id."""
+"""The key of a conversation; binds tenant, space and id."""
 
 
 class ConversationKeys:
+    """The keys of conversations, by tenant, owning space and id."""
+
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
 
     def open(self, key: ConversationKey, *, at: float) -> bool:
-        """True when it is new."""
+        """True if it is new."""
         row = self._session.row(
             "INSERT INTO conversation (space_key, id, opened_at, active_at) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (space_key, id) DO NOTHING RETURNING key",
@@ -55,7 +57,7 @@ class ConversationKeys:
         return None if row is None else int(row[0])
 
     def active(self, key: ConversationKey, at: float) -> int:
-        """The key of a conversation in which something happens now; made if it is new."""
+        """The key of the conversation, with its activity set to `at`. Creates it if it is new."""
         self.open(key, at=at)
         found = self.find(key)
         assert found is not None
@@ -66,16 +68,15 @@ class ConversationKeys:
         self._session.run("UPDATE conversation SET active_at = ? WHERE key = ? AND active_at < ?", (at, found, at))
 
 
-# Which versions that a conversation names are still there: a late write must not bring back what was forgotten.
-
-
 class LiveRefs:
+    """Finds which versions still exist, so that a late write does not bring back forgotten ones."""
+
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
 
-    def living(self, tenant: str, space: str, refs: Collection[str]) -> set[str]:
-        """Those of `refs` whose version that space holds, whatever its status."""
+    def live(self, tenant: str, space: str, refs: Collection[str]) -> set[str]:
+        """Those of `refs` that the space has, with any status."""
         space_key = self._spaces.find(tenant, space)
         if space_key is None or not refs:
             return set()
@@ -85,8 +86,8 @@ class LiveRefs:
         )
         return {reference(*row) for row in rows} & set(refs)
 
-    def living_ids(self, tenant: str, ids: Collection[str]) -> set[str]:
-        """Those of which one of the tenant's spaces holds a version."""
+    def live_ids(self, tenant: str, ids: Collection[str]) -> set[str]:
+        """Those of `ids` that one of the tenant's spaces has."""
         if not ids:
             return set()
         condition, value = self._session.among("e.id", sorted(ids))
@@ -96,7 +97,7 @@ class LiveRefs:
         return {entry_id for (entry_id,) in rows}
 
     def all_live(self, tenant: str, refs: Collection[str]) -> bool:
-        """Whether each is held by one of the tenant's spaces."""
+        """Whether the tenant's spaces have all of `refs`."""
         condition, value = self._session.among("e.id", _ids(refs))
         rows = self._session.rows(
             f"SELECT e.id, e.version FROM {FROM_ENTRY} WHERE s.tenant = ? AND {condition}", (tenant, value)
@@ -123,10 +124,10 @@ class Tombstones:
         return int(row[0])
 
     def count(self) -> None:
-        """Before anything else: of two forgets at once, the second waits here for the first."""
+        """Comes before anything else: of two forgets at once, the second waits here for the first."""
         self._session.run("UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'forgets'")
 
-    def leave(self, space_key: int, kind: str, name: str, *, at: float) -> None:
+    def add(self, space_key: int, kind: str, name: str, *, at: float) -> None:
         self._session.run(
             "INSERT INTO tombstone (space_key, kind, hash, seq, at) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (space_key, kind, hash) DO UPDATE SET seq = excluded.seq, at = excluded.at",
@@ -148,7 +149,7 @@ def _hash(kind: str, name: str) -> str:
     return hashlib.blake2b(f"{kind}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-# Rows of recalls as JSON and back: what is queried has columns, the rest is one text.
+# Recalls as rows: fields that are queried have columns, the rest is JSON
 
 RECALL_COLUMNS = ("correlation", "phase", "turn", "delivered_in", "asked_at")
 """The fields of a recall row that have columns of their own."""
@@ -158,16 +159,16 @@ _TUPLES = ("reads", "missing", "excluded", "visible", "terms")
 
 class CandidateRows:
     def __init__(self, entries: Entries) -> None:
-        self._references = LiveRefs(entries)
+        self._live_refs = LiveRefs(entries)
 
-    def living(self, tenant: str, *several: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-        """Each without those that were forgotten, which are looked for in their own spaces, all at once."""
+    def live(self, tenant: str, *several: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+        """Each sequence without its forgotten candidates."""
         named: dict[str, set[str]] = {}
         for candidate in chain.from_iterable(several):
             named.setdefault(candidate.space, set()).add(candidate.ref)
-        living = {space: self._references.living(tenant, space, refs) for space, refs in named.items()}
+        live = {space: self._live_refs.live(tenant, space, refs) for space, refs in named.items()}
         return [
-            tuple(candidate for candidate in candidates if candidate.ref in living[candidate.space])
+            tuple(candidate for candidate in candidates if candidate.ref in live[candidate.space])
             for candidates in several
         ]
 
@@ -181,7 +182,7 @@ def encode_recall(recall: RecallRow) -> str:
 
 
 def decode_recall(row: Row) -> RecallRow:
-    """Of `RECALL_COLUMNS` and the detail."""
+    """Reads a row of `RECALL_COLUMNS` and the detail."""
     values = {**json.loads(row[-1]), **dict(zip(RECALL_COLUMNS, row[:-1], strict=True))}
     for name in _TUPLES:
         values[name] = tuple(values[name])
@@ -206,7 +207,7 @@ def decode_carried(correlation: str, turn: str, detail: str) -> CarriedRow:
 
 
 def without(detail: str, space: str, refs: Set[str]) -> tuple[str, str]:
-    """Names and detail of either row, once these versions of that space are forgotten. Nothing else is looked at."""
+    """Names and detail of a recall or carried row, without these versions of that space."""
     values = json.loads(detail)
     values["candidates"] = [row for row in values["candidates"] if row[1] != space or row[0] not in refs]
     excluded = [ref for ref in values.get("excluded", ()) if ref not in refs]
@@ -216,12 +217,12 @@ def without(detail: str, space: str, refs: Set[str]) -> tuple[str, str]:
 
 
 def _joined(refs: Iterable[str]) -> str:
-    """References hold no spaces, so that one text can list them."""
+    """References contain no blanks, so one text can list them."""
     return " ".join(dict.fromkeys(refs))
 
 
 def _written(values: Mapping[str, Any]) -> str:
-    # Escaped: a question is a host's text, in which half a surrogate pair would not be stored otherwise.
+    # Escaped: a question may contain half of a surrogate pair, which could not be stored otherwise.
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -246,12 +247,12 @@ _INSERT_BLOCK = (
     "INSERT INTO block (conversation_key, hash, size_bytes, turn, injected_at, point, anchor, in_sight) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation_key, hash) DO NOTHING RETURNING hash"
 )
-# What is in sight stands where it was first put. What was lost from sight stands where it is put now.
+# A visible block stays where it was first injected. A block that was hidden is now where it is injected again.
 _MOVE_BLOCK = (
     "UPDATE block SET turn = ?, injected_at = ?, point = ?, anchor = ?, in_sight = ? "
     "WHERE conversation_key = ? AND hash = ? AND in_sight = 0"
 )
-# Of one hash there is one text, whoever brings it: a recording may come first, and without.
+# A hash has one text. A recording may store the block first, without it.
 _SET_BLOCK_TEXT = "UPDATE block SET text = ? WHERE conversation_key = ? AND hash = ? AND text = ''"
 _SELECT_BLOCKS = (
     "SELECT hash, turn, size_bytes, injected_at, point, anchor, text, in_sight FROM block WHERE conversation_key = ? "
@@ -267,7 +268,7 @@ _SELECT_VISIBLE_REFS = (
     "ON r.conversation_key = b.conversation_key AND r.hash = b.hash "
     "WHERE b.conversation_key = ? AND b.in_sight = 1 ORDER BY r.hash, r.ordinal"
 )
-# What stands in a system prompt is shown as long as its conversation goes on, as well as what was injected into a turn.
+# A memory is shown in a block of a turn, or in a standing block as long as its conversation is active.
 _SHOWING = (
     (
         "b.injected_at",
@@ -278,9 +279,11 @@ _SHOWING = (
 
 
 class BlockRows:
+    """The blocks that were injected into conversations, by the hash of their bytes."""
+
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._references = LiveRefs(entries)
+        self._live_refs = LiveRefs(entries)
 
     def add(self, tenant: str, conversation: int, block: BlockRow) -> None:
         in_sight = block.in_sight and self._is_after_clearing(conversation, block.injected_at)
@@ -292,20 +295,20 @@ class BlockRows:
             )
         elif in_sight:
             self._session.run(_MOVE_BLOCK, [*placed, conversation, block.hash])
-        if block.text and self._references.all_live(tenant, block.refs):
+        if block.text and self._live_refs.all_live(tenant, block.refs):
             self._session.run(_SET_BLOCK_TEXT, (block.text, conversation, block.hash))
 
     def known(self, key: ConversationKey, conversation: int | None, *, in_full: bool) -> list[BlockRow]:
-        """Those of the space's forgotten conversations, then this one's, oldest first.
+        """The blocks of the space's forgotten conversations, then those of this one, oldest first.
 
-        Unless `in_full`, those out of sight come without text and references.
+        Unless `in_full`, hidden blocks have no text and references.
         """
         own = [] if conversation is None else self._own(conversation, in_full=in_full)
         known = {block.hash for block in own}
         return [block for block in self._spent(key) if block.hash not in known] + own
 
     def hide(self, conversation: int, still: Collection[str]) -> None:
-        """All but those whose hashes are `still` in sight."""
+        """Marks all blocks as not in sight, except those whose hashes are in `still`."""
         condition, value = self._session.among("hash", sorted(still))
         self._session.run(
             f"UPDATE block SET in_sight = 0 WHERE conversation_key = ? AND in_sight = 1 AND NOT ({condition})",
@@ -326,7 +329,7 @@ class BlockRows:
         return dict(rows)
 
     def _is_after_clearing(self, conversation: int, at: float) -> bool:
-        """A turn's blocks are stored again when it is recorded, which may be long after the host lost sight of them."""
+        """A turn's blocks are stored again when it is recorded, which may be long after they were cleared."""
         row = self._session.row("SELECT cleared_at FROM conversation WHERE key = ?", (conversation,))
         return row is None or row[0] is None or at >= row[0]
 
@@ -358,8 +361,6 @@ class BlockRows:
         return [BlockRow(block_hash, "", (), size_bytes, 0.0, in_sight=False) for block_hash, size_bytes in rows]
 
 
-# A recall that settled too late for its turn, kept for the conversation's next one.
-
 _PUT_CARRIED = (
     "INSERT INTO carried (conversation_key, correlation, turn, names, detail) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (conversation_key) DO UPDATE SET correlation = excluded.correlation, turn = excluded.turn, "
@@ -368,26 +369,28 @@ _PUT_CARRIED = (
 
 
 class CarriedRows:
+    """A recall that finished too late for its turn, for the conversation's next turn."""
+
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._candidates = CandidateRows(entries)
 
     def put(self, tenant: str, conversation: int, carried: CarriedRow) -> None:
-        (living,) = self._candidates.living(tenant, carried.candidates)
-        kept = replace(carried, candidates=living)
+        (live,) = self._candidates.live(tenant, carried.candidates)
+        kept = replace(carried, candidates=live)
         names = names_of(kept.candidates)
         self._session.run(_PUT_CARRIED, (conversation, kept.correlation, kept.turn, names, encode_carried(kept)))
 
     def find(self, tenant: str, conversation: int) -> CarriedRow | None:
-        """Looked for again when it is read: another space's forget does not reach this row."""
+        """Candidates are checked again, because a forget in another space does not change this row."""
         row = self._session.row(
             "SELECT correlation, turn, detail FROM carried WHERE conversation_key = ?", (conversation,)
         )
         if row is None:
             return None
         carried = decode_carried(*row)
-        (living,) = self._candidates.living(tenant, carried.candidates)
-        return replace(carried, candidates=living) if living else None
+        (live,) = self._candidates.live(tenant, carried.candidates)
+        return replace(carried, candidates=live) if live else None
 
     def drop(self, conversation: int, correlation: str) -> bool:
         dropped = self._session.run(
@@ -399,18 +402,17 @@ class CarriedRows:
         self._session.run("DELETE FROM carried WHERE conversation_key = ?", (conversation,))
 
 
-# The standing block that a conversation is frozen to, with the versions of memories in it.
-
-
 class StandingRows:
+    """The standing block of a conversation, with the versions of memories in it."""
+
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
-        self._references = LiveRefs(entries)
+        self._live_refs = LiveRefs(entries)
 
     def put(self, tenant: str, conversation: int, standing: StandingRow) -> None:
-        """Replaces it. One that shows what was forgotten meanwhile is not kept: it is made anew."""
+        """Replaces it. A block that shows a forgotten memory is not stored, and will be built again."""
         self.clear(conversation)
-        if not self._references.all_live(tenant, standing.refs):
+        if not self._live_refs.all_live(tenant, standing.refs):
             return
         self._session.run(
             "INSERT INTO standing (conversation_key, made_at, text) VALUES (?, ?, ?)",
@@ -434,8 +436,6 @@ class StandingRows:
         for table in ("standing", "standing_ref"):
             self._session.run(f"DELETE FROM {table} WHERE conversation_key = ?", (conversation,))
 
-
-# Conversations with their turns, counters and all that they keep from one turn to the next.
 
 _BEFORE = (
     "AND (c.active_at, c.key) < (SELECT b.active_at, b.key FROM conversation AS b "
@@ -575,7 +575,7 @@ class SqlConversations:
             self._standing.clear(found)
 
     def forgets(self, tenant: str, space: str) -> int:
-        # One count for the whole file: a number noted for one space can be compared in every other.
+        # One count for the whole file, so numbers of different spaces can be compared.
         return self._tombstones.newest()
 
     def is_forgotten(self, tenant: str, space: str, *, conversation: str, speakers: Iterable[str], since: int) -> bool:
@@ -623,8 +623,8 @@ class SqlRecalls:
 
     def add(self, key: ConversationKey, recall: RecallRow, *, entries_max: int) -> None:
         space_key, conversation = self._spaces.key(key.tenant, key.space), self._keys.active(key, recall.asked_at)
-        (living,) = self._candidates.living(key.tenant, recall.candidates)
-        kept = replace(recall, candidates=living)
+        (live,) = self._candidates.live(key.tenant, recall.candidates)
+        kept = replace(recall, candidates=live)
         values: list[Value] = [
             space_key,
             conversation,
@@ -654,5 +654,5 @@ class SqlRecalls:
             [*values, limit],
         )
         recalls = [decode_recall(row) for row in reversed(rows)]
-        living = self._candidates.living(key.tenant, *(recall.candidates for recall in recalls))
-        return [replace(recall, candidates=left) for recall, left in zip(recalls, living, strict=True)]
+        live = self._candidates.live(key.tenant, *(recall.candidates for recall in recalls))
+        return [replace(recall, candidates=left) for recall, left in zip(recalls, live, strict=True)]

@@ -1,4 +1,4 @@
-"""Entries as rows and back. One column list for every query, so that reading is written once."""
+"""Versions of entries: how they are stored and read, and how index, statistics and history follow each change."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _COLUMNS = (
 ).split()
 
 ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
-"""What `read_entries` takes, from `entry AS e` and `space AS s`. More columns may follow."""
+"""The columns for `read_entries`, from `entry AS e` and `space AS s`. More columns may follow."""
 INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
-"""What `read_indexed_entry` takes, from `entry AS e`. More columns may follow."""
+"""The columns for `read_indexed_entry`, from `entry AS e`. More columns may follow."""
 FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
 
 _INSERT = (
     f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
     f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING"
 )
-"""Nothing is inserted when a constraint (one active version, no duplicate, one row a version) forbids it."""
+"""Inserts nothing if a constraint forbids it: one active version, no duplicate, one row for each version."""
 
 _NO_METADATA = ReadMetadata()
 _KINDS = {str(kind): kind for kind in Kind}
@@ -84,7 +84,7 @@ def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, st
 
 
 def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
-    """What `_INSERT` binds."""
+    """The values for `_INSERT`."""
     return (
         space_key,
         int(bool(entry.sources)),
@@ -116,7 +116,7 @@ def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
 
 
 def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
-    """Entries of rows that begin with the `ENTRY_COLUMNS` columns, in their order."""
+    """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
     sources = _sources(session, [row[0] for row in rows if row[2]])
     return [_entry(row, sources.get(row[0], ())) for row in rows]
 
@@ -181,14 +181,14 @@ def _sources(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]
 
 
 class Spaces:
-    """Remembers what it looked up: a unit of work mostly asks for the same space."""
+    """The key of each (tenant, space). Cached, because a unit of work mostly uses one space."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._keys: dict[tuple[str, str], int] = {}
 
     def key(self, tenant: str, name: str) -> int:
-        """Makes the space if it is new."""
+        """Creates the space if it is new."""
         found = self.find(tenant, name)
         if found is not None:
             return found
@@ -216,15 +216,13 @@ class Spaces:
         return str(row[0])
 
     def named(self, scope: Scope) -> dict[int, str]:
-        """Those of the scope's spaces that exist."""
+        """The spaces of the scope that exist, by key."""
         found = {self.find(scope.tenant, name): name for name in scope.spaces}
         return {key: name for key, name in found.items() if key is not None}
 
 
-# What a unit of work changes in a space's figures: frequencies, extent, change rows. Summed up and written once.
-
 CHANGES_MAX = 20_000
-"""How many changes of a space are kept; whoever is further behind has to rebuild."""
+"""How many changes of a space the log keeps. An index that is further behind is rebuilt."""
 _TRIM_EVERY = 1_000
 
 
@@ -237,12 +235,14 @@ class _Delta:
 
 
 class StatsDelta:
+    """The changes of a unit of work to frequencies, sizes and the change log, summed and written once per space."""
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._deltas: defaultdict[int, _Delta] = defaultdict(_Delta)
 
     def entered(self, key: int, space_key: int, terms: Sequence[str]) -> None:
-        """An entry became active."""
+        """Counts an entry that became active."""
         delta = self._deltas[space_key]
         delta.documents += 1
         delta.terms_total += len(terms)
@@ -250,7 +250,7 @@ class StatsDelta:
         delta.changed.append(key)
 
     def left(self, key: int, space_key: int, terms: Sequence[str]) -> None:
-        """An entry is active no more."""
+        """Counts an entry that is no longer active."""
         delta = self._deltas[space_key]
         delta.documents -= 1
         delta.terms_total -= len(terms)
@@ -260,7 +260,7 @@ class StatsDelta:
     def changed(self, key: int, space_key: int) -> None:
         self._deltas[space_key].changed.append(key)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         deltas, self._deltas = self._deltas, defaultdict(_Delta)
         for space_key, delta in deltas.items():
             self._write_frequencies(space_key, delta.frequencies)
@@ -297,8 +297,6 @@ class StatsDelta:
             self._session.run("DELETE FROM change WHERE space_key = ? AND seq <= ?", (space_key, newest - CHANGES_MAX))
 
 
-# Operations and their steps as they are written: an operation is stored with the first step it takes.
-
 _STEP = "INSERT INTO step (operation_seq, ordinal, entry_key, before, after) VALUES (?, ?, ?, ?, ?)"
 _OPERATION = (
     "INSERT INTO operation (id, space_key, verb, actor, at, grp) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
@@ -306,7 +304,7 @@ _OPERATION = (
 
 
 class Journal:
-    """Keeps steps back until `settle`, so that a bulk import writes them together."""
+    """Writes operations, each with its first step. Steps are buffered until `flush`, for bulk imports."""
 
     def __init__(self, session: Session, spaces: Spaces) -> None:
         self._session = session
@@ -330,41 +328,38 @@ class Journal:
         self._waiting.append((seq, ordinal, entry_key, None if before is None else before.value, after.value))
 
     def rename(self, operation: Operation, verb: Verb) -> None:
-        """For an operation that turned out to do something else than it set out to."""
+        """Changes the verb of a started operation."""
         self._session.run("UPDATE operation SET verb = ? WHERE seq = ?", (verb.value, self._seqs[operation.id]))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._waiting:
             rows, self._waiting = self._waiting, []
             self._session.run_many(_STEP, rows)
 
 
-# Writes versions and moves their status, and keeps index, figures and history in step with both.
-
-
 class Entries:
-    """The only place that inserts an entry or changes a status, so that no path forgets the index."""
+    """The only class that inserts an entry or changes a status, so that index, statistics and history always follow."""
 
     def __init__(self, session: Session, text: TextIndex) -> None:
         self.session = session
         self.text = text
         self.spaces = Spaces(session)
-        self.tally = StatsDelta(session)
+        self.stats = StatsDelta(session)
         self.journal = Journal(session, self.spaces)
 
     def insert(self, operation: Operation, admitted: Admitted, entry_id: str, *, version: int = 1) -> Entry | None:
-        """None when a constraint forbids it; then nothing changed."""
+        """None if a constraint forbids it; then nothing has changed."""
         status = _first_status(admitted)
         entry = new_entry(admitted, entry_id, version=version, space=operation.space, status=status)
         key = self._put(operation, entry)
         if key is None:
             return None
         if status is Status.ACTIVE:
-            self._enter(key, self.spaces.key(operation.tenant, operation.space), admitted.terms)
+            self._index(key, self.spaces.key(operation.tenant, operation.space), admitted.terms)
         return entry
 
     def insert_waiting(self, operation: Operation, entry: Entry, *, base: int) -> None:
-        """A version that would take the place of version `base`; for whoever knows that there is room for it."""
+        """Inserts a proposal to replace version `base`. The caller has checked that no other proposal is waiting."""
         assert entry.status in (Status.PROPOSED, Status.WITHDRAWAL)
         key = self._put(operation, entry)
         if key is None:
@@ -375,31 +370,31 @@ class Entries:
         self.session.run("UPDATE entry SET base = ? WHERE key = ?", (base, key))
 
     def move(self, operation: Operation, key: int, before: Status, after: Status) -> None:
-        """Changes a version's status. `Conflict` when what becomes active has an active duplicate."""
+        """Changes a version's status. Raises Conflict if it becomes active and has an active duplicate."""
         self.session.run("UPDATE entry SET status = ? WHERE key = ?", (after.value, key))
         space_key = self.spaces.key(operation.tenant, operation.space)
         if before is Status.ACTIVE:
-            self._leave(key, space_key)
+            self._unindex(key, space_key)
         elif after is Status.ACTIVE:
-            self._return(key, space_key)
+            self._index_again(key, space_key)
         self.journal.step(operation, key, before, after)
 
     def reinstate(self, space_key: int, key: int) -> None:
-        """Makes a version active again whose successor is erased, with the operation that made it one."""
+        """Makes a version active again after its successor was erased."""
         self.session.run("UPDATE entry SET status = ? WHERE key = ?", (Status.ACTIVE.value, key))
-        self._return(key, space_key)
+        self._index_again(key, space_key)
 
     def withdraw(self, space_key: int, keys: Sequence[int]) -> None:
-        """Takes versions that are about to be erased out of index and figures."""
+        """Removes versions from index and statistics, before they are erased."""
         found = self.text.take(keys)
         for key in keys:
             if key in found:
-                self.tally.left(key, space_key, found[key])
+                self.stats.left(key, space_key, found[key])
             else:
-                self.tally.changed(key, space_key)
+                self.stats.changed(key, space_key)
 
-    def rest_also(self, operation: Operation, key: int, entry: Entry, sources: Sequence[str]) -> Entry:
-        """What was said again rests on that too, if it rests on anything: erasing the first leaves the other (M2)."""
+    def add_sources(self, operation: Operation, key: int, entry: Entry, sources: Sequence[str]) -> Entry:
+        """Adds the sources of an equal statement, if the entry has sources: it then outlives the first of them."""
         room = SOURCES_MAX - len(entry.sources)
         new = [source for source in dict.fromkeys(sources) if source not in entry.sources][:room]
         if not entry.sources or not new:
@@ -409,13 +404,13 @@ class Entries:
             "SELECT ?, max(ordinal) + 1, ? FROM source WHERE entry_key = ?",
             [(key, source, key) for source in new],
         )
-        self.tally.changed(key, self.spaces.key(operation.tenant, operation.space))
+        self.stats.changed(key, self.spaces.key(operation.tenant, operation.space))
         return replace(entry, sources=(*entry.sources, *new))
 
-    def settle(self) -> None:
-        self.text.settle()
-        self.journal.settle()
-        self.tally.settle()
+    def flush(self) -> None:
+        self.text.flush()
+        self.journal.flush()
+        self.stats.flush()
 
     def _put(self, operation: Operation, entry: Entry) -> int | None:
         key = self.session.insert(_INSERT, values_of(entry, self.spaces.key(operation.tenant, operation.space)))
@@ -429,19 +424,19 @@ class Entries:
         self.journal.step(operation, key, None, entry.status)
         return key
 
-    def _enter(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
+    def _index(self, key: int, space_key: int, analysed: Sequence[str]) -> None:
         self.text.put(key, space_key, analysed)
-        self.tally.entered(key, space_key, analysed)
+        self.stats.entered(key, space_key, analysed)
 
-    def _leave(self, key: int, space_key: int) -> None:
+    def _unindex(self, key: int, space_key: int) -> None:
         found = self.text.take((key,))
-        self.tally.left(key, space_key, found[key])
+        self.stats.left(key, space_key, found[key])
 
-    def _return(self, key: int, space_key: int) -> None:
+    def _index_again(self, key: int, space_key: int) -> None:
         row = self.session.row("SELECT text FROM entry WHERE key = ?", (key,))
         assert row is not None
-        self._enter(key, space_key, terms(row[0]))
-        # It may have been away before it got a vector.
+        self._index(key, space_key, terms(row[0]))
+        # It may have been hidden before it got a vector.
         self.session.run(
             "UPDATE embedded SET entry_key = ? WHERE space_key = ? AND entry_key >= ?", (key - 1, space_key, key)
         )

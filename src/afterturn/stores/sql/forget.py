@@ -14,10 +14,10 @@ from afterturn.stores.sql.entries import FROM_ENTRY, Entries
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import Erased, Selector, reference
 
-# What goes when something is forgotten: what was selected, then whatever rests on nothing else, in any space.
+# Which versions are erased: the selected ones, then statements all of whose sources are erased, in any space
 
 _VERSION = "e.key, e.space_key, e.id, e.version, e.kind"
-# The tenant is asked of each entry: it may have more spaces than there are entries that an id or a source leads to.
+# The tenant is checked for each entry, because it may have more spaces than an id or source has entries.
 _OF_TENANT = "EXISTS (SELECT 1 FROM space AS s WHERE s.key = e.space_key AND s.tenant = ?)"
 RESTING = (
     f"SELECT {_VERSION}, o.source FROM entry AS e JOIN source AS o ON o.entry_key = e.key "
@@ -38,11 +38,11 @@ Doomed: TypeAlias = dict[int, Version]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What others may call the doomed: a version by its reference, an id when no version of it stays.
+    """The names of the versions to erase: references of versions, and ids of which no version stays.
 
-    `own` by space, for that space's own statements. `gone` are those of records, by which another space's statements
-    mean them too: a review writes what one person said in a shared space into that person's own. A record that another
-    space holds as well is not among them, since there is no telling which of the two is meant.
+    `own` by space, for that space's statements. `gone` are ids of records, by which statements of other spaces name
+    them too: a review writes what a person said in a shared space into that person's own space. A record that another
+    space has too is not among them, because the name could mean either.
     """
 
     own: Mapping[int, set[str]]
@@ -60,8 +60,9 @@ class Lineage:
         self._session = session
 
     def doomed(self, tenant: str, space_key: int, kind: str, chosen: Sequence[str]) -> Doomed:
-        """By key. A memory goes with every version. Of what was said in a conversation, or by somebody, only those
-        versions go: another may have said what they changed.
+        """The versions to erase, by key. A memory or source is erased with every version.
+
+        For a conversation or speaker only those versions are erased: others may have been said elsewhere.
         """
         condition, values = self._condition(kind, chosen)
         if kind in ("memory", "source"):
@@ -106,7 +107,7 @@ class Lineage:
         return {key: Version(*version) for key, *version in self._session.rows(sql, values)}
 
     def _resting_on(self, tenant: str, names: Names, doomed: Doomed) -> Doomed:
-        """More statements that rest on one of the names, and on nothing that stays."""
+        """More statements that have one of the names as a source, and no source that stays."""
         named, value = self._session.among("source", sorted(names.all()))
         resting: Doomed = {}
         staying: set[int] = set()
@@ -117,9 +118,7 @@ class Lineage:
         return {key: version for key, version in resting.items() if key not in doomed and key not in staying}
 
 
-# What conversations keep of entries beside the entries: block texts, standing blocks, carried recalls, recall rows.
-#
-# `forget.py` decides what goes; here is how it goes.
+# What conversations store of entries: block texts, standing blocks, carried recalls, recall rows
 
 _UNRECORDED = (
     "conversation_key IN (SELECT key FROM conversation WHERE space_key = ?) AND NOT EXISTS "
@@ -134,7 +133,7 @@ class ConversationEraser:
         self._session = session
 
     def hide_texts(self, tenant: str, refs: Set[str]) -> None:
-        """In every conversation of the tenant, since blocks do not say from which space they show something."""
+        """Clears texts in every conversation of the tenant, because blocks do not name the spaces of their memories."""
         shown = self._naming("block_ref", "r.conversation_key, r.hash", tenant, refs)
         self._session.run_many(
             "UPDATE block SET text = '' WHERE conversation_key = ? AND hash = ? AND text <> ''", shown
@@ -144,13 +143,13 @@ class ConversationEraser:
             self._session.run_many(f"DELETE FROM {table} WHERE conversation_key = ?", standing)
 
     def erase_names(self, space_key: int, space: str, refs: Set[str]) -> None:
-        """From what the space's own conversations weighed. One look through it, however many are erased."""
+        """Removes names from the candidates of the space's conversations, in one pass."""
         for table in _ASKING:
             rows = [(*without(detail, space, refs), key) for key, detail in self._weighing(table, space_key, refs)]
             self._session.run_many(f"UPDATE {table} SET names = ?, detail = ? WHERE key = ?", rows)
 
     def erase_turns(self, tenant: str, turns: Iterable[tuple[str, str, str]]) -> None:
-        """What was asked in turns, each by owner, conversation and id: a question is what somebody said."""
+        """Erases the questions of turns, given as (owner, conversation, id)."""
         rows = [(tenant, *turn) for turn in turns]
         for table in _ASKING:
             self._session.run_many(
@@ -158,7 +157,7 @@ class ConversationEraser:
             )
 
     def erase_unrecorded(self, space_key: int) -> None:
-        """What was asked in turns of which no record tells who spoke."""
+        """Erases the questions of turns without records, whose speaker is not known."""
         for table in _ASKING:
             self._session.run(f"DELETE FROM {table} WHERE {_UNRECORDED.format(table=table)}", (space_key,))
 
@@ -176,7 +175,7 @@ class ConversationEraser:
         )
 
     def _weighing(self, table: str, space_key: int, refs: Set[str]) -> list[Row]:
-        """(key, detail) of the rows that name one of `refs`; of the others, no more is read than the names."""
+        """(key, detail) of the rows that name one of `refs`. Of other rows only the names are read."""
         rows = self._session.rows(
             f"SELECT r.key, r.names FROM {table} AS r JOIN conversation AS c ON c.key = r.conversation_key "
             "WHERE c.space_key = ?",
@@ -189,16 +188,14 @@ class ConversationEraser:
         return self._session.rows(f"SELECT key, detail FROM {table} WHERE {condition}", (value,))
 
 
-# What reviews keep of what is forgotten: those of a conversation or a space go whole, of others some messages go.
-#
-# `forget.py` decides what goes; here is how it goes.
+# What reviews store: those of a conversation or space are erased, others lose some messages
 
 _WRITING = (
     "EXISTS (SELECT 1 FROM review AS r JOIN space AS s ON s.key = r.space_key "
     "WHERE r.space_key = review_message.space_key AND r.id = review_message.review AND s.tenant = ? AND r.writes = ?"
 )
-"""A message of a review that may write into this space, whoever owns the conversation; binds tenant and space."""
-# The tenant is asked of each message: a tenant has more spaces than a record has messages.
+"""A message of a review that writes to this space, whoever owns the conversation; binds tenant and space."""
+# The tenant is checked for each message: a tenant has more spaces than a record has messages.
 BY_SOURCE = (
     "DELETE FROM review_message WHERE {condition} "
     "AND EXISTS (SELECT 1 FROM space WHERE key = review_message.space_key AND tenant = ?)"
@@ -221,7 +218,7 @@ class ReviewEraser:
         self._session = session
 
     def erase(self, space_key: int, conversations: Sequence[str] | None) -> set[str]:
-        """Reviews that the space owns, of these conversations or all of them; their ids, by which jobs name them."""
+        """Erases the space's reviews of these conversations, or all, and returns their ids, which jobs name."""
         values: list[Value] = [space_key]
         within = "space_key = ?"
         if conversations is not None:
@@ -234,12 +231,12 @@ class ReviewEraser:
         return ids
 
     def erase_sources(self, tenant: str, names: Collection[str]) -> None:
-        """Messages of these records in all of the tenant's reviews: a source does not name its record's space."""
+        """Erases messages of these records in all reviews of the tenant: a source does not name its space."""
         condition, value = self._session.among("source", sorted(names))
         self._session.run(BY_SOURCE.format(condition=condition), (value, tenant))
 
     def erase_unrecorded(self, tenant: str, conversations: Collection[tuple[str, str]]) -> None:
-        """Messages that no record holds, by owner and conversation: nothing tells which record they came to."""
+        """Erases messages without a record, by owner and conversation: they may have the same text."""
         self._session.run_many(
             "DELETE FROM review_message WHERE space_key = (SELECT key FROM space WHERE tenant = ? AND name = ?) "
             "AND source IS NULL AND EXISTS (SELECT 1 FROM review AS r WHERE r.space_key = review_message.space_key "
@@ -248,8 +245,9 @@ class ReviewEraser:
         )
 
     def set_back(self, tenant: str, space: str, conversations: Collection[tuple[str, str]]) -> None:
-        """Once records of conversations are erased, by owner and id: what is recorded next in this space may have the
-        positions of the last of them, and was read by nobody."""
+        """Sets the read positions back after records of conversations, given as (owner, id), were erased.
+
+        The next records in this space may get the positions of the erased ones, and no review has read them."""
         self._session.run_many(
             _SET_BACK,
             [
@@ -265,7 +263,7 @@ class ReviewEraser:
         )
 
     def erase_written(self, tenant: str, space: str, conversation: str | None) -> None:
-        """What others' conversations say into this space: of one conversation's id, or of all."""
+        """Erases messages of other owners' conversations that write here: of one conversation id, or of all."""
         values: list[Value] = [tenant, space]
         named = ""
         if conversation is not None:
@@ -273,10 +271,10 @@ class ReviewEraser:
         self._session.run(f"DELETE FROM review_message WHERE {_WRITING}{named})", values)
 
 
-# Erases rows for good: what was selected, what rests on it alone, and every trace of either in the other tables.
+# The eraser: entries, and every trace of them in the other tables
 
 _BATCH = 500
-# Whatever could hold an id or a name inside a longer text is cut at these before it is compared.
+# Texts that may contain an id or a name are split at these before they are compared.
 _SEPARATORS = str.maketrans(dict.fromkeys(",;|[](){}\"'", " "))
 
 
@@ -292,10 +290,10 @@ class Eraser:
     def forget(self, tenant: str, space: str, selector: Selector, *, at: float) -> Erased:
         kind, chosen = _selected(selector)
         space_key = self._entries.spaces.key(tenant, space)
-        self._entries.settle()
+        self._entries.flush()
         doomed = self._lineage.doomed(tenant, space_key, kind, chosen)
         names = self._lineage.names(tenant, doomed)
-        # Before the entries go, which tell whose conversation it was.
+        # Before the entries are erased, which name the owners.
         owners = self._owners(tenant, space_key, chosen[0]) if kind == "conversation" else []
         turns = self._turns(list(doomed))
         self._erase_entries(doomed)
@@ -313,12 +311,12 @@ class Eraser:
             self._erase_elsewhere(owner, chosen[0])
         self._tombstones.count()
         if kind in ("conversation", "speaker", "everything"):
-            self._tombstones.leave(space_key, kind, "".join(chosen), at=at)
+            self._tombstones.add(space_key, kind, "".join(chosen), at=at)
         spaces = sorted(self._entries.spaces.name(key) for key in _by_space(doomed))
         return Erased(tuple(sorted({version.id for version in doomed.values()})), len(doomed), tuple(spaces))
 
     def _owners(self, tenant: str, space_key: int, conversation: str) -> list[int]:
-        """The other spaces whose conversation of this id was recorded here."""
+        """The other spaces that own a conversation with this id that was recorded here."""
         rows = self._session.rows(
             "SELECT DISTINCT o.key FROM entry AS e JOIN space AS o ON o.name = e.owner "
             "WHERE e.space_key = ? AND e.conversation = ? AND o.tenant = ?",
@@ -337,14 +335,14 @@ class Eraser:
         return [(owner, conversation, turn) for owner, conversation, turn in rows]
 
     def _erase_elsewhere(self, owner: int, conversation: str) -> None:
-        """What the owner of a conversation keeps of it, that was recorded here."""
+        """Erases what the owner's space stores of a conversation that was recorded here."""
         self._session.run("DELETE FROM timeline WHERE space_key = ? AND conversation = ?", (owner, conversation))
         self._traces.erase_questions(owner, conversation)
         if reviews := self._reviews.erase(owner, [conversation]):
             self._erase_jobs(owner, reviews)
 
     def _replaced(self, doomed: Doomed) -> list[tuple[int, int, int]]:
-        """(operation, key, space) of versions that stay, and were superseded by one that goes and by nothing since."""
+        """(operation, key, space) of versions that stay and whose last step was to be superseded by an erased one."""
         condition, value = self._session.among("made.entry_key", sorted(doomed))
         rows = self._session.rows(
             "SELECT p.operation_seq, e.key, e.space_key FROM step AS made "
@@ -357,7 +355,7 @@ class Eraser:
         return [(operation, key, space_key) for operation, key, space_key in rows if key not in doomed]
 
     def _reinstate(self, replaced: Sequence[tuple[int, int, int]]) -> None:
-        """Says again what was said before, as if what is forgotten had never been; but nothing twice."""
+        """Makes these versions active again, unless an equal one is active."""
         for operation, key, space_key in replaced:
             if self._session.row(_RIVAL, (key,)) is None:
                 self._session.run("DELETE FROM step WHERE operation_seq = ? AND entry_key = ?", (operation, key))
@@ -377,7 +375,7 @@ class Eraser:
         self._reinstate(replaced)
 
     def _spend(self, doomed: Doomed, names: Names) -> None:
-        """Where other versions of a memory stay, the numbers of those that went are not given again."""
+        """Notes the numbers of erased versions of a memory that stays, so that they are not used again."""
         spent = {
             (version.version, version.space_key, version.id, version.version)
             for version in doomed.values()
@@ -405,8 +403,8 @@ class Eraser:
         self._session.run_many("DELETE FROM entry WHERE key = ?", [(key,) for key in keys])
 
     def _erase_references(self, tenant: str, doomed: Doomed, names: Names) -> None:
-        self._tell_of_sources(tenant, names.gone.union(*names.own.values()))
-        # By version, since a conversation shows versions, and before the names go by which its blocks are found.
+        self._mark_changed(tenant, names.gone.union(*names.own.values()))
+        # By version, because a conversation shows versions, and before the names that lead to its blocks are erased.
         self._traces.hide_texts(tenant, {reference(version.id, version.version) for version in doomed.values()})
         for space_key, keys in _by_space(doomed).items():
             shown = {reference(doomed[key].id, doomed[key].version) for key in keys}
@@ -415,25 +413,25 @@ class Eraser:
         condition, value = self._session.among("source", sorted(names.gone))
         self._session.run(GONE_SOURCES.format(condition=condition), (value, tenant))
 
-    def _tell_of_sources(self, tenant: str, names: Set[str]) -> None:
-        """What rests on one of these, and on others too, has changed for whoever keeps it in memory."""
+    def _mark_changed(self, tenant: str, names: Set[str]) -> None:
+        """Adds statements with one of these sources to the change log, for indexes in memory."""
         condition, value = self._session.among("o.source", sorted(names))
         for key, space_key in self._session.rows(
             f"SELECT DISTINCT e.key, e.space_key FROM {FROM_ENTRY} JOIN source AS o ON o.entry_key = e.key "
             f"WHERE {condition} AND s.tenant = ? AND e.status = 'active'",
             (value, tenant),
         ):
-            self._entries.tally.changed(key, space_key)
+            self._entries.stats.changed(key, space_key)
 
     def _erase_names(self, space_key: int, names: Collection[str]) -> None:
-        """In this space alone: another may use the same id for an entry of its own."""
+        """In this space only: another space may use the same id for its own entry."""
         for table, column, parent, parent_key in _NAMING:
             condition, value = self._session.among(column, sorted(names))
             within = f"EXISTS (SELECT 1 FROM {parent} AS p WHERE p.key = {table}.{parent_key} AND p.space_key = ?)"
             self._session.run(f"DELETE FROM {table} WHERE {condition} AND {within}", (value, space_key))
 
     def _erase_traces(self, space_key: int, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
-        """One look through the space's jobs and timeline, however many were chosen: each row has to be parsed."""
+        """One pass over the space's jobs and timeline, because each row has to be parsed."""
         ids = names | set(chosen) if kind in ("memory", "source") else names
         if kind in ("conversation", "everything"):
             self._erase_conversations(space_key, kind, chosen)
@@ -447,7 +445,7 @@ class Eraser:
         self._erase_timeline(space_key, kind, ids | set(chosen))
 
     def _erase_messages(self, tenant: str, space: str, kind: str, chosen: Sequence[str], names: Set[str]) -> None:
-        """What reviews are still to read, in this space's conversations and in those that write here."""
+        """Erases messages that reviews are to read, of this space's conversations and of those that write here."""
         self._reviews.erase_sources(tenant, names)
         if kind == "speaker":
             self._reviews.erase_speaker(tenant, self._entries.spaces.key(tenant, space), space, chosen[0])
@@ -471,7 +469,7 @@ class Eraser:
             (job_id,) for job_id, payload in rows if job_id in ids or _is_about(json.loads(payload), ids, conversation)
         ]
         self._session.run_many("DELETE FROM job WHERE id = ?", named)
-        # Whatever failed may have quoted the text that it failed on.
+        # An error message may quote the text.
         self._session.run("UPDATE job SET error = '' WHERE space_key = ? AND error <> ''", (space_key,))
 
     def _erase_timeline(self, space_key: int, kind: str, words: Set[str]) -> None:
@@ -484,7 +482,7 @@ class Eraser:
         self._session.run_many("DELETE FROM timeline WHERE space_key = ? AND seq = ?", named)
 
 
-# The tenant is asked of each source: a tenant has more spaces than a record has statements.
+# The tenant is checked for each source: a tenant has more spaces than a record has statements.
 GONE_SOURCES = (
     "DELETE FROM source WHERE {condition} AND EXISTS (SELECT 1 FROM entry AS e "
     "JOIN space AS s ON s.key = e.space_key WHERE e.key = source.entry_key AND s.tenant = ?)"
@@ -503,7 +501,7 @@ _KEEP_HASHES = (
 
 
 def _selected(selector: Selector) -> tuple[str, tuple[str, ...]]:
-    """What kind of thing, and which of them; several only of memories, none of everything."""
+    """The kind of the selector and its values: several for memories, none for everything."""
     options: list[tuple[str, tuple[str, ...]]] = [
         (kind, (value,))
         for kind in ("memory", "conversation", "source", "speaker")
@@ -524,7 +522,7 @@ def _by_space(doomed: Doomed) -> dict[int, list[int]]:
 
 
 def _is_about(payload: Any, ids: Set[str], conversation: str | None) -> bool:
-    """Whether a job names one of the ids, or this conversation. Either as a whole: a word of a name is another's."""
+    """Whether a job names one of the ids, or this conversation, as a whole string."""
     if isinstance(payload, dict):
         named = payload.get("conversation")
         rest = [item for key, item in payload.items() if key != "conversation"]
@@ -535,7 +533,7 @@ def _is_about(payload: Any, ids: Set[str], conversation: str | None) -> bool:
 
 
 def _mentions(payload: str, words: Set[str]) -> bool:
-    """Whether a JSON text holds one of the words: as a whole string, or as one part of a list written in a string."""
+    """Whether a JSON text has one of the words: as a whole string, or as an element of a list in a string."""
     for text in _strings(json.loads(payload)):
         if text in words or not words.isdisjoint(text.translate(_SEPARATORS).split()):
             return True

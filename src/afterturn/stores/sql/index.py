@@ -1,4 +1,4 @@
-"""Vectors of embedders that the store no longer has: looked for and taken away, a few at a time."""
+"""The search index: terms, statistics, the change log and vectors, all derived from active entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, Inde
 
 
 def identity_text(embedder: EmbedderIdentity) -> str:
-    """As the store remembers whose vectors it wants."""
+    """The stored form of the identity of the store's embedder."""
     return json.dumps([embedder.name, embedder.version, embedder.dimensions, embedder.normalised])
 
 
@@ -22,7 +22,7 @@ def read_identity(text: str) -> EmbedderIdentity:
 
 
 class OrphanedVectors:
-    """What others than one embedder, the store's own, have left in a space."""
+    """Vectors of a space from other embedders than the store's. They are removed a few at a time."""
 
     def __init__(self, session: Session, embedder_key: int, space_key: int) -> None:
         self._session = session
@@ -40,7 +40,7 @@ class OrphanedVectors:
     def drop(self, limit: int) -> int:
         dropped = 0
         for key in self._others():
-            # First: what it claims would else outlive the vectors, should somebody come back to that embedder.
+            # First: otherwise the position would outlive the vectors, if that embedder is used again.
             self._session.run("DELETE FROM embedded WHERE embedder_key = ? AND space_key = ?", (key, self._space_key))
             dropped += self._session.run(
                 "DELETE FROM embedding WHERE embedder_key = ? AND space_key = ? AND entry_key IN ("
@@ -54,10 +54,8 @@ class OrphanedVectors:
         return [key for (key,) in rows]
 
 
-# What recall searches: terms, figures, changes and vectors, all derived from active entries.
-
 _BYTES_PER_DIMENSION = 2
-# A batch of long records must fit into memory, and no embedder says more of a text than its beginning.
+# A batch of long records must fit into memory, and embedders use only the beginning of a text.
 _EMBEDDED_CHARS_MAX = 16_384
 _UNEMBEDDED = (
     "FROM entry AS e WHERE e.space_key = ? AND e.status = 'active' AND e.key > ? "
@@ -65,13 +63,13 @@ _UNEMBEDDED = (
     "WHERE v.embedder_key = ? AND v.space_key = e.space_key AND v.entry_key = e.key)"
 )
 
-_BESIDE = (
+_NEIGHBOURS = (
     "e.space_key = c.space_key AND e.conversation = c.conversation AND coalesce(e.owner, '') = coalesce(c.owner, '') "
     "AND e.position BETWEEN c.position - ? AND c.position + ?"
 )
-# The sum keeps a planner from starting at the space, and so at all of its messages.
+# The sum keeps the query planner from starting at the space, and so at all of its messages.
 _SPACE_LAST = "s.key = e.space_key + 0"
-# From one name to the next in the index: a space of a hundred thousand messages has a handful of speakers.
+# Jumps from one name to the next in the index: a space with a hundred thousand messages has a few speakers.
 _SPEAKERS = (
     "WITH RECURSIVE spoke (speaker) AS ("
     "SELECT min(speaker) FROM entry WHERE space_key = ? AND status = 'active' AND speaker IS NOT NULL "
@@ -89,7 +87,7 @@ _WAITING = (
 )
 
 
-# The generation of the store too: every recall asks for both.
+# With the generation of the store: every recall needs both.
 _NEWEST = "SELECT (SELECT value FROM meta WHERE key = 'generation'), key, seq FROM space WHERE tenant = ? AND name = ?"
 
 
@@ -99,7 +97,7 @@ class SqlIndex:
         self._session = entries.session
 
     def stats(self, scope: Scope) -> dict[str, SpaceStats]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, scope)
         rows = self._session.rows(
             f"SELECT s.name, s.documents, s.terms_total, s.seq FROM space AS s WHERE {where.sql} AND s.documents > 0",
@@ -108,7 +106,7 @@ class SqlIndex:
         return {name: SpaceStats(documents, terms_total, seq) for name, documents, terms_total, seq in rows}
 
     def frequencies(self, scope: Scope, terms: Sequence[str]) -> dict[str, dict[str, int]]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, scope)
         where.among("f.term", list(terms))
         found: dict[str, dict[str, int]] = {}
@@ -159,7 +157,7 @@ class SqlIndex:
         admitted.lane(query, at=query.now)
         found = self._session.rows(
             f"SELECT {INDEXED_COLUMNS}, {admitted.sql} "
-            f"FROM entry AS c JOIN entry AS e ON {_BESIDE} JOIN space AS s ON {_SPACE_LAST} "
+            f"FROM entry AS c JOIN entry AS e ON {_NEIGHBOURS} JOIN space AS s ON {_SPACE_LAST} "
             f"WHERE e.status = 'active' AND e.kind = 'record' AND e.origin <> 'tool' AND {where.sql}",
             [*admitted.values, reach, reach, *where.values],
         )
@@ -185,7 +183,7 @@ class SqlIndex:
     def entries(
         self, tenant: str, space: str, *, keys: Sequence[int] | None = None, after: int = 0, limit: int
     ) -> list[IndexedEntry]:
-        self._entries.settle()
+        self._entries.flush()
         text, space_key = self._entries.text, self._entries.spaces.find(tenant, space)
         if space_key is None:
             return []
@@ -202,7 +200,7 @@ class SqlIndex:
         return [read_indexed_entry(row, spaces, text.terms(row[-1])) for row in rows]
 
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
-        self._entries.settle()
+        self._entries.flush()
         row = self._session.row(_NEWEST, (tenant, space))
         generation, space_key, newest = row if row is not None else (self._meta("generation") or "", 0, 0)
         if since == newest:
@@ -221,12 +219,12 @@ class SqlIndex:
         if embedder_key is None or space_key is None:
             return {}
         values: list[Value] = [embedder_key, space_key, space_key]
-        # All of a space are read in their order; with the sign, a planner can not look them up one by one instead.
+        # All vectors of a space are read in order; the sign keeps the planner from looking them up one by one.
         column, within = "+entry_key", ""
         if keys is not None:
             chosen, value = self._session.among("key", keys)
             column, within, values = "entry_key", f" AND {chosen}", [*values, value]
-        # All at once: a step through Python for each would take longer than reading it.
+        # All at once: a step through Python for each row would take longer than reading it.
         rows = self._session.rows(
             "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
             f"AND {column} IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'{within})",
@@ -252,7 +250,7 @@ class SqlIndex:
             [(embedder_key, spaces[key], key, data) for key, data in vectors if key in spaces],
         )
         for key, space_key in spaces.items():
-            self._entries.tally.changed(key, space_key)
+            self._entries.stats.changed(key, space_key)
         for space_key in set(spaces.values()):
             self._advance(embedder_key, space_key)
         return len(spaces)
@@ -261,7 +259,7 @@ class SqlIndex:
         identity = identity_text(embedder)
         if self._meta("embedder") == identity:
             return []
-        self._entries.settle()
+        self._entries.flush()
         self._session.run(
             "INSERT INTO meta (key, value) VALUES ('embedder', ?) "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -356,7 +354,7 @@ class SqlIndex:
 
 
 def _short_enough(rows: list[Row], terms_max: int) -> list[Row]:
-    """Drops the longest, by spaces between their terms: reading the terms themselves is what has to be bounded."""
+    """Drops the longest rows, measured by the spaces between their terms, because reading terms is slow."""
     lengths = [row[-1].count(" ") for row in rows]
     if sum(lengths) <= terms_max:
         return rows

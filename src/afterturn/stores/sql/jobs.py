@@ -1,4 +1,4 @@
-"""Work that follows a write: claimed under a lease by one owner at a time, retried, or left dead to be looked at."""
+"""Background jobs: claimed under a lease by one owner at a time, retried, or left dead."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What becomes of a statement that a more trusted origin says again: the new words count, and nothing else is lost."""
+"""Statements: added once, superseded, proposed, hidden, and read by id, by page or as of a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from afterturn.validation import METADATA_BYTES_MAX
 
 
 def promoted(existing: Entry, admitted: Admitted) -> Admitted:
-    """As admitted, with what the existing one says and the draft leaves open (G6)."""
+    """The new statement, with the fields of the existing one that the draft leaves open."""
     draft = admitted.draft
     valid_from, valid_to = _validity(existing, admitted)
     return replace(
@@ -46,8 +46,8 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
         draft=replace(
             draft,
             pinned=draft.pinned or existing.pinned,
-            metadata=_united(existing.metadata, draft.metadata),
-            sources=_rested_on(existing.sources, draft.sources),
+            metadata=_merged_metadata(existing.metadata, draft.metadata),
+            sources=_merged_sources(existing.sources, draft.sources),
             expires_at=existing.expires_at if draft.expires_at is None else draft.expires_at,
             valid_from=valid_from,
             valid_to=valid_to,
@@ -55,13 +55,13 @@ def promoted(existing: Entry, admitted: Admitted) -> Admitted:
     )
 
 
-def _rested_on(existing: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """What somebody says on their own account rests on nothing else: it must not go when its old sources do (M2)."""
+def _merged_sources(existing: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """A new statement without sources depends on nothing, so it gets none: it must outlive the old sources."""
     return tuple(dict.fromkeys((*new, *existing)))[:SOURCES_MAX] if new else ()
 
 
 def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float | None]:
-    """Either end as the draft says it, else as it was; a draft that begins after the old end is left as it is."""
+    """The draft's ends, or the existing ones where it has none, unless that would end before it begins."""
     draft = admitted.draft
     begins = existing.valid_from if draft.valid_from is None else draft.valid_from
     ends = existing.valid_to if draft.valid_to is None else draft.valid_to
@@ -70,20 +70,18 @@ def _validity(existing: Entry, admitted: Admitted) -> tuple[float | None, float 
     return begins, ends
 
 
-def _united(existing: Metadata, new: Metadata) -> Metadata:
-    """The new wins; what is older gives way where both together would be too much for the next update."""
-    united = {**existing, **new}
+def _merged_metadata(existing: Metadata, new: Metadata) -> Metadata:
+    """Both, the new values first. Old ones are dropped if the sum would exceed the limit."""
+    merged = {**existing, **new}
     for name in existing:
-        if len(encode_metadata(united).encode()) <= METADATA_BYTES_MAX:
+        if len(encode_metadata(merged).encode()) <= METADATA_BYTES_MAX:
             break
         if name not in new:
-            del united[name]
-    return united
+            del merged[name]
+    return merged
 
 
-# Finding the version of a memory that an operation is about: by its status, or by what it says.
-
-# The status is pasted: a bound one would keep SQLite from the indexes that hold one status alone.
+# The status is part of the SQL: with a bound one SQLite would not use the indexes of one status.
 _LIKE = (
     f"SELECT {ENTRY_COLUMNS} FROM {FROM_ENTRY} WHERE e.space_key = ? AND e.target = ? AND coalesce(e.agent, '') = ? "
     "AND coalesce(e.project, '') = ? AND e.content_hash = ? AND e.kind = 'statement' AND e.status = '{status}'"
@@ -97,7 +95,7 @@ _WAITING = (
 
 @dataclass(frozen=True, slots=True)
 class PendingProposal:
-    """What waits for approval. `base` is the version that it would replace, None for a statement of its own."""
+    """A proposal. `base` is the version that it would replace, None for a new statement."""
 
     key: int
     entry: Entry
@@ -105,6 +103,8 @@ class PendingProposal:
 
 
 class VersionFinder:
+    """Finds the version that an operation is about, by status or by text."""
+
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._session = entries.session
@@ -113,7 +113,7 @@ class VersionFinder:
         return self._find(_ACTIVE, (self._space(operation), entry_id))
 
     def get_active(self, operation: Operation, entry_id: str) -> tuple[int, Entry]:
-        """Conflict when it has no active version; NotFound when the space does not know the id."""
+        """Raises Conflict if there is no active version, NotFound if the space has no such id."""
         found = self.find_active(operation, entry_id)
         if found is not None:
             return found
@@ -134,7 +134,7 @@ class VersionFinder:
         return self._find_like(operation, signature, status)
 
     def find_rival(self, operation: Operation, entry: Entry) -> tuple[int, Entry] | None:
-        """The active statement of the same words."""
+        """The active statement with the same text."""
         signature = (entry.target.value, entry.agent or "", entry.project or "", entry.content_hash)
         return self._find_like(operation, signature, Status.ACTIVE)
 
@@ -175,16 +175,15 @@ def no_such_memory(entry_id: str, spaces: tuple[str, ...], version: int | None =
     return NotFound(f"There is no memory {what} in {', '.join(spaces)}. `afterturn list` shows the ids of a space.")
 
 
-# What waits until somebody approves it: a statement of its own, a change of one, or its withdrawal.
-
-
 class Approval:
+    """Proposals: new statements, changes and withdrawals that wait for approval."""
+
     def __init__(self, entries: Entries, current: VersionFinder) -> None:
         self._entries = entries
         self._current = current
 
     def propose(self, operation: Operation, admitted: Admitted) -> Added:
-        """A statement of its own. What says the same, and is active or waits, is given instead."""
+        """Adds a proposed statement, or returns the active or proposed one with the same text."""
         for status in (Status.ACTIVE, Status.PROPOSED):
             found = self._current.find_duplicate(operation, admitted, status)
             if found is not None and not has_ended(found[1], admitted.recorded_at):
@@ -210,7 +209,7 @@ class Approval:
         return self._wait(operation, change, base.version, ended)
 
     def propose_delete(self, operation: Operation, base: Entry) -> Entry:
-        """With the same words and sources: whatever is forgotten takes this copy along."""
+        """The proposal has the same text and sources, so that it is forgotten together with the memory."""
         ended = self._check_room(operation, base.id, operation.at)
         version = self._current.next_version(operation, base.id)
         copy = replace(base, version=version, status=Status.WITHDRAWAL, recorded_at=operation.at)
@@ -259,7 +258,7 @@ class Approval:
         self._entries.move(operation, key, Status.ACTIVE, Status.EXPIRED)
 
     def _check_room(self, operation: Operation, entry_id: str, now: float) -> list[tuple[int, Entry]]:
-        """One change of a memory waits at a time. What has ended meanwhile is to give way: that, if anything."""
+        """Raises Conflict if another change of the memory waits. One that has expired is returned, to be replaced."""
         waiting = self._current.find_waiting(operation, entry_id)
         if waiting is None:
             return []
@@ -274,14 +273,12 @@ class Approval:
         return change
 
 
-# Statements: added once, superseded, hidden, and read back by id, by page or as of a time.
-
-# What a version's status was after the last step taken by then.
+# The status of a version after its last step up to that time.
 _ACTIVE_THEN = (
     "'active' = (SELECT p.after FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
     "WHERE p.entry_key = e.key AND o.at <= ? ORDER BY o.seq DESC, p.ordinal DESC LIMIT 1)"
 )
-# What a memory says now comes before whatever is newer and waits, was rejected, or was undone.
+# The active version comes before newer ones that wait, were rejected or were undone.
 _NOW = "e.status = 'active'"
 _BETTER = (
     "NOT EXISTS (SELECT 1 FROM entry AS n WHERE n.space_key = e.space_key AND n.id = e.id "
@@ -316,7 +313,7 @@ class SqlMemories:
         if admitted.trust > existing.trust:
             return self._promote(operation, admitted, key, existing)
         if admitted.trust == existing.trust:
-            existing = self._entries.rest_also(operation, key, existing, admitted.draft.sources)
+            existing = self._entries.add_sources(operation, key, existing, admitted.draft.sources)
         return Added(existing, created=False, operation=None)
 
     def update(self, operation: Operation, entry_id: str, admitted: Admitted, *, expected_version: int | None) -> Entry:
@@ -379,7 +376,7 @@ class SqlMemories:
         return where
 
     def _listed_at(self, scope: Scope, filter: Filter, entry_id: str) -> float:
-        """The time by which a page lists this memory: of the version on it, or of the newest if none is on it now."""
+        """The time of the version that a page lists, or of the newest if it lists none."""
         where = Conditions(self._session, scope)
         where.add("e.id = ?", entry_id)
         condition, value = self._session.among("e.status", filter.statuses)
@@ -401,7 +398,7 @@ class SqlMemories:
         return found
 
     def known_at(self, query: LaneQuery, at: float) -> list[Entry]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, query.scope)
         where.lane(query, at=at)
         where.add(_ACTIVE_THEN, at)
@@ -463,7 +460,7 @@ class SqlMemories:
         return self._current.find_duplicate(operation, admitted) if admitted.draft.kind is Kind.STATEMENT else None
 
     def _get_statement(self, operation: Operation, entry_id: str, expected_version: int | None) -> tuple[int, Entry]:
-        """The active version of what somebody wants to change."""
+        """The active version of the statement to change."""
         key, current = self._current.get_active(operation, entry_id)
         if current.kind is not Kind.STATEMENT:
             raise InvalidInput(

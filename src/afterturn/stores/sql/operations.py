@@ -1,4 +1,4 @@
-"""The history of a store, and the way back: undo moves statuses, it never rewrites a text."""
+"""The history of a store. Undo changes statuses; it never rewrites a text."""
 
 from collections.abc import Mapping
 
@@ -32,8 +32,8 @@ _LATEST = (
     "SELECT e.id, o.id FROM step AS p JOIN operation AS o ON o.seq = p.operation_seq "
     "JOIN entry AS e ON e.key = p.entry_key WHERE p.entry_key = ? ORDER BY p.operation_seq DESC LIMIT 1"
 )
-# By status: what else, of the same id or of the same words, can not have it at the same time. The status stands in each
-# alternative, so that SQLite finds either by its index.
+# By status: the versions, of the same id or with the same text, that cannot have it at the same time. The status is
+# in each alternative, so that SQLite uses an index for both.
 _SAME_WORDS = (
     "(r.kind = 'statement' AND e.kind = 'statement' AND r.target = e.target "
     "AND coalesce(r.agent, '') = coalesce(e.agent, '') AND coalesce(r.project, '') = coalesce(e.project, '') "
@@ -58,13 +58,13 @@ class SqlOperations:
         self._eraser = Eraser(entries)
 
     def start(self, operation: Operation) -> Operation:
-        # The journal stores it with its first step: an operation that did nothing leaves nothing to undo.
+        # The journal stores it with its first step, so an operation without changes is not listed.
         return operation
 
     def page(
         self, scope: Scope, *, limit: int, entry_id: str | None = None, before: str | None = None
     ) -> list[Operation]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, scope)
         if entry_id is not None:
             where.add(
@@ -82,7 +82,7 @@ class SqlOperations:
         return [_operation(row) for row in rows]
 
     def log(self, scope: Scope, *, limit: int) -> list[LoggedOperation]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, scope)
         rows = self._session.rows(_LOG.format(where=where.sql), [*where.values, limit])
         return [LoggedOperation(*_fields(row), entry_id=row[7], text=row[8] or "", entries=row[9]) for row in rows]
@@ -90,7 +90,7 @@ class SqlOperations:
     def steps(
         self, scope: Scope, *, operation_id: str | None = None, entry_id: str | None = None, group: str | None = None
     ) -> list[Step]:
-        self._entries.settle()
+        self._entries.flush()
         where = Conditions(self._session, scope)
         for condition, value in (("o.id = ?", operation_id), ("e.id = ?", entry_id), ("o.grp = ?", group)):
             if value is not None:
@@ -99,7 +99,7 @@ class SqlOperations:
         return [_step(row) for row in rows]
 
     def undo(self, operation: Operation, *, target: str) -> list[Step]:
-        self._entries.settle()
+        self._entries.flush()
         space_key = self._entries.spaces.key(operation.tenant, operation.space)
         touched = self._session.rows(_TOUCHED, (space_key, target, target))
         if not touched:
@@ -112,7 +112,7 @@ class SqlOperations:
             if key not in first:
                 first[key] = (Status(status), Status(before) if before is not None else Status.UNDONE)
         self._check_no_rivals(first)
-        for key in sorted(first, key=lambda key: (*_turn(*first[key]), key)):
+        for key in sorted(first, key=lambda key: (*_order(*first[key]), key)):
             now, restored = first[key]
             if now is not restored:
                 self._entries.move(operation, key, now, restored)
@@ -122,7 +122,7 @@ class SqlOperations:
         return self._eraser.forget(tenant, space, selector, at=at)
 
     def _check_as_it_left_them(self, states: Mapping[int, tuple[str, str]]) -> None:
-        """A later operation that was itself undone is no obstacle: what counts is the state it left behind."""
+        """Raises Conflict if a version is not as the operation left it. A later, undone operation does not matter."""
         for key, (left, now) in states.items():
             latest = self._session.row(_LATEST, (key,))
             if left != now and latest is not None:
@@ -139,8 +139,8 @@ class SqlOperations:
                     raise Conflict(f"{rival_id} {what} is {status}. Delete it first, then undo again.")
 
 
-def _turn(now: Status, restored: Status) -> tuple[bool, bool]:
-    """In which turn a version moves, so that none takes a place before the one that has it leaves it."""
+def _order(now: Status, restored: Status) -> tuple[bool, bool]:
+    """The order of the changes: versions that give up a status come first."""
     return restored in _RIVALRY, now is not Status.ACTIVE
 
 

@@ -1,4 +1,4 @@
-"""Recorded messages: written in one go, read back by conversation, let go when their retention ends."""
+"""Recorded messages: written together, read by conversation, erased when their retention ends."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What calls of models came to, one row a space, day and purpose."""
+"""Reviews, the messages that they are to read, and the usage of models."""
 
 from __future__ import annotations
 
@@ -48,23 +48,21 @@ class SqlUsage:
             f"WHERE {where} ORDER BY u.day DESC, s.name, u.purpose LIMIT ?",
             [*values, limit],
         )
-        return [_spent(row) for row in rows]
+        return [_usage_row(row) for row in rows]
 
 
 def _within(tenant: str, space: str | None) -> tuple[str, list[Value]]:
     return ("s.tenant = ?", [tenant]) if space is None else ("s.tenant = ? AND s.name = ?", [tenant, space])
 
 
-def _spent(row: Row) -> UsageRow:
+def _usage_row(row: Row) -> UsageRow:
     space, day, purpose, *counted = row
     return UsageRow(space, day, Purpose(purpose), *counted)
 
 
-# Reviews and the messages that they are to read, which are kept until a review has ended and no longer.
-
-# Every field of a row is a column of its name, but tenant and space, which are the space's.
+# Every field of a row is a column, except tenant and space.
 _COLUMNS = tuple(item.name for item in fields(ReviewRow) if item.name not in ("tenant", "space"))
-# From its state on, a row tells how it ended.
+# The columns that are written when a review ends.
 _ENDS = _COLUMNS[_COLUMNS.index("state") :]
 _LISTS = tuple(item.name for item in fields(ReviewRow) if item.default == ())
 _MESSAGE = tuple(item.name for item in fields(ReviewMessage))
@@ -82,12 +80,12 @@ _ADD_MESSAGE = (
     f"INSERT INTO review_message (space_key, review, ordinal, {', '.join(_MESSAGE)}) "
     f"VALUES ({', '.join('?' * (len(_MESSAGE) + 3))})"
 )
-# Written as in the index that allows one of them only.
+# Written as in the unique index, so that SQLite uses it.
 _WAITING = (
     f"{_SELECT} WHERE r.space_key = ? AND r.conversation = ? AND r.state = 'waiting' "
     "AND r.kind IN ('interval', 'compaction', 'asked') AND r.conversation <> ''"
 )
-# The last consolidation tells when the space was last tidied.
+# The last consolidation stays: it says when the space was last consolidated.
 _TRIM = (
     "DELETE FROM review WHERE space_key = ? AND state <> 'waiting' "
     "AND id <= (SELECT id FROM review WHERE space_key = ? AND state <> 'waiting' ORDER BY id DESC LIMIT 1 OFFSET ?) "
@@ -100,7 +98,7 @@ class SqlReviews:
     def __init__(self, entries: Entries) -> None:
         self._session = entries.session
         self._spaces = entries.spaces
-        self._references = LiveRefs(entries)
+        self._live_refs = LiveRefs(entries)
 
     def add(self, review: ReviewRow, messages: Sequence[ReviewMessage]) -> None:
         if self._find(review.tenant, review.id) is not None:
@@ -135,7 +133,7 @@ class SqlReviews:
             "WHERE s.tenant = ? AND r.id = ? ORDER BY m.ordinal",
             (tenant, review_id),
         )
-        return [_snapped(row) for row in rows]
+        return [_message(row) for row in rows]
 
     def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         review = self._find(tenant, review_id)
@@ -209,11 +207,12 @@ class SqlReviews:
         return None if row is None else _review(row)
 
     def _put_messages(self, tenant: str, space_key: int, review_id: str, messages: Sequence[ReviewMessage]) -> None:
-        """All but those whose record was forgotten before this was written."""
-        living = self._references.living_ids(tenant, {item.source for item in messages if item.source is not None})
-        kept = [item for item in messages if item.source is None or item.source in living]
+        """Stores the messages whose record still exists, and those without a record."""
+        live = self._live_refs.live_ids(tenant, {item.source for item in messages if item.source is not None})
+        kept = [item for item in messages if item.source is None or item.source in live]
         self._session.run_many(
-            _ADD_MESSAGE, [(space_key, review_id, ordinal, *_told(message)) for ordinal, message in enumerate(kept)]
+            _ADD_MESSAGE,
+            [(space_key, review_id, ordinal, *_message_values(message)) for ordinal, message in enumerate(kept)],
         )
 
     def _drop_messages(self, space_key: int, review_id: str) -> None:
@@ -224,15 +223,15 @@ def _conversation(review: ReviewRow) -> ConversationKey:
     return ConversationKey(review.tenant, review.space, review.conversation)
 
 
-def _snapped(row: Row) -> ReviewMessage:
+def _message(row: Row) -> ReviewMessage:
     values = dict(zip(_MESSAGE, row, strict=True))
     values["fresh"] = bool(values["fresh"])
     return ReviewMessage(**values)
 
 
-def _told(message: ReviewMessage) -> list[Value]:
+def _message_values(message: ReviewMessage) -> list[Value]:
     values: dict[str, Value] = {column: getattr(message, column) for column in _MESSAGE}
-    # A host's own text: half a surrogate pair, which no guard has looked at, can not be stored.
+    # The guard has not seen this text: half of a surrogate pair cannot be stored.
     values["text"] = message.text.encode("utf-8", "replace").decode()
     values["fresh"] = int(message.fresh)
     return list(values.values())

@@ -1,4 +1,4 @@
-"""What the shared repositories ask of a database: run a statement, get rows. Values are bound as `?`, never pasted."""
+"""What the shared repositories need from a database. Values are bound as `?`, never pasted into SQL."""
 
 from __future__ import annotations
 
@@ -10,61 +10,60 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Session(Protocol):
-    """One transaction's view of one connection. Errors come out as `StoreError`s, already translated."""
+    """The statements of one transaction. Errors are translated into `StoreError`s."""
 
     def check(self) -> None:
-        """Raises DeadlineExceeded when nobody waits for this transaction any more."""
+        """Raises DeadlineExceeded if the caller has given up."""
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Runs one statement to its end and gives all its rows."""
+        """Runs one statement and returns all its rows."""
 
     def each(self, sql: str, values: Sequence[Value] = ()) -> Iterator[Row]:
-        """The same, a row at a time: a thousand of them at once set Python's garbage collector to work."""
+        """As `rows`, one row at a time: a thousand rows at once would start Python's garbage collector."""
 
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
-        """Runs one statement to its end and gives its first row."""
+        """Runs one statement and returns its first row."""
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
-        """Runs one statement to its end; how many rows it changed."""
+        """Runs one statement and returns the number of changed rows."""
 
     def insert(self, sql: str, values: Sequence[Value]) -> int | None:
-        """Inserts one row into a table with a numeric key and gives that key; None when a conflict left it out."""
+        """Inserts one row and returns its numeric key. None if a conflict prevented it."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         """Runs one statement for each of `rows`."""
 
     def among(self, expression: str, values: Sequence[str] | Sequence[int]) -> tuple[str, Value]:
-        """SQL that tests whether `expression` is one of any number of values, and the one value to bind for it."""
+        """SQL that tests whether `expression` is one of the values, and the one value to bind for it."""
 
     def member(self, column: str, name: str) -> tuple[str, Value]:
         """SQL for one member of the flat JSON object in `column`, as JSON text, and the value to bind for it."""
 
 
-# What the shared repositories ask of a database's full-text index. It holds the active entries and nothing else.
-
-
 class TextIndex(Protocol):
+    """The full-text index. It contains the active entries only."""
+
     @property
     def source(self) -> str:
         """A FROM clause that joins the index with `entry AS e`."""
 
     @property
     def column(self) -> str:
-        """Where `source` has the stored terms, for `terms` to read."""
+        """The column of `source` with the stored terms, which `terms` reads."""
 
     @property
     def key(self) -> str:
-        """Where `source` has the entry's key, to look rows up by: a condition on `e.key` may not reach the index."""
+        """The column of `source` to find rows by key: a condition on `e.key` may not use the index."""
 
     @property
     def newest(self) -> str:
         """An ORDER BY term that walks `source` from the newest entry on."""
 
     def put(self, key: int, space_key: int, terms: Sequence[str]) -> None:
-        """May wait until `settle`; every other method sees it at once."""
+        """May be buffered until `flush`. Every other method sees it at once."""
 
     def take(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """Removes them; the terms of those that were there."""
+        """Removes entries and returns the terms of those that were in the index."""
 
     def find(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]: ...
 
@@ -72,6 +71,6 @@ class TextIndex(Protocol):
         """A condition on `source`: in one of the spaces, with one of the terms. Neither may be empty."""
 
     def terms(self, stored: str) -> tuple[str, ...]:
-        """What `put` was given, in order, repeats included."""
+        """The terms that `put` received, in order, repeats included."""
 
-    def settle(self) -> None: ...
+    def flush(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What memory did, kept to a bounded length in each space."""
+"""The events of a space, a limited number of them."""
 
 from collections.abc import Sequence
 

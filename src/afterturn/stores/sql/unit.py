@@ -17,9 +17,9 @@ from afterturn.stores.sql.timeline import SqlTimeline
 
 
 class SqlUnit:
-    """`base.ports.Unit` in SQL. The engine calls `flush` once the work is done, before the changes stand.
+    """The `Unit` port in SQL. The engine calls `flush` after the work, before the commit.
 
-    A repository is made when the work first asks for it: most need one or two.
+    A repository is created when it is first used: most units need one or two.
     """
 
     def __init__(self, session: Session, text: TextIndex) -> None:
@@ -67,4 +67,4 @@ class SqlUnit:
         return SqlUsage(self._entries)
 
     def flush(self) -> None:
-        self._entries.settle()
+        self._entries.flush()

@@ -1,4 +1,4 @@
-"""Whoever waits for a copy is told how far it is, and is asked whether to go on; by default there is nobody."""
+"""Backups: written while others use the store, restored as a whole, and kept before a migration."""
 
 from __future__ import annotations
 
@@ -29,21 +29,19 @@ def never() -> bool:
     return False
 
 
-# Copies of a whole store: made online, put back whole or not at all, kept beside the store before a migration.
-
 _STEP_PAGES = 256
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped: Callable[[], bool] = never) -> None:
-    """A consistent copy at `target`, which must not exist. Others go on reading and writing meanwhile."""
+    """Writes a consistent copy to `target`, which must not exist. Others can read and write meanwhile."""
     target = target.absolute()
     if target.exists():
         raise InvalidFile(f"{target} already exists. Name a new file, or remove it first.")
     if not target.parent.is_dir():
         raise InvalidFile(f"The folder {target.parent} does not exist. Create it with `mkdir -p {target.parent}`.")
     with partial_file(target) as partial, closing(connect(place)) as source:
-        # One open read transaction keeps the snapshot; without it every commit of others would start the copy anew.
+        # An open read transaction keeps the snapshot; without it every commit of others would restart the copy.
         run(source, "BEGIN")
         run(source, "SELECT count(*) FROM sqlite_master")
         _copy_to_file(source, place._replace(file=partial), progress, stopped)
@@ -54,9 +52,9 @@ def write_backup(place: StoreLocation, target: Path, progress: Progress, stopped
 def prepare_restore(
     place: StoreLocation, source: Path, partial: Path, progress: Progress, stopped: Callable[[], bool]
 ) -> None:
-    """Writes to `partial` what the store shall become: verified, migrated, and marked as another generation.
+    """Writes the future content of the store to `partial`: verified, migrated, and marked as a new generation.
 
-    InvalidFile when `source` is no store or damaged, StoreTooNew when this afterturn does not know its schema.
+    Raises InvalidFile if `source` is not a store or is damaged, StoreTooNew if this afterturn does not know its schema.
     """
     origin = place._replace(file=source.absolute())
     copy = place._replace(file=partial)
@@ -78,7 +76,7 @@ def prepare_restore(
 
 
 def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, progress: Progress) -> None:
-    """Replaces the content of the live store in one transaction; the writer's lock must be held by the caller."""
+    """Replaces the content of the open store in one transaction. The caller holds the writer's lock."""
     try:
         with closing(connect(place._replace(file=prepared))) as source:
             _keep_count(writer, source)
@@ -88,9 +86,9 @@ def copy_into(writer: apsw.Connection, place: StoreLocation, prepared: Path, pro
 
 
 def rescue(place: StoreLocation, source: Path, progress: Progress = no_progress) -> Path:
-    """Puts a backup in the place of a store too damaged to open, which is kept under the name that is returned.
+    """Replaces a store that is too damaged to open with a backup. Returns the new name of the damaged file.
 
-    Processes that have the damaged file open go on with that one; end them first.
+    Processes that have the damaged file open continue to use it, so end them first.
     """
     aside = place.path.with_name(f"{place.path.name}.damaged-{_stamp(place)}")
     with partial_file(place.path) as partial:
@@ -105,7 +103,7 @@ def rescue(place: StoreLocation, source: Path, progress: Progress = no_progress)
 
 
 def keep_automatic_copy(place: StoreLocation, version: int) -> None:
-    """The copy that precedes a migration; older ones than `backups_max` are removed."""
+    """Writes the copy before a migration, and removes old copies beyond `backups_max`."""
     target = place.path.with_name(f"{place.path.name}.backup-v{version}-{_stamp(place)}")
     if not target.exists():
         write_backup(place, target, no_progress)
@@ -121,7 +119,7 @@ def automatic_copies(path: Path) -> list[Path]:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """What copies that were killed left beside the store, and stores that were put aside as damaged."""
+    """Files of interrupted copies next to the store, and damaged stores that were replaced."""
     names = re.compile(rf"\.{re.escape(path.name)}.*\.partial.*|{re.escape(path.name)}\.damaged-.*")
     return sorted(item for item in path.parent.iterdir() if names.fullmatch(item.name))
 
@@ -132,7 +130,7 @@ def _stamp(place: StoreLocation) -> str:
 
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
-    """A private, empty file beside `target`. Whatever of it is still there at the end is removed."""
+    """A private, empty file next to `target`. It is removed at the end if it still exists."""
     partial = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     try:
         try:
@@ -159,7 +157,7 @@ def _copy_to_file(
         with closing(open_connection(target, apsw.SQLITE_OPEN_READWRITE)) as connection:
             run(connection, "PRAGMA synchronous=OFF")
             _copy_pages(connection, source, progress, stopped)
-            # The copy says it has a write-ahead log, like its source; a backup should be one file.
+            # The copy is in write-ahead mode like its source; a backup should be one file.
             scalar_text(connection, "PRAGMA journal_mode=DELETE")
     except apsw.Error as error:
         raise translate(error, str(target.path)) from error
@@ -167,7 +165,7 @@ def _copy_to_file(
 
 
 def _keep_count(live: apsw.Connection, prepared: apsw.Connection) -> None:
-    """Forgets after a restore have higher numbers than those before it, which turns under way have noted."""
+    """Keeps the count of forgets, so that later forgets have higher numbers than the open turns have noted."""
     counted = run(live, "SELECT value FROM meta WHERE key = 'forgets'")
     for (value,) in counted:
         run(

@@ -1,4 +1,4 @@
-"""What may be opened as a store, and how every connection to one is set up."""
+"""Which files can be opened as a store, and how every connection is set up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from afterturn.stores.sqlite.errors import translate
 APPLICATION_ID = 0x41465452
 _PAGE_BYTES = 4096
 _WRITER_CACHE_KIB = 16384
-# Of each reader: what it does not find there is in the system's cache, and there are several of them.
+# For each reader. There are several, and the system caches the file too.
 _READER_CACHE_KIB = 6144
 _WAL_BYTES_KEPT_MAX = 64 * 1024 * 1024
 _TIMEOUT_MILLISECONDS_MAX = 2**31 - 1
@@ -34,9 +34,10 @@ _LOCK_RETRY_SECONDS = 0.001
 
 
 class StoreLocation(NamedTuple):
-    """Where a store is (an absolute path), how it is to be used, and the schema it is brought to.
+    """The absolute path of a store, its settings, and its schema.
 
-    `migrations[n]` leads from version n to n + 1; `after` derives what a version needs, in the same transaction.
+    `migrations[n]` leads from version n to n + 1; `after` has functions that run after a version's migration, in the
+    same transaction.
     """
 
     file: str | os.PathLike[str]
@@ -48,15 +49,14 @@ class StoreLocation(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """For who does more with it than open it: loading paths takes 5 ms, half as long as opening a store."""
+        """The path as a `Path`."""
         return Path(self.file)
 
 
 def check_place(place: StoreLocation) -> None:
-    """Refuses what can not become or be a store; makes a new file that only its owner may read.
+    """Refuses a path that cannot be a store; creates a new file that only its owner may read.
 
-    Looks at the file's entry only: opening and closing the file itself, other than through SQLite, would drop the
-    locks that this process holds on it.
+    Uses only `stat`: opening and closing the file other than through SQLite would drop the locks of this process.
     """
     try:
         mode = os.stat(place.file).st_mode
@@ -80,7 +80,7 @@ def check_place(place: StoreLocation) -> None:
 
 
 def connect(place: StoreLocation) -> apsw.Connection:
-    """A connection that reads and writes, set up alike everywhere. Raises the specific StoreError."""
+    """Opens a connection for reading and writing. Raises the specific StoreError."""
     try:
         connection = open_connection(place, apsw.SQLITE_OPEN_READWRITE)
         try:
@@ -96,7 +96,7 @@ def connect(place: StoreLocation) -> apsw.Connection:
 
 
 def connect_reader(place: StoreLocation) -> apsw.Connection:
-    """As `connect`, for work that must not write."""
+    """As `connect`, but read-only."""
     connection = connect(place)
     run(connection, "PRAGMA query_only=ON")
     run(connection, f"PRAGMA cache_size=-{_READER_CACHE_KIB}")
@@ -111,7 +111,7 @@ def open_connection(place: StoreLocation, flags: int) -> apsw.Connection:
 
 
 def identify(connection: apsw.Connection) -> int:
-    """The schema version of a store, 0 for an empty file. ForeignFile when it is something else."""
+    """The schema version of a store, 0 for an empty file. Raises ForeignFile for other files."""
     path = connection.filename
     try:
         application = scalar(connection, "PRAGMA application_id")
@@ -134,7 +134,7 @@ def _no_database(path: str) -> ForeignFile:
 
 
 def use_wal(connection: apsw.Connection, *, within: float) -> None:
-    """Switches to write-ahead logging. SQLite waits for no lock there, so this tries again for `within` seconds."""
+    """Switches to write-ahead logging. SQLite does not wait for locks here, so this retries for `within` seconds."""
     deadline = time.monotonic() + within
     while (mode := _try_wal(connection, last=time.monotonic() >= deadline)) is None:
         time.sleep(_WAL_RETRY_SECONDS)
@@ -154,8 +154,8 @@ def _try_wal(connection: apsw.Connection, *, last: bool) -> str | None:
         return None
 
 
-def wait_for_locks(connection: apsw.Connection, patience: Callable[[], float]) -> None:
-    """Waits for others' locks up to `patience()` seconds, asked at every try: SQLite's own wait has no early end."""
+def wait_for_locks(connection: apsw.Connection, timeout: Callable[[], float]) -> None:
+    """Waits for locks of others up to `timeout()` seconds, called at every try: SQLite's own wait cannot be ended."""
     began = 0.0
 
     def wait(attempt: int) -> bool:
@@ -163,9 +163,9 @@ def wait_for_locks(connection: apsw.Connection, patience: Callable[[], float]) -
         now = time.monotonic()
         if attempt == 0:
             began = now
-        if now - began >= patience():
+        if now - began >= timeout():
             return False
-        time.sleep(min(_LOCK_RETRY_SECONDS * 2 ** min(attempt, 6), patience()))
+        time.sleep(min(_LOCK_RETRY_SECONDS * 2 ** min(attempt, 6), timeout()))
         return True
 
     connection.set_busy_handler(wait)
@@ -190,7 +190,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def log_bytes(path: Path) -> int:
-    """The size of the write-ahead log beside a store."""
+    """The size of a store's write-ahead log."""
     try:
         return os.stat(f"{path}-wal").st_size
     except FileNotFoundError:
@@ -205,14 +205,14 @@ def _set_up(connection: apsw.Connection, config: Config) -> None:
         "PRAGMA foreign_keys=ON",
         "PRAGMA trusted_schema=OFF",
         "PRAGMA mmap_size=0",
-        # Temporary files on disk would hold memory text that no scrub finds.
+        # Temporary files on disk would contain text that scrubbing does not reach.
         "PRAGMA temp_store=MEMORY",
         f"PRAGMA cache_size=-{_WRITER_CACHE_KIB}",
         f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT_MAX}",
     ):
         run(connection, pragma)
-    # Where a value might tell that a partial index will do, SQLite prepares the statement anew for every value, which
-    # takes longer than to run it. Conditions that such an index needs are written out, so nothing is lost.
+    # Otherwise SQLite prepares a statement again for every value that might allow a partial index, which takes longer
+    # than running it. Our SQL writes the conditions of such indexes out, so nothing is lost.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
@@ -235,7 +235,7 @@ def _create(path: Path) -> None:
         raise StoreUnavailable(f"The folder {path.parent} does not exist. Create it with `mkdir -p {path.parent}`.")
     if not _is_writable(path.parent):
         raise _read_only(path.parent, path)
-    # Held over the close too: were another thread to open the file in between, its locks would be dropped.
+    # Held until after the close: it would drop the locks of another thread that has opened the file meanwhile.
     with _creating:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -256,8 +256,8 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-# A forked child inherits connections that are the parent's. Were they freed there, SQLite would roll back and unlock in
-# the memory that both share; so the child holds on to them for ever, past the end of its interpreter.
+# A forked child inherits the parent's connections. Freeing them there would roll back and unlock in the memory that
+# both share, so the child never frees them.
 _inheritable: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
 

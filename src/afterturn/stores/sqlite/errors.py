@@ -1,4 +1,4 @@
-"""SQLite's errors in afterturn's words. Nothing above this folder ever sees an `apsw.Error`."""
+"""Translates SQLite's errors. No `apsw.Error` leaves this folder."""
 
 import apsw
 
@@ -19,12 +19,12 @@ from afterturn.errors import (
 _VALUE_BYTES_MAX = 1_000_000_000
 
 
-# What apsw raises for a value that SQLite has no room for: half of a surrogate pair, a number of more than 64 bits.
+# apsw raises these for values that SQLite cannot store: half of a surrogate pair, a number of more than 64 bits.
 UNSTORABLE = (UnicodeEncodeError, OverflowError)
 
 
 def translate(error: apsw.Error | UnicodeEncodeError | OverflowError, path: str) -> AfterturnError:
-    """The error to raise `from` it. A broken constraint is a Conflict; repositories rely on that."""
+    """The error to raise instead. A violated constraint is a Conflict; repositories rely on that."""
     if isinstance(error, UNSTORABLE):
         return InvalidInput(
             "A value cannot be stored or searched for: it has half of a surrogate pair, or is a number of more than 64 "
@@ -84,7 +84,7 @@ def _too_large(error: apsw.Error, path: str) -> AfterturnError:
 
 
 def _input_output(error: apsw.Error, path: str) -> AfterturnError:
-    # The shared-memory file beside a store can not grow: of all failed writes this one means a full disk.
+    # The shared-memory file cannot grow: unlike other failed writes, this one means a full disk.
     if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE:
         return _full(error, path)
     return StoreError(f"The disk failed under the store {path}: {error}. Check the disk, then run `afterturn doctor`.")

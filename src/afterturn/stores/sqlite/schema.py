@@ -1,4 +1,4 @@
-"""Bringing a file to the current schema, step by step, safely beside other processes that do the same."""
+"""The tables as ordered migrations, and the function that brings a file to the current schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MIGRATION_WAIT = 30.0
 
 
 def migrate(connection: apsw.Connection, place: StoreLocation, keep_copy: Callable[[int], None]) -> int:
-    """How many steps were taken. `keep_copy(version)` is called under the lock, before an existing store changes."""
+    """Brings a file to the current schema and returns the number of steps. Other processes may do the same meanwhile.
+
+    `keep_copy(version)` is called under the lock, before an existing store changes.
+    """
     version = check_version(connection, place)
     if version == len(place.migrations):
         return 0
@@ -75,8 +78,6 @@ def _run_migration(
 def _keep_nothing(version: int) -> None:
     return None
 
-
-# The tables, as ordered migrations of single statements. The engine runs them; `AFTER` fills what they derive.
 
 _ENTRIES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -444,8 +445,8 @@ _BATCH = 1000
 
 
 def index_entries(session: Session) -> None:
-    """Makes the active entries that older versions have stored searchable."""
-    text, tally, last = FtsText(session), StatsDelta(session), 0
+    """Adds the active entries of older versions to the index."""
+    text, stats, last = FtsText(session), StatsDelta(session), 0
     while found := session.rows(
         "SELECT key, space_key, text FROM entry WHERE key > ? AND status = 'active' ORDER BY key LIMIT ?",
         (last, _BATCH),
@@ -453,11 +454,11 @@ def index_entries(session: Session) -> None:
         for key, space_key, content in found:
             analysed = terms(content)
             text.put(key, space_key, analysed)
-            tally.entered(key, space_key, analysed)
-        text.settle()
-        tally.settle()
+            stats.entered(key, space_key, analysed)
+        text.flush()
+        stats.flush()
         last = found[-1][0]
 
 
 AFTER: dict[int, Callable[[Session], None]] = {3: index_entries}
-"""What is run after a version's statements, in the same transaction."""
+"""Functions that run after a version's statements, in the same transaction."""

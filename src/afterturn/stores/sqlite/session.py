@@ -1,4 +1,4 @@
-"""Statements on one SQLite connection, as the shared repositories ask for them."""
+"""The session and the full-text index that the shared repositories use, on one SQLite connection."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ApswSession:
         return found[0] if found else None
 
     def run(self, sql: str, values: Sequence[Value] = ()) -> int:
-        """Counts for INSERT, UPDATE and DELETE only; after anything else the number means nothing."""
+        """The number is valid only after INSERT, UPDATE and DELETE."""
         self.rows(sql, values)
         return self._connection.changes()
 
@@ -80,20 +80,18 @@ class ApswSession:
         return f"({column} -> ?)", "$." + json.dumps(name, ensure_ascii=False)
 
 
-# The lexical index in FTS5. Terms arrive analysed; only active entries are in it, each behind its space's token.
-
-# FTS5's ascii tokenizer keeps every byte above 127, so terms of all scripts go in as they are. What it would fold or
-# cut is written in hexadecimal behind `_x`; `_` is in no term, so neither that nor a space's token can be forged.
-# Said by what is left out, since a pattern of all the rest takes a hundred times as long to make.
+# FTS5's ascii tokenizer keeps every byte above 127, so terms of all scripts are stored as they are. Terms that it would
+# fold or split are written in hexadecimal after `_x`; no term contains `_`, so neither these nor the token of a space
+# can be forged. The patterns list what is excluded, because the opposite takes a hundred times as long to compile.
 _PLAIN = re.compile(r"[^\x00-\x1f!-/:-`{-\x7f\ud800-\udfff]*")
 _PLAIN_TERM = r"[^\x00-/:-`{-\x7f\ud800-\udfff]+"
 _ENCODED = "_x"
-# FTS5 erases a row's terms one by one, 1.4 ms a row in an index of 60,000; writing that index anew takes 40 ms.
+# FTS5 erases the terms of a row one by one, 1.4 ms a row in an index of 60,000; rebuilding that index takes 40 ms.
 _MANY = 200
 
 
 class FtsText:
-    """`TextIndex` on SQLite. Rows are kept back until `settle`, so that a bulk import writes them together."""
+    """`TextIndex` on FTS5. Each row has the token of its space and the terms. Rows are buffered until `flush`."""
 
     source = "entry_terms AS t CROSS JOIN entry AS e ON e.key = t.rowid"
     column = "t.terms"
@@ -119,13 +117,13 @@ class FtsText:
         return found
 
     def find(self, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        self.settle()
+        self.flush()
         condition, value = self._session.among("rowid", keys)
         stored = self._session.rows(f"SELECT rowid, terms FROM entry_terms WHERE {condition}", (value,))
         return {key: self.terms(content) for key, content in stored}
 
     def matching(self, space_keys: Sequence[int], terms: Sequence[str]) -> tuple[str, Value]:
-        self.settle()
+        self.flush()
         spaces = " OR ".join(f'"_{key}"' for key in space_keys)
         wanted = " OR ".join(f'"{_encode((term,))}"' for term in terms)
         return "entry_terms MATCH ?", f"({spaces}) AND ({wanted})"
@@ -136,7 +134,7 @@ class FtsText:
             return tuple(filter(None, found))
         return tuple(_decode(term) for term in found if term)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         if self._waiting:
             rows, self._waiting = self._waiting, []
             self._session.run_many("INSERT INTO entry_terms (rowid, terms) VALUES (?, ?)", rows)

@@ -1,4 +1,4 @@
-"""What `doctor` says about a store: schema, integrity, log, permissions, space, copies."""
+"""The Store port on SQLite: awaitable from any event loop, with one writing thread and a few reading threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MEBIBYTE = 1024 * 1024
 
 
 def find_faults(place: StoreLocation) -> list[Finding]:
-    """Reads the whole file, on a connection of its own. Raises when the store can not be read at all."""
+    """The findings of `doctor` about a file, on a connection of its own. Raises if the store cannot be read at all."""
     with closing(connect_reader(place)) as connection:
         try:
             found = [_schema(connection, place), _integrity(connection)]
@@ -56,10 +56,10 @@ def _schema(connection: apsw.Connection, place: StoreLocation) -> Finding:
 
 
 def _integrity(connection: apsw.Connection) -> Finding:
-    said = scalar_text(connection, "PRAGMA quick_check(1)")
-    if said == "ok":
+    result = scalar_text(connection, "PRAGMA quick_check(1)")
+    if result == "ok":
         return Finding("ok", "integrity", "The file is not damaged.")
-    return Finding("error", "integrity", f"The file is damaged: {said}.", "Run `afterturn restore <backup>`.")
+    return Finding("error", "integrity", f"The file is damaged: {result}.", "Run `afterturn restore <backup>`.")
 
 
 def _log(place: StoreLocation) -> Finding:
@@ -93,11 +93,9 @@ def _copies(place: StoreLocation) -> Iterator[Finding]:
     yield Finding("ok", "backups", f"Automatic backups next to the store: {names}.")
     for item in leftovers(place.path):
         yield Finding(
-            "warning", "backups", f"{item} was left over and may hold memories.", f"Look at it, then `rm {item}`."
+            "warning", "backups", f"{item} is left over and may contain memories.", f"Check it, then run `rm {item}`."
         )
 
-
-# The Store port on SQLite: awaitable from any event loop, with one writing thread and a few reading ones.
 
 R = TypeVar("R")
 Workers: TypeAlias = Callable[[str, int], Worker]
@@ -116,7 +114,7 @@ class _Pending(NamedTuple):
 def open_store(
     path: Path, config: Config, clock: Clock, *, vfs: str | None = None, worker: Workers = ThreadWorker
 ) -> SqliteStore:
-    """Blocks while the file is checked and migrated; raises the specific StoreError. Call it off the loop."""
+    """Blocks while the file is checked and migrated: do not call it on an event loop. Raises a StoreError."""
     return SqliteStore(open_engine(path, config, clock, vfs=vfs), worker)
 
 
@@ -142,8 +140,8 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._pending.append(_Pending(Write(work, lambda: not future.cancelled()), loop, future))
-        # The writing thread begins when this one gives Python's lock away, which is when it has nothing more to do:
-        # whoever else is about to write joins the same commit.
+        # The writing thread begins when this thread releases Python's lock, so other writes that are about to be posted
+        # join the same commit.
         if not self._is_posted:
             self._post_commit()
         return await future
@@ -176,7 +174,7 @@ class SqliteStore:
     async def close(self, *, within: float) -> None:
         if self.engine.is_foreign():
             return
-        # Another thread than the loop's, which must stay free to take the results of the last writes.
+        # On another thread: the event loop must stay free to receive the results of the last writes.
         await self._apart("afterturn-close", lambda future: self.close_now(within=within))
 
     def close_now(self, *, within: float) -> None:
@@ -222,14 +220,14 @@ class SqliteStore:
                 self._refuse_pending()
 
     def _refuse_pending(self) -> None:
-        """For writes that came while the store was closing, too late for the last commit."""
+        """Refuses writes that were posted while the store was closing, too late for the last commit."""
         message = (
             f"The store {self.engine.place.path} was closed before this write began. Open the store and write it again."
         )
         self._deliver((item, WriteOutcome(error=MemoryClosed(message))) for item in self._taken(len(self._pending)))
 
     def _commit_pending(self) -> None:
-        # Before it takes any: whoever comes after the last of them posts again.
+        # Reset before it takes any, so that a later write posts again.
         self._is_posted = False
         while group := self._taken(GROUP_WRITES_MAX):
             try:
@@ -261,7 +259,7 @@ class SqliteStore:
         return await future
 
     async def _aside(self, work: Callable[[Callable[[], bool]], R]) -> R:
-        """Runs what takes long on a worker of its own. Cancelling the await stops it at its next step."""
+        """Runs long work on its own worker. Cancelling the await stops it at its next step."""
         self._check_open()
         return await self._apart(_ASIDE, lambda future: work(lambda: future.cancelled() or self._stopping.is_set()))
 
@@ -291,7 +289,7 @@ def _post_to(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future
     try:
         loop.call_soon_threadsafe(_settle, settled)
     except RuntimeError:
-        # The loop was closed: nobody waits any more, and what was committed stays committed.
+        # The loop is closed: nothing waits for the result, and committed writes stay committed.
         logger.info("%d results arrived after their event loop had closed", len(settled))
 
 
