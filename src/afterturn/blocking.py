@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from afterturn.config import Config, Settings
 from afterturn.conversation.blocking_conversation import Conversation, Standing, Tools, Turn
-from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.errors import StoreUnavailable
 from afterturn.memory import (
     DEFAULT_STORE,
@@ -70,7 +70,7 @@ class Memory(BlockingFacade, MemoryFacade):
 
     def conversation(self, id: str, **where: Unpack[ConversationOptions]) -> Conversation:
         """Returns the conversation with this id, as `afterturn.Memory.conversation` does."""
-        place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
+        place = make_scope(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:

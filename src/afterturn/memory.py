@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 
 from afterturn.config import KEYS, Config, Settings, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
-from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.errors import MemoryClosed
 from afterturn.events import Events
 from afterturn.maintenance import Maintenance
@@ -245,7 +245,7 @@ class Memory(AsyncFacade, MemoryFacade):
         `subagent=True` is for a conversation between two agents: its messages are trusted less, and nothing is learned
         from them automatically.
         """
-        place = make_place(self._config.tenant, id, where, scanning=self._config.scanning)
+        place = make_scope(self._config.tenant, id, where, scanning=self._config.scanning)
         return Conversation(self._services.conversation(place.key), place, self._loop)
 
     def space(self, name: str) -> Space:

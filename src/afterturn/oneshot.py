@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from afterturn.config import Config, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.read_turn import RecallTiming, compose, prepare, question_for
-from afterturn.conversation.scope import make_place
+from afterturn.conversation.read_turn import answer_question, compose, make_question
+from afterturn.conversation.scope import make_scope
 from afterturn.errors import InvalidInput
 from afterturn.ports import Unit
 from afterturn.recall.search import search
@@ -70,12 +70,13 @@ def recall_block_once(
     An empty text when nothing is worth telling. It does not know what the model has seen before.
     """
     settings, ids, now = _settings(config), TimeOrderedIds(), SystemClock().now()
-    place = make_place(settings.tenant, ids.new(), {"owner": _space(user, space)})
-    question = question_for(check_text(text, "text"), place, Ledger(), settings)
+    scope = make_scope(settings.tenant, ids.new(), {"owner": _space(user, space)})
+    question = make_question(check_text(text, "text"), scope, Ledger(), settings)
     if question is None:
         return ""
-    found = _read(store, settings, lambda unit: prepare(unit, question, RecallTiming(now, ids.new()), settings))
-    block = compose(found.hits, settings, visible_bytes=0, now=now)
+    asked = question.asked(now=now, correlation=ids.new())
+    answer = _read(store, settings, lambda unit: answer_question(unit, asked, None, settings))
+    block = compose(answer.hits, settings, visible_bytes=0, now=now)
     return block.text if block else ""
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from afterturn.config import Config, config_folder, models_folder
-from afterturn.conversation.engine import ConversationCore
+from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import Proposals
 from afterturn.conversation.record_sinks import NullSink, ProviderSink, RecordSink, RecordSinks, StoreSink
@@ -145,7 +145,7 @@ class Services:
         self._backlog_worker = components.worker("afterturn-backlog", 1)
         self._file_writer = components.worker("afterturn-files", 1)
         self._file_reader = components.worker("afterturn-reads", 1)
-        self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationCore] = (
+        self._conversations: weakref.WeakValueDictionary[ConversationKey, ConversationEngine] = (
             weakref.WeakValueDictionary()
         )
         self._lock = threading.Lock()
@@ -259,12 +259,12 @@ class Services:
 
     # From any thread.
 
-    def conversation(self, key: ConversationKey) -> ConversationCore:
+    def conversation(self, key: ConversationKey) -> ConversationEngine:
         """The same object for the same key, so that one conversation has one recall at a time."""
         with self._lock:
             core = self._conversations.get(key)
             if core is None:
-                core = self._conversations[key] = ConversationCore(self, key)
+                core = self._conversations[key] = ConversationEngine(self, key)
             return core
 
     def space(self, name: str) -> SpaceCore:
@@ -309,7 +309,7 @@ class Services:
         for core in self._open_conversations():
             core.drop_recalls(space)
 
-    def _open_conversations(self) -> list[ConversationCore]:
+    def _open_conversations(self) -> list[ConversationEngine]:
         with self._lock:
             return list(self._conversations.values())
 

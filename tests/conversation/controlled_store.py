@@ -22,7 +22,7 @@ from afterturn.testing.clock import ManualClock
 R = TypeVar("R")
 HELD_MAX = 60.0
 # The one read that searches lanes; the others look at conversations, jobs and entries.
-SEARCH = "RecallClient.find"
+SEARCH = "RecallClient.ask"
 LETTERS = "ABCDEFGH"
 HERBS = ("Anise", "Basil", "Clove", "Dill", "Endive", "Fennel", "Garlic", "Hyssop")
 _NAMED = re.compile(r"^- \[([^\]]+)\]", re.MULTILINE)
@@ -62,7 +62,7 @@ class StagedStore:
         self.searches = 0
 
     async def read(self, work: Callable[[Unit], R]) -> R:
-        is_search = SEARCH in getattr(work, "__qualname__", "")
+        is_search = getattr(work, "__qualname__", "").startswith(SEARCH)
         self.searches += is_search
         if is_search:
             await self.searching.passed()
@@ -137,8 +137,8 @@ async def learn_herbs(memory: afterturn.Memory, clock: ManualClock) -> None:
 
 async def settled(turn: afterturn.Turn) -> None:
     """Until memory has whatever it will have for what was said last."""
-    assert turn._state is not None
-    assert await turn._state.current.fast.settled.wait(within=20.0) is not None
+    assert turn._turn is not None
+    assert await turn._turn.shared.current.fast.settled.wait(within=20.0) is not None
 
 
 async def caught_up(memory: afterturn.Memory) -> None:

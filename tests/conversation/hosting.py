@@ -140,7 +140,7 @@ class Host:
     def host_cues(self, text: str) -> None:
         assert self.turn is not None
         self._hurries()
-        refused = self.turn._state is not None and self.turn._state.cues >= int(str(CONFIG["cues_max"]))
+        refused = self.turn._turn is not None and self.turn._turn.cues >= int(str(CONFIG["cues_max"]))
         self.watched(functools.partial(self.turn.cue, text))
         if not refused:
             self._asked(text)
@@ -148,8 +148,8 @@ class Host:
     def _hurries(self) -> None:
         """Before memory has asked the last question, the next one takes its place."""
         assert self.turn is not None
-        assert self.turn._state is not None
-        self.exact = self.exact and self.turn._state.current.fast.settled.settled
+        assert self.turn._turn is not None
+        self.exact = self.exact and self.turn._turn.shared.current.fast.settled.settled
 
     def _asked(self, text: str) -> None:
         assert self.turn is not None
@@ -289,9 +289,9 @@ class Host:
         self.store.mend()
         if self.turn is None:
             return
-        state = self.turn._state
+        state = self.turn._turn
         assert state is not None
-        assert state.current.fast.settled.wait_blocking(within=LIMIT) is not None
+        assert state.shared.current.fast.settled.wait_blocking(within=LIMIT) is not None
         started = [event for event in self.told.named("recall_started") if event.turn == self.turn.id]
         epochs = sum(event.data["cause"] != "compaction" for event in started)
         assert not self.exact or epochs == self.questions[self.turn.id], "R1: prefetches are epochs"

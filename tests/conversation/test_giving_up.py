@@ -220,8 +220,8 @@ async def test_a_blocking_client_library_does_not_stall_the_recall(stage: Stage,
     messages = [user(SOUP)]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
         # A sync SDK inside async code: nothing of the host's runs until it returns.
-        assert turn._state is not None
-        assert turn._state.current.fast.settled.wait_blocking(within=10.0)
+        assert turn._turn is not None
+        assert turn._turn.shared.current.fast.settled.wait_blocking(within=10.0)
         messages += [call("one"), answer("one")]
         element = turn.inject_now(messages)
         turn.abort()
@@ -233,8 +233,8 @@ def test_a_host_without_a_loop_gives_up_alike(stage: Stage) -> None:
     with blocking.open(stage.path, {"embedder": "none"}, on_event=stage.told) as memory:
         memory.space("user:ada").add(ANISE)
         with contextlib.suppress(KeyError), memory.conversation("c", user="ada").turn([user(SOUP)]) as turn:
-            assert turn._state is not None
-            turn._state.current.fast.settled.wait_blocking(within=10.0)
+            assert turn._turn is not None
+            turn._turn.shared.current.fast.settled.wait_blocking(within=10.0)
             raise KeyError("a tool failed")
         stage.told.wait("turn_aborted")
         memory.stats()

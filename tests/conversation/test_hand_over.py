@@ -68,7 +68,7 @@ async def test_concurrent_injects_hand_over_one_block(memory: afterturn.Memory) 
     await remembered(memory)
     messages = [user("What is my cat called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
+        await turn._turn.shared.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
         threads = [threading.Thread(target=turn.inject_now, args=(messages,)) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -243,10 +243,10 @@ async def test_grace_is_waited_for_once(memory: afterturn.Memory) -> None:
     block = threading.Event()
     memory._loop.post(block.wait, 30.0)
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        first = turn._wait_at(messages, None, "fast")
+        first = turn._find_wait(messages, None, "fast")
         assert first is not None
         assert first[1] == 5.0
-        assert turn._wait_at(messages, None, "fast") is None
+        assert turn._find_wait(messages, None, "fast") is None
         block.set()
         turn.abort()
 
@@ -257,7 +257,7 @@ async def test_a_new_turn_takes_recall_over_and_both_are_recorded(memory: aftert
     conversation = memory.conversation("c", user="ada")
     first, second = [user("What is my cat called?")], [user("What was my cat called again?")]
     async with conversation.turn(first) as earlier:
-        await earlier._state.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
+        await earlier._turn.shared.current.fast.settled.wait(within=5.0)  # type: ignore[union-attr]
         async with conversation.turn(second) as later:
             assert await later.inject(second) is not None
             assert await earlier.inject(first) is None

@@ -131,9 +131,9 @@ async def test_a_search_writes_nothing_and_counts_as_no_injection(box: Toolbox) 
     tools, scope = box.tools(), Scope("default", ("user:ada",))
     before = await box.read(lambda unit: unit.index.stats(scope))
     assert lines_of(await search(tools, "port")) == lines_of(await search(tools, "port"))
-    place = box.occasion().place
+    conversation = box.occasion().scope
     assert await box.read(lambda unit: unit.index.stats(scope)) == before
-    assert await box.read(lambda unit: unit.conversations.blocks(place.key)) == []
+    assert await box.read(lambda unit: unit.conversations.blocks(conversation.key)) == []
 
 
 async def test_an_answer_is_bounded_in_entries_and_bytes(box: Toolbox) -> None:
@@ -203,12 +203,12 @@ async def test_a_tool_that_is_not_offered_is_not_there(box: Toolbox) -> None:
         ("search_memory", {"query": "half \ud800"}, "surrogate"),
         ("search_memory", {"query": "tea", "scope": "all"}, "`scope` is 'all'. Use one of: project, global."),
         ("search_memory", {"query": "tea", "scope": ["global"]}, "`scope` is ['global']"),
-        ("search_memory", "{query: tea}", "no valid JSON"),
-        ("search_memory", "[" * 100_000, "no valid JSON"),
+        ("search_memory", "{query: tea}", "not valid JSON"),
+        ("search_memory", "[" * 100_000, "not valid JSON"),
         ("search_memory", '"tea"', "one JSON object"),
         ("search_memory", None, "one JSON object"),
         ("search_memory", "x" * 200_000, "Be brief"),
-        ("remember_this", {"text": "x" * 9_000}, "9000 bytes; one statement may have 8192"),
+        ("remember_this", {"text": "x" * 9_000}, "9000 bytes; a statement is limited to 8192"),
         ("remember_this", {"text": "Node", "target": "me"}, "`target` is 'me'"),
     ],
 )

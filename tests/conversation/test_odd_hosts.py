@@ -118,7 +118,7 @@ async def test_a_started_turn_can_be_started_again_by_a_host_that_retries(memory
     again.finish([*messages, assistant("Noted.")])
     assert await again.wait_recorded()
     assert await said(memory) == ["I like tea", "Noted."]
-    with pytest.raises(afterturn.AfterturnError, match="completed already"):
+    with pytest.raises(afterturn.AfterturnError, match="already completed"):
         await conversation.start_turn(messages, id="turn-1")
 
 
@@ -194,8 +194,8 @@ async def test_waiting_for_a_block_does_nothing_while_a_call_is_open(memory: aft
     """H1: with a call open `inject` does nothing, however long it might wait."""
     messages = [user("What is my cat called?"), call("one")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        assert turn._wait_at(messages, 5.0, "fast") is None
-        assert turn._wait_at(messages, None, "refined") is None
+        assert turn._find_wait(messages, 5.0, "fast") is None
+        assert turn._find_wait(messages, None, "refined") is None
         turn.abort()
 
 

@@ -33,7 +33,7 @@ async def _next(memory: afterturn.Memory, messages: list[Message], text: str) ->
     """What the next turn is shown at its first point."""
     messages.append(user(text))
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.read.wait(within=5.0)  # type: ignore[union-attr]
+        await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
         await settled(turn)
         element = turn.inject_now(messages)
         messages.append(assistant("Noted."))
@@ -260,10 +260,10 @@ async def test_a_compaction_that_the_store_has_not_heard_of_is_known_to_who_come
         messages.append(user("thanks"))
         turn = memory.conversation("c", user="ada").turn(messages)
         await caught_up(memory)
-        assert not turn._state.read.settled  # type: ignore[union-attr]
+        assert not turn._turn.shared.opened.settled  # type: ignore[union-attr]
         free.set()
         await held
-        await turn._state.read.wait(within=20.0)  # type: ignore[union-attr]
+        await turn._turn.shared.opened.wait(within=20.0)  # type: ignore[union-attr]
         await settled(turn)
         assert turn.inject_now(messages) is None
         turn.abort()
@@ -394,7 +394,7 @@ async def test_what_was_carried_is_carried_once(stage: Stage) -> None:
         lists = [[*messages, user("thanks")] for _ in range(2)]
         turns = [conversation.turn(own) for own in lists]
         for turn in turns:
-            await turn._state.read.wait(within=5.0)  # type: ignore[union-attr]
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
         shown = await asyncio.gather(*(turn.inject(own) for turn, own in zip(turns, lists, strict=True)))
         for turn in turns:
             turn.abort()

@@ -57,7 +57,7 @@ async def test_another_process_puts_them_back_too(stage: Stage, form: Format) ->
     rebuilt = [*_own(messages, form), form.user("thanks")]
     async with stage.open(**THREE) as memory:
         async with memory.conversation("c", user="ada", dialect=form.name).turn(rebuilt) as turn:
-            await turn._state.read.wait(within=5.0)  # type: ignore[union-attr]
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
             turn.inject_now(rebuilt)
             turn.abort()
         await caught_up(memory)

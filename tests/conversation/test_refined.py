@@ -146,7 +146,7 @@ async def test_waiting_for_fast_does_not_wait_for_the_model(stage: Stage) -> Non
             element = await turn.inject(messages)
             unanswered = not line.cancelled.is_set()
             messages += [call("one"), answer("one")]
-            waits = turn._wait_at(messages, None, "fast")
+            waits = turn._find_wait(messages, None, "fast")
             turn.abort()
     assert letters(element) == "ABC"
     assert unanswered
@@ -188,7 +188,7 @@ async def test_a_choice_that_comes_after_the_turn_is_carried(stage: Stage) -> No
         await stage.heard("recall_carried")
         messages.append(user("thanks"))
         async with conversation.turn(messages) as turn:
-            await turn._state.read.wait(within=5.0)  # type: ignore[union-attr]
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
             element = await turn.inject(messages)
             messages.append(assistant("Enjoy."))
         await caught_up(memory)

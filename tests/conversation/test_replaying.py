@@ -215,8 +215,8 @@ async def test_what_was_below_the_floor_comes_out_under_a_lower_one(stage: Stage
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"embedder": "none"}, "'embedder' can not be replayed"),
-        ({"colour": 1}, "'colour' is no setting"),
+        ({"embedder": "none"}, "'embedder' cannot be replayed"),
+        ({"colour": 1}, "'colour' is not a setting"),
         ({"recall_entries_max": "many"}, "must be an integer"),
         ({"block_bytes_max": 1}, "at least 512"),
     ],
@@ -343,9 +343,9 @@ class Scene:
         if way == "later":
             return []
         if way == "prompt":
-            before = len(turn._state.texts)  # type: ignore[union-attr]
+            before = len(turn._turn.shared.prompt_texts)  # type: ignore[union-attr]
             turn.block_now()
-            return list(turn._state.texts[before:])  # type: ignore[union-attr]
+            return list(turn._turn.shared.prompt_texts[before:])  # type: ignore[union-attr]
         element = await turn.inject(self._messages, phase="refined" if way == "refined" else "fast")
         return [] if element is None else [str(element["content"])]
 
@@ -356,5 +356,5 @@ class Scene:
 async def test_replaying_no_turn_in_particular_is_refused(stage: Stage) -> None:
     """H3: with what to pass."""
     async with stage.open() as memory:
-        with pytest.raises(InvalidInput, match='its number from 1 on, or "last"'):
+        with pytest.raises(InvalidInput, match="No turn was given"):
             await memory.conversation("c", user="ada").replay(None)  # type: ignore[arg-type]

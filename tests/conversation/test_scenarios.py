@@ -20,7 +20,7 @@ async def test_settled_before_the_prompt_is_built_at_the_users_message_no_wait(s
         messages = [user(ASKED)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             await settled(turn)
-            waits = turn._wait_at(messages, None, "fast")
+            waits = turn._find_wait(messages, None, "fast")
             element = turn.inject_now(messages)
             messages.append(assistant("Miso."))
         assert await turn.wait_recorded()
@@ -103,7 +103,7 @@ async def test_a_second_user_message_before_it_settles_the_first_cancelled(stage
         messages = [user(ASKED)]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             await stage.held()
-            first = turn._state.current.task  # type: ignore[union-attr]
+            first = turn._turn.shared.current.task  # type: ignore[union-attr]
             messages.append(user("No, the dog! What is my dog called?"))
             turn.interject("No, the dog! What is my dog called?")
             await stage.heard("recall_started", 2)

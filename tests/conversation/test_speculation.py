@@ -120,7 +120,7 @@ async def test_a_host_that_gives_up_while_it_is_awaited_starts_no_recall(stage: 
         conversation.expect(SOUP)
         await stage.held()
         async with conversation.turn([user(SOUP)]) as turn:
-            await turn._state.read.wait(within=5.0)  # type: ignore[union-attr]
+            await turn._turn.shared.opened.wait(within=5.0)  # type: ignore[union-attr]
             turn.abort()
             await settled(turn)
         stage.store.searching.open()

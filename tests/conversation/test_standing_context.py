@@ -16,10 +16,12 @@ import pytest
 import afterturn
 from afterturn.config import Config
 from afterturn.conversation import standing
-from afterturn.conversation.scope import ConversationScope, make_place
+from afterturn.conversation.prefetcher import RecallClient
+from afterturn.conversation.scope import ConversationScope, make_scope
 from afterturn.conversation.standing import StandingCore
 from afterturn.errors import InvalidInput, InvalidName, MemoryClosed, StoreFull, StoreUnavailable
 from afterturn.events import Events
+from afterturn.models.meter import Meter
 from afterturn.ports import Store
 from afterturn.prompt.context_files import Refusal
 from afterturn.prompt.standing_block import render_arrived
@@ -36,7 +38,7 @@ from afterturn.testing.events import EventLog
 from afterturn.types import BlockRow, Entry, Origin, Selector, Target
 
 R = TypeVar("R")
-PLACE = make_place("default", "c1", {"user": "ada", "reads": ["project:api"]})
+PLACE = make_scope("default", "c1", {"user": "ada", "reads": ["project:api"]})
 WITHIN = 20.0
 
 
@@ -63,16 +65,19 @@ class Host:
         store: Store | str | None = "own",
         instructions: tuple[str, ...] = (),
     ) -> StandingCore:
+        chosen, events = self.store if isinstance(store, str) else store, Events(self.clock, "default", self.told)
+        meter = Meter(self.store, self.config, self.clock, events)
         services = SimpleNamespace(
             loop=self.loop,
-            store=self.store if isinstance(store, str) else store,
+            store=chosen,
+            recall_client=RecallClient(chosen, None, None, self.config, self.clock, events, meter),
             has_store=store is not None,
             file_reads=self.reads,
             supervisor=self.supervisor,
             clock=self.clock,
             ids=SequentialIds(),
             config=self.config,
-            events=Events(self.clock, "default", self.told),
+            events=events,
             embedding=None,
             context_folder=str(self.folder),
         )
@@ -232,7 +237,7 @@ def test_another_owners_conversation_of_the_same_id_has_its_own(host: Host, root
     """S3, L2: a conversation's key is tenant, owner and id."""
     host.add("Ada's", pinned=True)
     host.run(host.core(root).block())
-    bob = host.core(place=make_place("default", "c1", {"user": "bob"}))
+    bob = host.core(place=make_scope("default", "c1", {"user": "bob"}))
     assert host.run(bob.block()) == ""
 
 

@@ -58,7 +58,7 @@ async def test_a_recall_in_flight_is_cancelled_by_the_next_turn(
     earlier = conversation.turn(first)
     assert await asyncio.to_thread(embedder.held.wait, 10)
     later = conversation.turn(second)
-    task = earlier._state.current.task  # type: ignore[union-attr]
+    task = earlier._turn.shared.current.task  # type: ignore[union-attr]
     assert task is not None
     await memory._loop.run(_ended(task))
     stuck = not embedder.free.is_set()
@@ -89,7 +89,7 @@ async def test_every_recall_ends_in_exactly_one_outcome(memory: afterturn.Memory
     for wanted, question in (*asked.items(), ("undelivered", "What was my cat called?")):
         messages = [user(question)]
         async with memory.conversation(wanted, user="ada").turn(messages) as turn:
-            await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+            await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
             if wanted == "cancelled":
                 turn.abort()
             elif wanted != "undelivered":
@@ -117,7 +117,7 @@ async def test_what_was_recalled_before_it_was_forgotten_is_not_handed_over(
     space = memory.space("user:ada")
     messages = [user("What is my cat called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+        await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
         for hit in (await space.search("cat called Miso")).hits:
             await space.forget(memory=hit.entry.id)
         element = await turn.inject(messages)
@@ -140,8 +140,8 @@ async def test_what_rests_on_another_space_s_record_is_not_handed_over_once_that
     await ada.add("Ada's parrot is called Polly", sources=(records[0].id,))
     messages = [user("What is my parrot called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
-        recalled = turn._core.desk.has_offer(turn._state)
+        await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+        recalled = turn._core._slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
         await team.forget(memory=records[0].id)
         element = await turn.inject(messages)
         turn.abort()
@@ -153,7 +153,7 @@ async def test_forgetting_in_another_space_drops_no_recall(memory: afterturn.Mem
     added = await memory.space("user:bob").add("Bob's cat is called Tofu")
     messages = [user("What is my cat called?")]
     async with memory.conversation("c", user="ada").turn(messages) as turn:
-        await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+        await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
         await memory.space("user:bob").forget(memory=added.entry.id)
         assert await turn.inject(messages) is not None
         turn.abort()
@@ -169,8 +169,8 @@ async def test_what_is_recalled_while_forgetting_waits_for_the_store_is_not_hand
     await _gone(draft)
     messages = [user("What is my cat called?")]
     turn = memory.conversation("c", user="ada").turn(messages)
-    await turn._state.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
-    recalled = turn._core.desk.has_offer(turn._state)
+    await turn._turn.shared.current.fast.settled.wait(within=10.0)  # type: ignore[union-attr]
+    recalled = turn._core._slot.has_block(turn._turn.shared)  # type: ignore[union-attr]
     other.execute("ROLLBACK")
     other.close()
     await forgetting

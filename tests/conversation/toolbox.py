@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from afterturn.config import Config
+from afterturn.conversation.prefetcher import RecallClient
 from afterturn.conversation.proposals import ProposalContext, Proposals
-from afterturn.conversation.scope import ConversationOptions, make_place
+from afterturn.conversation.scope import ConversationOptions, make_scope
 from afterturn.conversation.tools import MemoryTools
 from afterturn.events import Events
 from afterturn.guard.gate import Gate
+from afterturn.models.meter import Meter
 from afterturn.ports import Store, Unit
 from afterturn.stores.sqlite.store import open_store
 from afterturn.testing import EventLog
@@ -54,17 +56,19 @@ class Toolbox:
     def occasion(
         self, where: ConversationOptions = ADA, *, turn: str = "t1", since: int | None = None
     ) -> ProposalContext:
-        return ProposalContext(make_place("default", "c1", where), turn, since)
+        return ProposalContext(make_scope("default", "c1", where), turn, since)
 
     def proposals(self, store: Store | None = None) -> Proposals:
         return Proposals(store or self.store, self.gate, self.clock, self.ids, self.config, self.events)
 
     def services(self, store: Store | None = None) -> SimpleNamespace:
         """What tools use of `Services`."""
+        chosen = store or self.store
+        meter = Meter(chosen, self.config, self.clock, self.events)
         return SimpleNamespace(
-            store=store or self.store,
+            store=chosen,
             has_store=True,
-            embedding=None,
+            recall_client=RecallClient(chosen, None, None, self.config, self.clock, self.events, meter),
             proposals=self.proposals(store),
             clock=self.clock,
             ids=self.ids,

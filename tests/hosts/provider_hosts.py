@@ -64,7 +64,7 @@ class Watched:
 
     def wait_settled(self) -> None:
         """Blocks this thread until memory has whatever it will have for what was said last."""
-        assert self.turns[-1]._state.current.fast.settled.wait_blocking(within=HELD_MAX) is not None
+        assert self.turns[-1]._turn.shared.current.fast.settled.wait_blocking(within=HELD_MAX) is not None
 
 
 def settle_before_first_reply(server: ProviderServer, embedder: HeldEmbedder, conversation: Watched) -> None:

@@ -156,7 +156,7 @@ async def test_a_turn_that_is_declined_is_not_recorded_and_says_so(
         conversation = memory.conversation("c", user="ada")
         turn = await leave(memory, "I like tea")
         assert not await turn.wait_recorded()
-        (row,) = await host.stores[-1].read(lambda unit: unit.conversations.turns(conversation._place.key))
+        (row,) = await host.stores[-1].read(lambda unit: unit.conversations.turns(conversation._scope.key))
         assert await records(memory) == []
     assert [event.data["reason"] for event in host.told.named("not_recorded")] == ["declined"]
     assert (row.status, row.recorded_at) == (TurnStatus.COMPLETED, None)

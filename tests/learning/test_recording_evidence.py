@@ -111,7 +111,7 @@ async def test_a_sub_agents_conversation_teaches_nothing(memory: afterturn.Memor
     store = memory._services.store
     assert store is not None
     assert await memory.space("user:ada").reviews() == []
-    assert await store.read(lambda unit: unit.reviews.unreviewed(helper._place.key)) == (0, 0)
+    assert await store.read(lambda unit: unit.reviews.unreviewed(helper._scope.key)) == (0, 0)
 
 
 async def test_what_a_sub_agent_said_is_quoted_when_it_is_recalled(memory: afterturn.Memory) -> None:

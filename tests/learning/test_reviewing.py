@@ -56,7 +56,7 @@ async def test_without_an_interval_nothing_of_a_review_exists(tmp_path: Path) ->
         for number in range(5):
             await say(conversation, f"I prefer oolong tea {number}")
         await memory.drain(within=20)
-        counted = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(conversation._place.key))
+        counted = await memory._services.store.read(lambda unit: unit.reviews.unreviewed(conversation._scope.key))
 
         assert counted == (0, 0)
         assert await memory.space("user:ada").reviews() == []

@@ -19,7 +19,7 @@ async def test_a_turn_whose_start_was_cancelled_can_be_started_again(path: Path,
     async with afterturn.open(path, NO_EMBEDDER) as memory:
         for cut in range(1, AWAITS_MAX):
             conversation = memory.conversation(f"c{cut}", user="ada")
-            starting = conversation._core.start_turn(conversation._place, [user(SAID)], "turn-1", None)
+            starting = conversation._core.start_turn(conversation._scope, [user(SAID)], "turn-1", None)
             awaits = await memory._loop.run(cancel_at_await(starting, cut, delay))
             turn = await conversation.start_turn([user(SAID)], id="turn-1")
             assert await _finished(turn)
@@ -37,7 +37,7 @@ async def test_a_turn_whose_resumption_was_cancelled_is_still_open(path: Path, d
         for cut in range(1, AWAITS_MAX):
             conversation = memory.conversation(f"c{cut}", user="ada")
             await conversation.start_turn([user(SAID)], id="turn-1")
-            resuming = conversation._core.resume_turn(conversation._place, "turn-1")
+            resuming = conversation._core.resume_turn(conversation._scope, "turn-1")
             awaits = await memory._loop.run(cancel_at_await(resuming, cut, delay))
             assert await _finished(await conversation.resume_turn("turn-1"))
             assert await _texts(memory, conversation.id) == [SAID, "Noted."]

@@ -1,7 +1,4 @@
-"""A conversation for hosts with no event loop, and its turns: every verb waits for its answer.
-
-Loaded when the first conversation is asked for, as `awaited` is.
-"""
+"""The same conversation and turns for hosts without an event loop: every verb waits for its result."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from types import TracebackType
 
-from afterturn.conversation.conversation import ConversationVerbs, begin, check_messages
+from afterturn.conversation.conversation import ConversationVerbs, check_messages
+from afterturn.conversation.delivery import PhaseRun
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
 from afterturn.conversation.standing import StandingVerbs
@@ -17,6 +15,7 @@ from afterturn.conversation.subagents import ToolVerbs
 from afterturn.conversation.tools import failure
 from afterturn.conversation.trace import Trace, TraceAnswer
 from afterturn.conversation.turn import M, PhaseName, TurnVerbs
+from afterturn.dialects.dialect import Dialect
 from afterturn.errors import AfterturnError
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import BlockingFacade
@@ -24,34 +23,42 @@ from afterturn.types import Scalar
 
 
 class Turn(TurnVerbs):
-    """For hosts without an event loop: `with conversation.turn(messages) as turn`."""
+    """One user message and the agent's answer: `with conversation.turn(messages) as turn`."""
 
     def inject(
         self, messages: MutableSequence[M], *, within: float | None = None, phase: PhaseName = "fast"
     ) -> M | None:
-        """Adds the block if it is there, waiting for it at most `grace` seconds, once for each thing that is said."""
-        self._wait(messages, within, phase)
-        return self.inject_now(messages)
+        """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
+
+        Waits for it up to `grace` seconds, once for each thing that the user says; `within` replaces the grace at this
+        call. `phase="refined"` waits for the choice of a model.
+        """
+        dialect = self._wait(messages, within, phase)
+        return self._inject(messages, dialect)
 
     def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
         """`block_now`, waiting as `inject` does."""
         self._wait(None, within, phase)
         return self.block_now()
 
-    def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
-        waiting = self._wait_at(messages, within, phase)
-        clock = self._core.clock
-        deadline = clock.monotonic() + (waiting[1] if waiting is not None else 0.0)
-        while waiting is not None and not self._core.in_thread and (left := deadline - clock.monotonic()) > 0:
-            waiting[0].settled.wait_blocking(within=left)
-            waiting = self._replaced(waiting, phase)
+    def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
+        wait = self._find_wait(messages, within, phase)
+        if wait is None:
+            return None
+        clock = self._core.clock.monotonic
+        run: PhaseRun | None = wait.run
+        deadline = clock() + wait.seconds
+        while run is not None and not self._core.is_on_loop and (left := deadline - clock()) > 0:
+            run.settled.wait_blocking(within=left)
+            run = self._find_replacement(run, phase)
+        return wait.dialect
 
     def wait_recorded(self, within: float = 5.0) -> bool:
-        """Whether the turn is durably stored, as far as that is known within so many seconds."""
-        wait = self._wait_for_recording(within)
-        if self._state is None or wait is None:
+        """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""
+        wait = self._recording_within(within)
+        if self._turn is None or wait is None:
             return False
-        return self._state.recorded.wait_blocking(within=0.0 if self._core.in_thread else wait) is True
+        return self._turn.shared.recorded.wait_blocking(within=0.0 if self._core.is_on_loop else wait) is True
 
     def __enter__(self) -> Turn:
         return self
@@ -66,53 +73,74 @@ class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
-        """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
-        return Turn(self._core, begin(self._core, self._place, messages, id=id, speaker=speaker), messages)
+        """A turn that begins with the latest user message in `messages`. Its recall starts now, in the background.
+
+        Use it with `with`, and append the agent's answer to `messages` inside the block, or pass the list that has it
+        to `turn.complete(messages)`. `speaker` names the person who wrote the message.
+        """
+        return Turn(self._core, self._begin_turn(messages, id=id, speaker=speaker), messages)
 
     def start_turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
-        """The same without `with`: end it with `turn.finish(messages)`, here or in another process."""
+        """A turn that is not a `with` block: end it with `turn.finish(messages)`, in this or in another process."""
         check_messages(messages)
-        return Turn(
-            self._core, self._loop.wait(self._core.start_turn(self._place, list(messages), id, speaker)), messages
-        )
+        turn = self._loop.wait(self._core.start_turn(self._scope, list(messages), id, speaker))
+        return Turn(self._core, turn, messages)
 
     def resume_turn(self, id: str) -> Turn:
-        """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
-        return Turn(self._core, self._loop.wait(self._core.resume_turn(self._place, id)), None)
+        """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
+        return Turn(self._core, self._loop.wait(self._core.resume_turn(self._scope, id)), None)
 
     def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
-        """What always stands in the system prompt: context files of trusted `roots`, instructions, lasting memories."""
-        return Standing(self._core.stand(self._place, roots, instructions), self._loop)
+        """The standing context for the system prompt: lasting memories, `instructions`, and the context files of
+        `roots`, folders that you trust."""
+        return Standing(self._core.make_standing(self._scope, roots, instructions), self._loop)
 
     def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
-        """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary."""
+        """For hosts without compaction of their own: summarises the older part of a history that is too long.
+
+        Above half of `limit_tokens` (default: `window_tokens`), all but the last 30 % becomes a summary. The given list
+        is not changed. Raises ConfigError without a model or a limit.
+        """
         check_messages(messages)
-        return self._loop.wait(self._core.compact(self._place, list(messages), limit_tokens))
+        return self._loop.wait(self._core.compact(self._scope, list(messages), limit_tokens))
 
     def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """What was recalled in the newest turns, or in one (id, number or "last"): what came, what did not, and why."""
-        return self._loop.wait(self._core.lookback.trace(turn, limit=limit))
+        """What was recalled in the newest `limit` turns, or in one: by its id, its number from 1 on, or "last".
+
+        Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
+        such turn.
+        """
+        return self._loop.wait(self._core.trace(turn, limit=limit))
 
     def why(self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()) -> Sequence[TraceAnswer]:
-        """Why one memory came to the recalls of a turn, or did not. Only spaces that it could read are looked into, and
-        those of `look_in`."""
-        return self._loop.wait(self._core.lookback.why(memory, turn=turn, look_in=look_in))
+        """Why a memory was or was not included in the recalls of a turn, by default the last one.
+
+        Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
+        """
+        return self._loop.wait(self._core.why(memory, turn=turn, look_in=look_in))
 
     def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        """The blocks of a turn rendered again, byte for byte, and with `changes` under other settings."""
-        return self._loop.wait(self._core.lookback.replay(turn, changes=changes))
+        """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under
+        other settings.
+
+        Raises ConfigError for settings that cannot be replayed, NotFound if there is no such turn.
+        """
+        return self._loop.wait(self._core.replay(turn, changes=changes))
 
     def tools(self, *, remember: bool = False) -> Tools:
-        """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
-        occasion, turn = ProposalContext(self._place), self._core.turn_now
-        return Tools(self._core.errands.tools(occasion, remember=remember, turn=turn), self._loop)
+        """Memory as tools for a model: searching, and with `remember` proposing memories."""
+        context, turn = ProposalContext(self._scope), self._core.current_turn_id
+        return Tools(self._core.subagents.tools(context, remember=remember, turn=turn), self._loop)
 
 
 class Tools(ToolVerbs):
-    """Memory as tools of a model, for hosts without an event loop."""
+    """Memory as tools for a model, for hosts without an event loop."""
 
     def dispatch(self, name: str, arguments: object) -> str:
-        """The answer to a model's call, whatever happens. `arguments` is a mapping, or the JSON text of one."""
+        """The text to give the model in answer to its call. Never raises.
+
+        `arguments` is a mapping, or the JSON text of one.
+        """
         try:
             return self._loop.wait(self._core.dispatch(name, arguments))
         except AfterturnError as error:
@@ -120,4 +148,4 @@ class Tools(ToolVerbs):
 
 
 class Standing(BlockingFacade, StandingVerbs):
-    """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
+    """A conversation's standing context, and context for hosts that write their prompts themselves."""

@@ -1,4 +1,4 @@
-"""What hosts with and without an event loop tell a conversation, from any thread."""
+"""A conversation for hosts with an event loop: what `memory.conversation(...)` returns."""
 
 from __future__ import annotations
 
@@ -7,139 +7,149 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from afterturn.conversation.engine import ConversationCore
+from afterturn.conversation.engine import ConversationEngine
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.replay import Replay
 from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.standing import StandingVerbs
 from afterturn.conversation.subagents import Tools
 from afterturn.conversation.trace import Trace, TraceAnswer
-from afterturn.conversation.turn import Turn, contained
-from afterturn.conversation.turn_state import TurnState
+from afterturn.conversation.turn import Turn, never_raises
+from afterturn.conversation.turn_state import HostTurn
 from afterturn.errors import AfterturnError, InvalidInput
 from afterturn.prompt.compaction import Compacted
 from afterturn.runtime.bridge import AsyncFacade
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.types import Scalar
 
+logger = logging.getLogger("afterturn")
+
 
 class ConversationVerbs:
-    """Never raises, never waits. Turns are made by the two kinds of `Conversation`."""
+    """The verbs that are the same with and without an event loop. They never raise and never wait."""
 
-    def __init__(self, core: ConversationCore, place: ConversationScope, loop: LoopThread) -> None:
+    def __init__(self, core: ConversationEngine, scope: ConversationScope, loop: LoopThread) -> None:
         self._core = core
-        self._place = place
+        self._scope = scope
         self._loop = loop
 
     def __repr__(self) -> str:
-        return f"<Conversation {self._place.id} of {self._place.owner}>"
+        return f"<Conversation {self._scope.id} of {self._scope.owner}>"
 
     @property
     def id(self) -> str:
         """The id that the conversation was opened with."""
-        return self._place.id
+        return self._scope.id
 
-    @contained
+    @never_raises
     def expect(self, text: str) -> None:
-        """What the user is typing: recall starts, and is used when what is said in the end is close to it."""
-        self._core.expect(self._place, text)
+        """Starts a recall for what the user is typing. It is used if the final message is close to `text`."""
+        self._core.expect(self._scope, text)
 
-    @contained
+    @never_raises
     def compacted(self, messages: Sequence[object] | None = None) -> None:
-        """The context was compacted. Pass what is left of it when the history is shown: what went may come again."""
-        self._core.compacted(self._place, messages)
+        """The context was compacted: what was removed may be recalled again.
 
-    @contained
+        Pass the messages that are left, unless the conversation's history is hidden.
+        """
+        self._core.note_compaction(self._scope, messages)
+
+    @never_raises
     def compacting(self, messages: Sequence[object]) -> None:
-        """A compaction of these messages was decided. With `review_compaction`, what they teach is kept."""
-        self._core.compacting(self._place, messages)
+        """These messages are about to be compacted. With `review_compaction`, what they teach is learned first."""
+        self._core.review_compaction(self._scope, messages)
 
-    @contained
+    @never_raises
     def reset(self) -> None:
-        """The conversation begins anew: nothing counts as shown any more, and no memory is lost."""
-        self._core.reset(self._place)
+        """The conversation starts again: nothing counts as shown any more. Memories are kept."""
+        self._core.reset(self._scope)
 
-
-# A conversation for hosts with an event loop: what `memory.conversation(...)` gives.
-#
-# Loaded when the first conversation is asked for: who only speaks to spaces goes without turns.
-
-logger = logging.getLogger("afterturn")
+    def _begin_turn(self, messages: Sequence[object], *, id: str | None, speaker: str | None) -> HostTurn | None:
+        """None if memory is closed or the list cannot be copied; raises only if `messages` is not a list."""
+        check_messages(messages)
+        try:
+            return self._core.begin_turn(self._scope, messages, id, speaker, recall=not _is_cancelled())
+        except AfterturnError:
+            return None
+        except Exception:  # the boundary to the host's own list, which may raise anything
+            logger.exception("the messages cannot be read; the turn continues without memory")
+            return None
 
 
 class Conversation(ConversationVerbs):
     """One thread of messages of one owner, with the spaces it was granted. Makes turns."""
 
     def turn(self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None) -> Turn:
-        """A turn that begins with the user's latest message. Recall starts here, and nothing waits for it."""
-        return Turn(self._core, begin(self._core, self._place, messages, id=id, speaker=speaker), messages)
+        """A turn that begins with the latest user message in `messages`. Its recall starts now, in the background.
+
+        Use it with `async with`, and append the agent's answer to `messages` inside the block, or pass the list that
+        has it to `turn.complete(messages)`. `speaker` names the person who wrote the message.
+        """
+        return Turn(self._core, self._begin_turn(messages, id=id, speaker=speaker), messages)
 
     async def start_turn(
         self, messages: Sequence[object], *, id: str | None = None, speaker: str | None = None
     ) -> Turn:
-        """The same without `async with`: end it with `turn.finish(messages)`, here or in another process."""
+        """A turn that is not a `with` block: end it with `turn.finish(messages)`, in this or in another process."""
         check_messages(messages)
-        return Turn(
-            self._core, await self._loop.run(self._core.start_turn(self._place, list(messages), id, speaker)), messages
-        )
+        turn = await self._loop.run(self._core.start_turn(self._scope, list(messages), id, speaker))
+        return Turn(self._core, turn, messages)
 
     async def resume_turn(self, id: str) -> Turn:
-        """An open turn that was started elsewhere. NotFound when there is none, Conflict when it has ended."""
-        return Turn(self._core, await self._loop.run(self._core.resume_turn(self._place, id)), None)
+        """An open turn that was started elsewhere. Raises NotFound if there is none, Conflict if it has ended."""
+        return Turn(self._core, await self._loop.run(self._core.resume_turn(self._scope, id)), None)
 
     def standing(self, *, roots: Iterable[str | os.PathLike[str]] = (), instructions: Iterable[str] = ()) -> Standing:
-        """What always stands in the system prompt: context files of trusted `roots`, instructions, lasting memories."""
-        return Standing(self._core.stand(self._place, roots, instructions), self._loop)
+        """The standing context for the system prompt: lasting memories, `instructions`, and the context files of
+        `roots`, folders that you trust."""
+        return Standing(self._core.make_standing(self._scope, roots, instructions), self._loop)
 
     async def compact(self, messages: Sequence[object], *, limit_tokens: int | None = None) -> Compacted:
-        """For hosts without compaction: over half of the model's limit, all but the last 30 % becomes a summary.
+        """For hosts without compaction of their own: summarises the older part of a history that is too long.
 
-        The list that was given stays as it is. ConfigError without a model or a limit.
+        Above half of `limit_tokens` (default: `window_tokens`), all but the last 30 % becomes a summary. The given list
+        is not changed. Raises ConfigError without a model or a limit.
         """
         check_messages(messages)
-        return await self._loop.run(self._core.compact(self._place, list(messages), limit_tokens))
+        return await self._loop.run(self._core.compact(self._scope, list(messages), limit_tokens))
 
     async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
-        """What was recalled in the newest turns, or in one (id, number or "last"): what came, what did not, and why."""
-        return await self._loop.run(self._core.lookback.trace(turn, limit=limit))
+        """What was recalled in the newest `limit` turns, or in one: by its id, its number from 1 on, or "last".
+
+        Shows what was included, what was not and why, and why a turn was not recorded. Raises NotFound if there is no
+        such turn.
+        """
+        return await self._loop.run(self._core.trace(turn, limit=limit))
 
     async def why(
         self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
     ) -> Sequence[TraceAnswer]:
-        """Why one memory came to the recalls of a turn, or did not. Only spaces that it could read are looked into, and
-        those of `look_in`."""
-        return await self._loop.run(self._core.lookback.why(memory, turn=turn, look_in=look_in))
+        """Why a memory was or was not included in the recalls of a turn, by default the last one.
+
+        Looks for it in the spaces that the recall could read, and in `look_in`. Raises NotFound if it is in none.
+        """
+        return await self._loop.run(self._core.why(memory, turn=turn, look_in=look_in))
 
     async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
-        """The blocks of a turn rendered again, byte for byte, and with `changes` under other settings."""
-        return await self._loop.run(self._core.lookback.replay(turn, changes=changes))
+        """Renders the blocks of a turn again and compares them with what was injected; with `changes`, also under
+        other settings.
+
+        Raises ConfigError for settings that cannot be replayed, NotFound if there is no such turn.
+        """
+        return await self._loop.run(self._core.replay(turn, changes=changes))
 
     def tools(self, *, remember: bool = False) -> Tools:
-        """Memory as tools of a model: looking something up, and with `remember` proposing what to keep."""
-        occasion, turn = ProposalContext(self._place), self._core.turn_now
-        return Tools(self._core.errands.tools(occasion, remember=remember, turn=turn), self._loop)
+        """Memory as tools for a model: searching, and with `remember` proposing memories."""
+        context, turn = ProposalContext(self._scope), self._core.current_turn_id
+        return Tools(self._core.subagents.tools(context, remember=remember, turn=turn), self._loop)
 
 
 class Standing(AsyncFacade, StandingVerbs):
-    """A conversation's standing context, and what hosts that write their prompts themselves ask for."""
-
-
-def begin(
-    core: ConversationCore, place: ConversationScope, messages: Sequence[object], *, id: str | None, speaker: str | None
-) -> TurnState | None:
-    """Starts the turn; None when memory is gone, which the turn's verbs then say. Raises only for what is no list."""
-    check_messages(messages)
-    try:
-        return core.begin(place, messages, id, speaker, recall=not _is_cancelled())
-    except AfterturnError:
-        return None
-    except Exception:  # the boundary to the host's own list, which may raise whatever it likes
-        logger.exception("the messages cannot be read; the turn continues without memory")
-        return None
+    """A conversation's standing context, and context for hosts that write their prompts themselves."""
 
 
 def _is_cancelled() -> bool:
-    """Whether the host's own task is being cancelled: it will not stay to hear what would be recalled (R4)."""
+    """Whether the host's own task is being cancelled: it will not wait for what would be recalled."""
     try:
         task = asyncio.current_task()
     except RuntimeError:

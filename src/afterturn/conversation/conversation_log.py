@@ -1,174 +1,214 @@
-"""What a conversation writes beside its turns: open turns, blocks, traces, what is carried. Nobody waits for it.
+"""Writes the bookkeeping of one conversation: open turns, blocks, traces of recalls, what is carried over.
 
-Bookkeeping may be missed by a store in trouble: what matters of a turn is written when it is recorded.
+Nobody waits for these writes, and a store in trouble may miss some: what matters is written when a turn is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
-from afterturn.config import Config
-from afterturn.conversation.prefetch import PhaseRun, Prefetch
-from afterturn.conversation.recorder import Recorder
+from afterturn.config import SHAPING, Config
+from afterturn.conversation.delivery import PhaseRun, Prefetch, ReadyBlock
+from afterturn.conversation.read_turn import candidates_max
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.turn_state import TurnState
+from afterturn.conversation.turn_state import LoopTurn
 from afterturn.errors import AfterturnError, DeadlineExceeded, StoreError
-from afterturn.events import Events
-from afterturn.ports import Clock, Store, Unit
-from afterturn.runtime.supervisor import Supervisor
-from afterturn.types import BlockRow, CarriedRow, ConversationKey, RecallRow, TurnRow, TurnStatus
+from afterturn.ports import Unit
+from afterturn.recall.scoring import above_floor
+from afterturn.types import (
+    BlockRow,
+    Candidate,
+    CarriedRow,
+    ConversationKey,
+    Decision,
+    Hit,
+    Outcome,
+    Phase,
+    RecallRow,
+    Scalar,
+    TurnRow,
+    TurnStatus,
+)
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
-# Together shorter than closing takes, and longer than other processes hold the store in passing.
-_AGAIN_AFTER = (0.1, 0.4, 1.6)
+# In all shorter than closing takes, and longer than other processes usually hold the store.
+_RETRY_AFTER = (0.1, 0.4, 1.6)
 
 
-@dataclass(frozen=True, slots=True)
 class ConversationLog:
-    """Of one conversation, on memory's loop. Closing waits for what was begun. Without a store nothing is kept.
+    """Used on memory's loop. Closing waits for writes that have begun. Without a store nothing is written.
 
-    While something is being written, the `keeper` lives: whoever opens the conversation again then finds this one,
-    which knows what the store has not heard yet.
+    Tasks that write keep `owner`, the engine, alive: whoever opens the conversation meanwhile gets the same engine,
+    which knows what is not in the store yet.
     """
 
-    key: ConversationKey
-    store: Store | None
-    supervisor: Supervisor
-    recorder: Recorder
-    clock: Clock
-    config: Config
-    events: Events
-    keeper: object
-    clearing: set[asyncio.Task[None]] = field(default_factory=set)
+    def __init__(self, services: Services, key: ConversationKey, owner: object) -> None:
+        self._services = services
+        self._key = key
+        self._owner = owner
+        self._clearing: set[asyncio.Task[None]] = set()
 
-    async def store_turn(self, state: TurnState) -> None:
-        key, at = self.key, self.clock.now()
-        row = TurnRow(state.id, TurnStatus.OPEN, state.started_at, state.user_hash)
+    # Turns.
+
+    async def store_turn(self, turn: LoopTurn) -> None:
+        key, at = self._key, self._services.clock.now()
+        row = TurnRow(turn.id, TurnStatus.OPEN, turn.shared.started_at, turn.user_hash)
 
         def work(unit: Unit) -> bool:
             unit.conversations.open(key, at=at)
             return unit.conversations.start_turn(key, row)
 
         try:
-            state.stored.settle(await self._written(work, f"turn {state.id!r}") is True)
+            turn.shared.stored.settle(await self._write(work, f"turn {turn.id!r}") is True)
         finally:
-            state.stored.settle(False)
+            turn.shared.stored.settle(False)
 
     async def find_turn(self, turn_id: str) -> TurnRow | None:
-        """DeadlineExceeded when the store does not answer."""
-        key = self.key
-        if self.store is None:
+        """Raises DeadlineExceeded when the store does not answer in time."""
+        if not self._services.has_store:
             return None
+        timeout = self._services.config.recall_timeout
         try:
-            async with asyncio.timeout(self.config.recall_timeout):
-                return await self.store.read(lambda unit: unit.conversations.find_turn(key, turn_id))
+            async with asyncio.timeout(timeout):
+                return await self._services.store.read(lambda unit: unit.conversations.find_turn(self._key, turn_id))
         except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"The store did not answer within {self.config.recall_timeout:g} seconds. Try again later."
-            ) from error
+            raise DeadlineExceeded(f"The store did not answer within {timeout:g} seconds. Try again later.") from error
 
     def touch_turn(self, turn_id: str) -> None:
-        """Somebody came back to it, so it is not idle."""
-        key, at = self.key, self.clock.now()
-        self._later(lambda unit: unit.conversations.touch_turn(key, turn_id, at=at), f"the return to turn {turn_id!r}")
+        """Notes that a host came back to the turn, so that it does not count as idle."""
+        at = self._services.clock.now()
+        self._start_write(
+            lambda unit: unit.conversations.touch_turn(self._key, turn_id, at=at), f"the return to turn {turn_id!r}"
+        )
 
-    async def end_turn(self, state: TurnState, status: TurnStatus) -> None:
-        key, at = self.key, self.clock.now()
+    async def end_turn(self, turn: LoopTurn, status: TurnStatus) -> None:
+        """Ends a turn whose messages are not recorded."""
+        at = self._services.clock.now()
         # The store may have refused them when they were injected, and they are still in the host's list.
-        blocks = [replace(row, text="") for row in state.blocks]
-        await state.stored.wait(within=self.config.busy_timeout)
+        blocks = [replace(row, text="") for row in turn.shared.blocks]
+        await turn.shared.stored.wait(within=self._services.config.busy_timeout)
 
         def work(unit: Unit) -> None:
             for row in blocks:
-                unit.conversations.add_block(key, row)
-            unit.conversations.end_turn(key, state.id, status=status, at=at, recorded=False)
+                unit.conversations.add_block(self._key, row)
+            unit.conversations.end_turn(self._key, turn.id, status=status, at=at, recorded=False)
 
-        if state.read.peek():
-            await self._written(work, f"the end of turn {state.id!r}")
+        if turn.shared.opened.peek():
+            await self._write(work, f"the end of turn {turn.id!r}")
 
     def abandon_turn(self, turn_id: str) -> None:
-        key, at, status = self.key, self.clock.now(), TurnStatus.ABANDONED
-        self._later(
-            lambda unit: unit.conversations.end_turn(key, turn_id, status=status, at=at, recorded=False),
+        at, status = self._services.clock.now(), TurnStatus.ABANDONED
+        self._start_write(
+            lambda unit: unit.conversations.end_turn(self._key, turn_id, status=status, at=at, recorded=False),
             f"the end of turn {turn_id!r}",
         )
 
-    def delivered(self, row: BlockRow) -> asyncio.Task[None] | None:
-        """Whoever resumes the turn elsewhere must know our own words from the user's."""
-        key, at = self.key, self.clock.now()
+    # Blocks.
+
+    def add_block(self, row: BlockRow) -> asyncio.Task[None] | None:
+        """Another process that resumes the turn must be able to tell our blocks from the user's words."""
+        at = self._services.clock.now()
 
         def work(unit: Unit) -> None:
-            unit.conversations.open(key, at=at)
-            unit.conversations.add_block(key, row)
+            unit.conversations.open(self._key, at=at)
+            unit.conversations.add_block(self._key, row)
 
-        return self._later(work, f"a block of turn {row.turn!r}")
+        return self._start_write(work, f"a block of turn {row.turn!r}")
 
-    def ended(self, run: PhaseRun, row: RecallRow) -> None:
-        """How a phase ended: said at once, kept for `afterturn trace`."""
-        self.events.emit(
+    def clear(self, scope: ConversationScope, *, compacted: bool, still: Iterable[BlockRow] = ()) -> None:
+        """The model no longer sees any earlier block, except those in `still`."""
+        key, at, visible = scope.key, self._services.clock.now(), list(still)
+
+        def work(unit: Unit) -> None:
+            # First, because a block that was never stored would be taken for one that was lost.
+            for row in visible:
+                unit.conversations.add_block(key, row)
+            unit.conversations.clear(key, at=at, compacted=compacted, still=[row.hash for row in visible])
+            if compacted:
+                # Also for a process that has no standing context of its own to renew.
+                unit.conversations.put_standing(key, None)
+
+        task = self._start_write(work, "a compaction", retry=False)
+        if task is not None:
+            self._clearing.add(task)
+            task.add_done_callback(self._clearing.discard)
+
+    async def wait_cleared(self) -> None:
+        """Waits until every compaction that we know of is in the store, so that a read sees no older state.
+
+        Bounded, because a store in trouble may never take it.
+        """
+        if self._clearing:
+            await asyncio.wait(set(self._clearing), timeout=self._services.config.busy_timeout)
+
+    # Recalls.
+
+    def add_recall(self, run: PhaseRun, delivered: Delivered | None) -> None:
+        """Reports how a phase ended, and stores it for `afterturn trace`."""
+        row = recall_row(run, self._services.config, delivered)
+        self._services.events.emit(
             "recall_ended",
-            space=self.key.space,
-            conversation=self.key.id,
+            space=self._key.space,
+            conversation=self._key.id,
             turn=row.turn,
             correlation=row.correlation,
             phase=row.phase,
             outcome=row.outcome,
             reason=row.reason,
         )
-        # A recall leaves about ten events, and weighs as much as they do.
-        entries_max = self.config.timeline_entries_max // 10
+        # A recall emits about ten events, and takes as much room as they do.
+        entries_max = self._services.config.timeline_entries_max // 10
 
         def work(unit: Unit) -> None:
             if not self._is_forgotten(unit, run.prefetch):
-                unit.recalls.add(self.key, row, entries_max=entries_max)
+                unit.recalls.add(self._key, row, entries_max=entries_max)
 
-        self._later(work, f"the trace of turn {row.turn!r}")
+        self._start_write(work, f"the trace of turn {row.turn!r}")
 
-    def carry(self, row: CarriedRow, state: TurnState) -> None:
+    def carry(self, prefetch: Prefetch, runs: Sequence[PhaseRun]) -> CarriedRow:
+        """Stores what a turn recalled too late, for the next turn of this or another process."""
+        assert prefetch.question is not None
+        assert prefetch.asked_at is not None
+        row = CarriedRow(
+            correlation=prefetch.correlation,
+            turn=prefetch.turn,
+            epoch=prefetch.epoch,
+            question=prefetch.question.text,
+            asked_at=prefetch.asked_at,
+            settled_at=self._services.clock.now(),
+            phases=tuple(run.phase for run in runs),
+            candidates=_candidates(hit for run in runs for hit in run.hits),
+            refined=tuple(hit.entry.ref for run in runs if run.phase is Phase.REFINED for hit in run.hits),
+            cause=prefetch.cause,
+            forgets=prefetch.forgets,
+            speakers=prefetch.speakers,
+        )
+
         def work(unit: Unit) -> None:
-            if not self._is_forgotten(unit, state.current):
-                unit.conversations.carry(self.key, row)
+            if not self._is_forgotten(unit, prefetch):
+                unit.conversations.carry(self._key, row)
 
-        self._later(work, f"what turn {row.turn!r} carries", insist=False)
+        self._start_write(work, f"what turn {row.turn!r} carries over", retry=False)
+        return row
 
     def drop_carried(self, correlation: str) -> None:
-        self._later(lambda unit: unit.conversations.drop_carried(self.key, correlation), "the end of a carried recall")
-
-    def clear(self, place: ConversationScope, *, compacted: bool, still: Iterable[BlockRow] = ()) -> None:
-        """No block of the past is in sight, but those that `still` are."""
-        key, at, visible = place.key, self.clock.now(), list(still)
-
-        def work(unit: Unit) -> None:
-            # First, since one that was never stored would be taken for one that was lost.
-            for row in visible:
-                unit.conversations.add_block(key, row)
-            unit.conversations.clear(key, at=at, compacted=compacted, still=[row.hash for row in visible])
-            if compacted:
-                # Also for a process that has no standing context of its own to make anew.
-                unit.conversations.put_standing(key, None)
-
-        task = self._later(work, "a compaction", insist=False)
-        if task is not None:
-            self.clearing.add(task)
-            task.add_done_callback(self.clearing.discard)
-
-    async def cleared(self) -> None:
-        """Until the store has heard of every compaction that we have: whoever looks into it then sees no older state.
-
-        Bounded, since a store in trouble may never hear of it.
-        """
-        if self.clearing:
-            await asyncio.wait(set(self.clearing), timeout=self.config.busy_timeout)
+        self._start_write(
+            lambda unit: unit.conversations.drop_carried(self._key, correlation), "the end of a carried recall"
+        )
 
     def _is_forgotten(self, unit: Unit, prefetch: Prefetch) -> bool:
-        """Whether what was asked is to be known no more: its conversation, its speaker or its space went (M2)."""
-        key, question = self.key, prefetch.question
-        spaces = {key.space} if question is None else {key.space, question.place.writes}
+        """Whether the question must not be stored: its conversation, speaker or space was forgotten since."""
+        key, spaces = self._key, {self._key.space}
+        if prefetch.scope is not None:
+            spaces.add(prefetch.scope.writes)
         return any(
             unit.conversations.is_forgotten(
                 key.tenant, space, conversation=key.id, speakers=prefetch.speakers, since=prefetch.forgets
@@ -176,34 +216,149 @@ class ConversationLog:
             for space in spaces
         )
 
-    def _later(self, work: Callable[[Unit], object], what: str, *, insist: bool = True) -> asyncio.Task[None] | None:
-        """`insist` for what may come late: behind what follows it, it says the same."""
-        if self.store is None:
+    # Writing.
+
+    def _start_write(
+        self, work: Callable[[Unit], object], what: str, *, retry: bool = True
+    ) -> asyncio.Task[None] | None:
+        """`retry` for what may be written late: after what follows it, it means the same."""
+        if not self._services.has_store:
             return None
-        task = self.supervisor.start(self._write(work, what, insist=insist), what)
-        self.recorder.expect(task)
+
+        async def write() -> None:
+            await self._write(work, what, retry=retry)
+
+        task = self._services.supervisor.start(write(), what)
+        self._services.recorder.expect(task)
         return task
 
-    async def _write(self, work: Callable[[Unit], object], what: str, *, insist: bool) -> None:
-        await self._written(work, what, insist=insist)
-
-    async def _written(self, work: Callable[[Unit], R], what: str, *, insist: bool = True) -> R | None:
+    async def _write(self, work: Callable[[Unit], R], what: str, *, retry: bool = True) -> R | None:
         try:
-            return await self._insisted(work, _AGAIN_AFTER if insist else ())
+            for pause in _RETRY_AFTER if retry else ():
+                try:
+                    return await self._services.store.write(work)
+                except StoreError:
+                    await asyncio.sleep(pause)
+            return await self._services.store.write(work)
         except (AfterturnError, asyncio.CancelledError) as error:
-            # Closing says in one line what it had no time for; this is one of many.
+            # Closing reports in one line what it had no time for; this is one of many.
             closing = isinstance(error, asyncio.CancelledError)
             logger.log(logging.INFO if closing else logging.WARNING, "%s is not noted in the store: %r", what, error)
             if closing:
                 raise
             return None
 
-    async def _insisted(self, work: Callable[[Unit], R], pauses: Iterable[float]) -> R:
-        """Another process would take a block that it does not know for the user's words (C5)."""
-        assert self.store is not None
-        for pause in pauses:
-            try:
-                return await self.store.write(work)
-            except StoreError:
-                await asyncio.sleep(pause)
-        return await self.store.write(work)
+
+# What is stored of a recall, so that a person can see later why each memory was shown or not. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The block in which a phase was handed over, and the phase's position among those that the block was made of."""
+
+    row: BlockRow
+    ready: ReadyBlock
+    order: int
+
+
+def recall_row(run: PhaseRun, config: Config, delivered: Delivered | None) -> RecallRow:
+    """The trace of a phase that has ended. `made_at` and `order` in its settings say how its block was composed.
+
+    A phase that was weighed for a block and has nothing in it names that block too: it may have influenced it.
+    """
+    prefetch, question, answer = run.prefetch, run.prefetch.question, run.prefetch.answer
+    assert question is not None
+    assert prefetch.asked_at is not None
+    assert run.outcome is not None
+    settings: dict[str, Scalar] = {name: getattr(config, name) for name in SHAPING}
+    settings["candidates_max"] = candidates_max(config)
+    if prefetch.speculated:
+        settings["speculated"] = True
+    if answer is not None and answer.exhausted:
+        settings["exhausted"] = True
+    if question.admitted.seen_since is not None:
+        settings["seen_since"] = question.admitted.seen_since
+    weighed = _weighed(run)
+    row = RecallRow(
+        correlation=prefetch.correlation,
+        turn=prefetch.turn,
+        epoch=prefetch.epoch,
+        cause=prefetch.cause,
+        phase=run.phase,
+        question=question.text,
+        asked_at=prefetch.asked_at,
+        settled_at=run.settled_at,
+        outcome=run.outcome,
+        reason=run.reason,
+        reads=question.scope.spaces,
+        missing=answer.found.missing if answer else (),
+        excluded=tuple(sorted(question.admitted.excluded_refs)),
+        visible=tuple(sorted(question.admitted.visible_hashes)),
+        visible_bytes=prefetch.visible_bytes,
+        terms=tuple(sorted({term for hit in weighed for term in hit.terms})),
+        candidates=_decided(run, weighed, config, delivered),
+        settings=settings,
+    )
+    if delivered is None:
+        return row
+    return replace(
+        row,
+        visible_bytes=delivered.ready.visible_bytes,
+        settings={**settings, "made_at": delivered.ready.made_at, "order": delivered.order},
+        point=delivered.row.point,
+        block=delivered.row.hash,
+        delivered_in=delivered.row.turn,
+        delivered_at=delivered.row.injected_at,
+    )
+
+
+def _candidates(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(hit.entry.ref, hit.entry.space, hit.lane, hit.score, hit.lexical, hit.similarity) for hit in hits
+    )
+
+
+def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
+    """What was to be handed over, in order; then what was left out before."""
+    answer = run.prefetch.answer
+    found = answer.found.hits if answer is not None and run.phase is Phase.FAST else ()
+    offered = {hit.entry.ref for hit in run.hits}
+    return (*run.hits, *(hit for hit in found if hit.entry.ref not in offered))
+
+
+def _decided(
+    run: PhaseRun, weighed: tuple[Hit, ...], config: Config, delivered: Delivered | None
+) -> tuple[Candidate, ...]:
+    answer = run.prefetch.answer
+    found = answer.found.hits if answer is not None else ()
+    worthy = frozenset(hit.entry.ref for hit in above_floor(found, config.recall_score_min))
+    decisions = [
+        _offered_decision(run, hit, delivered) if at < len(run.hits) else _left_out_decision(run, hit, worthy)
+        for at, hit in enumerate(weighed)
+    ]
+    return tuple(
+        replace(candidate, decision=decision)
+        for candidate, decision in zip(_candidates(weighed), decisions, strict=True)
+    )
+
+
+def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Decision:
+    """Why it was not among what was to be handed over. STALE: changed, deleted or visible before it was offered."""
+    answer = run.prefetch.answer
+    if answer is not None and hit.entry.ref in answer.restated:
+        return Decision.RESTATED
+    if answer is not None and hit.entry.ref not in worthy:
+        return Decision.FLOOR
+    return Decision.STALE
+
+
+def _offered_decision(run: PhaseRun, hit: Hit, delivered: Delivered | None) -> Decision | None:
+    if hit.entry.ref in run.prefetch.withheld:
+        return Decision.QUARANTINED
+    if delivered is not None:
+        if hit.entry.ref in delivered.ready.block.refs:
+            return Decision.SHOWN
+        return Decision.VISIBLE if hit.entry.ref in delivered.ready.visible_refs else Decision.BUDGET
+    if run.outcome is not Outcome.DELIVERED and run.reason in (Decision.BUDGET, "already_visible"):
+        return Decision.BUDGET if run.reason == Decision.BUDGET else Decision.VISIBLE
+    return None

@@ -1,56 +1,180 @@
-"""Where what was recalled lies until its host takes it, and how it goes into the host's messages."""
+"""A recall on its way to the host: the prefetch of one epoch, its phases, and the slot from which the host takes it."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import MutableSequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from enum import StrEnum
+from typing import Any, TypeVar, assert_never, cast
 
-from afterturn.conversation.prefetch import PhaseRun
-from afterturn.conversation.scope import Placement
+from afterturn.conversation.read_turn import RecallAnswer
+from afterturn.conversation.scope import ConversationScope, Placement
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import new_element
 from afterturn.recall.block import Block
+from afterturn.recall.query import RecallRequest
+from afterturn.runtime.once_future import OnceFuture
+from afterturn.types import Hit, Outcome, Phase, RecallCause
 
 M = TypeVar("M")
 # Between two blocks of one element.
 BETWEEN = "\n\n"
 
 
+class PhaseState(StrEnum):
+    """The state of one phase of a recall; ARCHITECTURE.md draws the transitions."""
+
+    ASKED = "asked"
+    READY = "ready"
+    CARRIED = "carried"
+    ENDED = "ended"
+
+
+def may_follow(state: PhaseState) -> frozenset[PhaseState]:
+    match state:
+        case PhaseState.ASKED:
+            return frozenset((PhaseState.READY, PhaseState.ENDED))
+        case PhaseState.READY:
+            return frozenset((PhaseState.CARRIED, PhaseState.ENDED))
+        case PhaseState.CARRIED:
+            return frozenset((PhaseState.ENDED,))
+        case PhaseState.ENDED:
+            return frozenset()
+        case _:
+            assert_never(state)
+
+
+class PhaseRun:
+    """One phase of one prefetch. `consumed` is guarded by the delivery slot's lock; the rest is written on the loop.
+
+    `settled` is what a host waits for: it settles when there is something to take, or when there never will be.
+    """
+
+    __slots__ = ("consumed", "hits", "outcome", "phase", "prefetch", "reason", "settled", "settled_at", "state")
+
+    def __init__(self, prefetch: Prefetch, phase: Phase) -> None:
+        self.prefetch = prefetch
+        self.phase = phase
+        self.state = PhaseState.ASKED
+        self.hits: tuple[Hit, ...] = ()
+        self.settled: OnceFuture[bool] = OnceFuture()
+        self.settled_at: float | None = None
+        self.consumed = False
+        self.outcome: Outcome | None = None
+        self.reason = ""
+
+    def move(self, state: PhaseState) -> None:
+        assert state in may_follow(self.state), f"{self.phase} cannot change from {self.state} to {state}"
+        self.state = state
+
+    @property
+    def ended(self) -> bool:
+        return self.state is PhaseState.ENDED
+
+
+class Prefetch:
+    """The recall of one epoch. Without a question (blank input, an acknowledgement) nothing is asked, nothing ends.
+
+    `shown` are the memories of it that the host has taken; like `consumed` it is guarded by the slot's lock.
+    `withheld` are those that must not be shown to the model. `visible_bytes` is how much of ours the model saw when the
+    question was asked. The rest is written on the loop.
+    """
+
+    __slots__ = (
+        "answer",
+        "asked_at",
+        "cause",
+        "correlation",
+        "epoch",
+        "forgets",
+        "question",
+        "runs",
+        "scope",
+        "shown",
+        "speakers",
+        "speculated",
+        "started",
+        "task",
+        "turn",
+        "visible_bytes",
+        "withheld",
+    )
+
+    def __init__(
+        self, correlation: str, cause: RecallCause, *, turn: str, epoch: int, phases: tuple[Phase, ...]
+    ) -> None:
+        self.correlation = correlation
+        self.cause = cause
+        self.turn = turn
+        self.epoch = epoch
+        self.runs = tuple(PhaseRun(self, phase) for phase in phases)
+        self.question: RecallRequest | None = None
+        self.scope: ConversationScope | None = None
+        self.visible_bytes = 0
+        self.answer: RecallAnswer | None = None
+        self.asked_at: float | None = None
+        self.started = 0.0
+        self.forgets = 0
+        self.shown: frozenset[str] = frozenset()
+        self.speakers: tuple[str, ...] = ()
+        self.speculated = False
+        self.withheld: frozenset[str] = frozenset()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def fast(self) -> PhaseRun:
+        return self.runs[0]
+
+    @property
+    def asked(self) -> bool:
+        return self.asked_at is not None
+
+    def run_of(self, phase: Phase) -> PhaseRun:
+        """The run that waiting for `phase` means: the fast one where nothing is refined."""
+        return next((run for run in self.runs if run.phase is phase), self.fast)
+
+    def release_waiters(self) -> None:
+        """Nobody has to wait for it any more."""
+        for run in self.runs:
+            run.settled.settle(False)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyBlock:
     """A block that is ready, and the phases whose results it was made of, in the order in which they were weighed.
 
-    `made_at` is the time its ages are told from, `visible_bytes` what was in sight then; `shown` was left out for that.
+    `made_at` is the time from which its ages are computed, `visible_bytes` how much of ours the model could see then;
+    `visible_refs` were left out because the model sees them.
     """
 
     block: Block
     runs: tuple[PhaseRun, ...]
     made_at: float
-    shown: frozenset[str] = frozenset()
+    visible_refs: frozenset[str] = frozenset()
     visible_bytes: int = 0
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """The memories that it shows, then those that say the same in other words: the model knows them too (L10)."""
+        """The memories that it shows, then those that say the same in other words: the model knows them too."""
         shown = self.block.refs
-        said = [run.prefetch.prepared.restated for run in self.runs if run.prefetch.prepared is not None]
-        return tuple(dict.fromkeys((*shown, *(ref for same in said for ref, by in same.items() if by in shown))))
+        restated = [run.prefetch.answer.restated for run in self.runs if run.prefetch.answer is not None]
+        return tuple(dict.fromkeys((*shown, *(ref for same in restated for ref, by in same.items() if by in shown))))
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What goes into the host's messages as one element: context files that have arrived, and what was recalled."""
+    """The content of one new element in the host's messages: context files that have arrived, and a ready block."""
 
-    arrived: str | None
-    offer: ReadyBlock | None
+    context_files: str | None
+    ready: ReadyBlock | None
 
     @property
     def blocks(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each block's text, with the references of the memories that it shows."""
-        files: list[tuple[str, tuple[str, ...]]] = [(self.arrived, ())] if self.arrived else []
-        return [*files, (self.offer.block.text, self.offer.refs)] if self.offer else files
+        files: list[tuple[str, tuple[str, ...]]] = [(self.context_files, ())] if self.context_files else []
+        return [*files, (self.ready.block.text, self.ready.refs)] if self.ready else files
 
     @property
     def text(self) -> str:
@@ -58,63 +182,64 @@ class Injection:
 
 
 class DeliverySlot:
-    """One per conversation, so that the turn which owns recall is the only one to get anything (R3). Any thread.
+    """Holds at most one ready block for the turn that owns recall. One per conversation; thread-safe.
 
-    Whoever claims a phase decides how it ends, so each ends once: the host by taking it, memory by giving it up.
+    Every phase ends once: whoever claims it under the lock decides how. The host claims by taking the block, memory's
+    loop by giving the phase up.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner: object = None
-        self._offer: ReadyBlock | None = None
+        self._ready: ReadyBlock | None = None
 
-    def open_for(self, owner: object, offer: ReadyBlock | None = None) -> None:
-        """From now on it is this turn's, with `offer` on it at once unless somebody has taken part of that."""
+    def open_for(self, owner: object, ready: ReadyBlock | None = None) -> None:
+        """Makes `owner` the only turn that can take something, and offers it `ready` unless part of that was taken."""
         with self._lock:
             if owner is self._owner:
                 return
-            taken = offer is not None and any(run.consumed for run in offer.runs)
-            self._owner, self._offer = owner, None if taken else offer
+            taken = ready is not None and any(run.consumed for run in ready.runs)
+            self._owner, self._ready = owner, None if taken else ready
 
-    def put(self, owner: object, offer: ReadyBlock | None) -> bool:
-        """Replaces what lies there. False when that is no longer true: a phase was claimed, or the turn has changed."""
+    def put(self, owner: object, ready: ReadyBlock | None) -> bool:
+        """Replaces the block. False if `ready` is out of date: a phase was claimed, or another turn owns the slot."""
         with self._lock:
-            if owner is not self._owner or (offer is not None and any(run.consumed for run in offer.runs)):
+            if owner is not self._owner or (ready is not None and any(run.consumed for run in ready.runs)):
                 return False
-            self._offer = offer
+            self._ready = ready
             return True
 
     def take(self, owner: object) -> ReadyBlock | None:
-        """What is to be handed over, to the first who asks: its phases are consumed before it is read (H2)."""
+        """The block, for the first caller: its phases are consumed before it is returned."""
         with self._lock:
-            if owner is not self._owner or self._offer is None:
+            if owner is not self._owner or self._ready is None:
                 return None
-            for run in self._offer.runs:
-                run.prefetch.shown |= frozenset(self._offer.block.refs)
+            for run in self._ready.runs:
+                run.prefetch.shown |= frozenset(self._ready.block.refs)
                 run.consumed = True
-            offer, self._offer = self._offer, None
-            return offer
+            ready, self._ready = self._ready, None
+            return ready
 
-    def has_offer(self, owner: object) -> bool:
-        return self._owner is owner and self._offer is not None
+    def has_block(self, owner: object) -> bool:
+        return self._owner is owner and self._ready is not None
 
     def claim(self, run: PhaseRun) -> bool:
-        """False when the host has taken it already. What lies there with it is withdrawn until it is put anew."""
+        """False if the host has taken it already. A block that contains it is withdrawn until a new one is put."""
         with self._lock:
             if run.consumed:
                 return False
             run.consumed = True
-            if self._offer is not None and run in self._offer.runs:
-                self._offer = None
+            if self._ready is not None and run in self._ready.runs:
+                self._ready = None
             return True
 
 
-def put_in(
+def insert_block(
     dialect: Dialect, messages: MutableSequence[M], text: str, placement: Placement, *, at: int | None = None
 ) -> tuple[int, M]:
-    """Where the block stands now and the element that carries it: a new one after `at`, or an extended copy of that.
+    """Adds a block after the element at index `at`, or at the end, and returns its index and element.
 
-    Without `at`, after the last element. Nothing of the host's is edited.
+    Appended as a new element, or merged into a copy of that element. The host's own elements are never edited.
     """
     behind = len(messages) - 1 if at is None else at
     if placement is Placement.MERGE and behind >= 0:

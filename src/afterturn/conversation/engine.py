@@ -1,4 +1,8 @@
-"""What a compaction is about to take away is reviewed first (V9). Nobody waits for it."""
+"""The engine of one conversation: begins turns and their epochs, reads what the host shows, records finished turns.
+
+The path of a message: `begin_turn` (host) > `_open_turn` reads the list > `Prefetcher.run` recalls > `take` (host).
+The path of a finished turn: `leave_turn` (host) > `_record` > `recorder.make_recording` > `Recorder.enqueue`.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,36 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Collection, Iterable, MutableSequence, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.config import Config
+from afterturn.conversation.compaction_review import review_compaction
 from afterturn.conversation.conversation_log import ConversationLog
-from afterturn.conversation.delivery import DeliverySlot, Injection
-from afterturn.conversation.finished_turn import NO_FINAL_ANSWER, SWITCHED_OFF, recording_of
-from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.prefetch import PhaseState, Prefetch
+from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch
+from afterturn.conversation.ledger import BlockPosition, Ledger
 from afterturn.conversation.prefetcher import Prefetcher
 from afterturn.conversation.read_turn import (
-    RecallQuestion,
     ShownMessages,
     TurnReading,
-    no_recall,
-    question_for,
+    exclude_visible,
+    make_question,
+    no_recall_reason,
     read_turn,
 )
+from afterturn.conversation.recorder import NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
+from afterturn.conversation.replay import Replay, check_changes, replay
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.speculation import SpeculativeRecalls
+from afterturn.conversation.speculation import Speculation
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.subagents import Subagents
-from afterturn.conversation.tools import holds_answer
-from afterturn.conversation.trace_reader import TraceReader
-from afterturn.conversation.turn_state import TurnState
-from afterturn.conversation.visible import VisibleBlocks, is_whole
+from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace
+from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, SharedTurn, TurnMessages
+from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import curated, exchange_from, latest_user
+from afterturn.dialects.history import latest_user
 from afterturn.errors import (
     AfterturnError,
     ConfigError,
@@ -44,13 +48,9 @@ from afterturn.errors import (
     InvalidInput,
     InvalidName,
     NotFound,
+    StoreUnavailable,
 )
-from afterturn.events import Events
-from afterturn.guard.secrets import redact
-from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
-from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
-from afterturn.ports import ChatModel, Clock, Ids, Store, Unit
-from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
+from afterturn.ports import ChatModel, Clock, Store
 from afterturn.prompt.compaction import (
     Compacted,
     CompactionReason,
@@ -61,720 +61,529 @@ from afterturn.prompt.compaction import (
     untouched,
 )
 from afterturn.recall.block import block_hash, strip_blocks
+from afterturn.recall.query import RecallRequest
 from afterturn.text import content_hash
 from afterturn.types import (
     BlockRow,
     ConversationKey,
     HandoverPoint,
-    Message,
     Outcome,
     RecallCause,
-    ReviewKind,
-    ReviewMessage,
-    ReviewRow,
     Scalar,
-    Scope,
     TurnRow,
     TurnStatus,
 )
-from afterturn.validation import check_name
+from afterturn.validation import check_limit, check_name, check_space
 
 if TYPE_CHECKING:
     from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
+M = TypeVar("M")
 
-
-@dataclass(frozen=True, slots=True)
-class CompactionReview:
-    """Lives on memory's loop. Does nothing unless it is switched on, and for a sub-agent never (V1)."""
-
-    store: Store
-    config: Config
-    clock: Clock
-    ids: Ids
-    events: Events
-
-    async def review(self, place: ConversationScope, messages: Sequence[object], blocks: Collection[str]) -> None:
-        """Schedules a review of `messages`. What can not be read or stored is logged, and the compaction goes on."""
-        if not self.config.review_compaction or place.subagent:
-            return
-        dialect = find_dialect(messages, place.dialect)
-        if dialect is None:
-            logger.warning("conversation %r: what is compacted is in no format that memory reads", place.id)
-            return
-        strip = functools.partial(strip_blocks, known_hashes=blocks)
-        said = exchange_from(dialect, curated(dialect, messages), 0, strip).messages
-        at = self.clock.now()
-        snapped = snapshot_messages([self._clean(one) for one in said if not _is_ours(one)], at)
-        review_id = self.ids.new()
-        try:
-            done = await self.store.write(lambda unit: _schedule(unit, place, snapped, review_id, at))
-        except AfterturnError as error:
-            logger.warning("conversation %r: what is compacted is not reviewed: %r", place.id, error)
-            return
-        if done is not None:
-            self.events.emit(
-                "review_scheduled",
-                space=place.owner,
-                conversation=place.id,
-                review=done.review,
-                kind=done.kind.value,
-                messages=done.messages,
-            )
-
-    def _clean(self, message: Message) -> Message:
-        """No secret waits in a review (G1)."""
-        if not self.config.scanning:
-            return message
-        return replace(message, text=redact(message.text).text, speaker=redact(message.speaker).text)
-
-
-def _schedule(
-    unit: Unit, place: ConversationScope, snapped: Sequence[ReviewMessage], review_id: str, at: float
-) -> ScheduledReview | None:
-    forgets = unit.conversations.forgets(place.tenant, place.owner)
-    _, since = unit.reviews.unreviewed(place.key)
-    read = _read_before(unit, place, since)
-    messages = [
-        replace(message, fresh=message.source not in read)
-        for message in with_sources(unit, place.key, place.writes, snapped)
-    ]
-    if not any(message.fresh for message in messages):
-        return None
-    review = ReviewRow(
-        id=review_id,
-        kind=ReviewKind.COMPACTION,
-        tenant=place.tenant,
-        space=place.owner,
-        writes=place.writes,
-        created_at=at,
-        conversation=place.id,
-        reads=place.reads,
-        agent=place.agent,
-        project=place.project,
-        forgets=forgets,
-    )
-    return join_or_schedule(unit, review, messages)
-
-
-def _read_before(unit: Unit, place: ConversationScope, since: int) -> set[str | None]:
-    """The records that a review has read already."""
-    records = unit.records.of_conversation(Scope(place.tenant, (place.writes,)), place.id, limit=MESSAGES_MAX)
-    return {record.id for record in records if (record.position or 0) < since}
-
-
-def _is_ours(message: Message) -> bool:
-    """What memory answered a tool, and summaries of earlier compactions, which a model wrote in a user's place."""
-    return (message.role == "tool" and holds_answer(message.text)) or f"<{SNAPSHOT_TAG}>" in message.text
-
-
-# What is said and seen in the turns of one conversation: each new thing that is said is an epoch with its recall (R1).
-#
-# Lives on memory's loop; `conversation` is what hosts call.
-# Good enough for a warning; English has about four letters a token.
+# Good enough for a warning: English has about four letters a token.
 _BYTES_PER_TOKEN = 4
+# Of the time for closing: how long reading a turn that was left may take, at each of two steps.
+_READING_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedMessages:
-    """What a compaction has left of a host's messages, and which blocks of the turn had been handed over by then."""
+    """A host's list after a compaction, and the hashes of this turn's blocks that had been handed over by then.
+
+    `dialect` is None where nobody has detected it yet.
+    """
 
     messages: list[object]
     handed_over: frozenset[str]
+    dialect: Dialect | None = None
 
 
-class Epochs:
-    """`current` is the turn that owns recall; an earlier one that is still open is recorded when it ends (R3)."""
+class ConversationEngine:
+    """One per conversation and open memory. Each turn brings its own `ConversationScope`.
 
-    def __init__(self, parts: Services, key: ConversationKey, books: ConversationLog, keeper: object) -> None:
-        self._parts = parts
-        # While something runs here its conversation lives, so that whoever opens it again finds this one (R3).
-        self._keeper = keeper
-        self._key = key
-        self._books = books
-        self.desk = DeliverySlot()
-        self.sight = VisibleBlocks()
-        self.recalls = Prefetcher(parts.recall_client, books, parts.events, self.desk, self.sight)
-        self._typing = SpeculativeRecalls(
-            parts.recall_client, parts.supervisor, parts.ids, self._ledger_of, self.emit_here
-        )
-        self.current: TurnState | None = None
-        self.standing: StandingCore | None = None
+    The first group of methods is called by hosts, on any thread: they copy what they need and post the rest. Everything
+    else runs on memory's loop. `_current` is the turn that owns recall; an earlier one that is still open is recorded
+    when it ends, but gets no block.
+    """
 
-    # A turn's beginning.
-
-    def own(self, state: TurnState) -> None:
-        """From now on recall is this turn's (R3)."""
-        earlier, self.current = self.current, state
-        if earlier is not None:
-            state.carried = self.recalls.take_over(earlier)
-        self.desk.open_for(state)
-
-    def new_prefetch(self, cause: RecallCause, turn: str, *, epoch: int) -> Prefetch:
-        """From any thread."""
-        return Prefetch(self._parts.ids.new(), cause, turn=turn, epoch=epoch, phases=self._parts.recall_client.phases)
-
-    def start(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
-        self.own(state)
-        # Not the current one: the host may have said more before this is heard.
-        prefetch, state.opening = state.first, messages
-        prefetch.task = self._parts.supervisor.start(self._open(state, messages, recall=recall), f"turn {state.id}")
-        prefetch.task.add_done_callback(lambda _: self._opened(state, prefetch))
-
-    async def resume(self, state: TurnState) -> None:
-        """What was recalled for it and not handed over is offered, wherever that was."""
-        self.own(state)
-        reading = await self._look(state, find_dialect([], state.place.dialect), [])
-        self._take_in(state, reading)
-        state.forgets_before = reading.forgets
-        state.texts = self.sight.written_in(state.id)
-        self.recalls.offer(state)
-        state.first.let_go()
-
-    def _opened(self, state: TurnState, prefetch: Prefetch) -> None:
-        self._ran(prefetch)
-        if not state.read.peek():
-            state.stored.settle(False)
-        state.read.settle(False)
-
-    def _ran(self, prefetch: Prefetch) -> None:
-        """Its task is over: what has not settled never will."""
-        for run in prefetch.runs:
-            if run.stage is PhaseState.ASKED and prefetch.asked:
-                self.recalls.end(run, Outcome.CANCELLED, "shutdown")
-            # What is ready and held back is waited for until it is known what a compaction left.
-            if run.stage is not PhaseState.READY:
-                run.settled.settle(False)
-
-    async def _open(self, state: TurnState, messages: list[object], *, recall: bool) -> None:
-        state.dialect = find_dialect(messages, state.place.dialect)
-        if state.dialect is None:
-            logger.warning(
-                "conversation %r: its messages are in no format that memory reads (%s); the turn goes on without it",
-                self._key.id,
-                ", ".join(DIALECTS),
-            )
-            self.emit("unknown_dialect", state)
-            return
-        if not self._parts.has_store:
-            state.read.settle(True)
-            return
-        prefetch = state.first
-        try:
-            reading = await self._look(state, state.dialect, messages, turn=state.id)
-        except AfterturnError as error:
-            self._unread(state, error)
-            return
-        if state.began:
-            reading = reading.without_dropped()
-        self._take_in(state, reading)
-        state.forgets_before = reading.forgets
-        state.opening = None
-        if reading.said is not None:
-            _begin_at(state, messages, *reading.said)
-        self.sight.read(state, messages, reading)
-        state.read.settle(True)
-        self.emit("turn_started", state, no_recall=no_recall(reading.question, self._parts.config))
-        self._parts.supervisor.start(self._books.store_turn(state), f"store turn {state.id}")
-        if reading.lost:
-            self.emit("compacted", state, how="seen")
-            self._renew_standing("compaction")
-            if state.carried is not None:
-                self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
-            self._lost(state, reading)
-        self.recalls.offer(state)
-        if reading.question is not None and recall and not prefetch.fast.consumed:
-            await self._recall(state, prefetch, reading.question)
-
-    def _unread(self, state: TurnState, error: AfterturnError) -> None:
-        """A store that can not be read has degraded the recall, and is asked no more in this epoch (L8)."""
-        logger.warning("the store could not be read; the turn continues without recall: %s", error)
-        said = self.find_beginning(state)
-        if said is None:
-            return
-        question = question_for(said, state.place, state.ledger, self._parts.config)
-        if question is not None and not state.first.fast.consumed:
-            self._tell_epoch(state, state.first)
-            self.recalls.fail(state, state.first, question, type(error).__name__)
-
-    def find_beginning(self, state: TurnState) -> str | None:
-        """What the user said in a turn that could not be read, or not yet, by what this process knows of its blocks."""
-        messages = state.opening
-        dialect = find_dialect(messages, state.place.dialect) if messages else None
-        if messages is None or dialect is None:
-            return None
-        said = latest_user(dialect, messages, functools.partial(strip_blocks, known_hashes=self.sight.blocks))
-        if said is not None:
-            _begin_at(state, messages, *said)
-        return said[1] if said is not None else None
-
-    async def _look(
-        self, state: TurnState, dialect: Dialect | None, messages: list[object], *, turn: str = ""
-    ) -> TurnReading:
-        """On a reader's thread: a long list takes a while to read, and other conversations share this loop."""
-        assert dialect is not None
-        await self._books.cleared()
-        place, config = state.place, self._parts.config
-        carried = tuple(hit for run in state.carried.runs for hit in run.hits) if state.carried else None
-        known, unstored = dict(self.sight.blocks), self.sight.unstored
-        shown = ShownMessages(dialect, messages, known, self._parts.clock.now(), carried, turn, unstored)
-        try:
-            async with asyncio.timeout(config.recall_timeout):
-                return await self._parts.store.read(lambda unit: read_turn(unit, shown, place, config))
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                f"The store did not answer within {config.recall_timeout:g} seconds. The turn continues without it."
-            ) from error
-
-    def _take_in(self, state: TurnState, reading: TurnReading) -> None:
-        self.sight.learn(reading.blocks.values())
-        # What was handed over before this was read is not in the list that was read.
-        state.ledger = reading.ledger.with_blocks(row for row in state.blocks if row.hash not in reading.places)
-        state.forgets = reading.forgets
-        known = self._parts.forgets
-        known[state.place.tenant] = max(reading.forgets, known.get(state.place.tenant, 0))
-        if state.carried is not None:
-            for run in state.carried.runs:
-                run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
-        elif reading.carried is not None and self.recalls.is_waiting(reading.carried):
-            question = RecallQuestion(reading.carried.question, state.place, reading.ledger)
-            state.carried = self.recalls.adopt(reading.carried, reading.carried_hits, question)
-
-    async def _recall(self, state: TurnState, prefetch: Prefetch, question: RecallQuestion) -> None:
-        prepared = await self._typing.take(prefetch, question) if prefetch.cause is RecallCause.MESSAGE else None
-        if not prefetch.fast.consumed:
-            self._tell_epoch(state, prefetch)
-            await self.recalls.run(state, prefetch, question, prepared)
-
-    def _tell_epoch(self, state: TurnState, prefetch: Prefetch) -> None:
-        self.emit("epoch_started", state, cause=prefetch.cause, epoch=prefetch.epoch)
-
-    def come_to_nothing(self, state: TurnState) -> None:
-        """A turn that was left had no answer after all: it carries nothing, though the next one may have begun (R8)."""
-        self.recalls.abandon(state)
-        if self.current is not None and self.current is not state:
-            self.recalls.offer(self.current)
-
-    # In the middle of one.
-
-    def say(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
-        if self.current is not state or state.left:
-            prefetch.let_go()
-            return
-        self.recalls.give_way(state, prefetch)
-        prefetch.task = self._parts.supervisor.start(self._follow(state, prefetch, text), f"epoch of turn {state.id}")
-        prefetch.task.add_done_callback(lambda _: self._ran(prefetch))
-
-    async def _follow(self, state: TurnState, prefetch: Prefetch, text: str) -> None:
-        known = await state.read.wait(within=self._parts.config.recall_timeout)
-        failed = "" if known else await self._read_late(state)
-        if not self._parts.has_store or state.dialect is None or prefetch.fast.consumed:
-            return
-        shown = frozenset(ref for row in state.blocks for ref in row.refs) | self.recalls.waiting_refs(state)
-        ledger = replace(state.ledger, refs=state.ledger.refs | shown, kept=shown)
-        question = question_for(text, state.place, ledger, self._parts.config)
-        if question is not None and failed:
-            self._tell_epoch(state, prefetch)
-            self.recalls.fail(state, prefetch, question, failed)
-        elif question is not None:
-            await self._recall(state, prefetch, question)
-
-    async def _read_late(self, state: TurnState) -> str:
-        """A store that could not be read when the turn began is asked again for what is said next (L8).
-
-        Blank, or why it still can not be read.
-        """
-        messages, dialect = state.opening, state.dialect
-        if messages is None or dialect is None or not self._parts.has_store:
-            return ""
-        try:
-            async with asyncio.timeout(self._parts.config.recall_timeout):
-                self._take_in(state, await self._look(state, dialect, messages))
-        except (AfterturnError, TimeoutError) as error:
-            return type(error).__name__
-        state.opening = None
-        return ""
-
-    def delivered(self, state: TurnState, parcel: Injection, rows: list[BlockRow]) -> None:
-        offer, last = parcel.offer, rows[-1]
-        if offer is not None:
-            self.emit(
-                "handed_over",
-                state,
-                point=last.point,
-                memories=len(offer.block.refs),
-                bytes=last.size_bytes,
-                tokens=offer.block.tokens,
-            )
-            self.recalls.delivered(state, offer, last)
-        self._parts.recall_client.rest()
-        state.ledger = state.ledger.with_blocks(rows)
-        for row in rows:
-            task = self._books.delivered(row)
-            if task is not None:
-                task.add_done_callback(functools.partial(self._stored, row.hash))
-        self._warn_of_share(state)
-
-    def _stored(self, name: str, task: asyncio.Task[None]) -> None:
-        self.sight.stored(name)
-
-    def _warn_of_share(self, state: TurnState) -> None:
-        window, share = self._parts.config.window_tokens, self._parts.config.window_share_max
-        tokens = state.ledger.size_bytes // _BYTES_PER_TOKEN
-        if window is not None and tokens > window * share:
-            self.emit("window_share", state, tokens=tokens, window=window)
-
-    def left_over(self, messages: Iterable[object]) -> CompactedMessages:
-        """From any thread, when a compaction is told or seen."""
-        state = self.current
-        return CompactedMessages(
-            list(messages), frozenset(row.hash for row in list(state.blocks)) if state else frozenset()
-        )
-
-    def compacted(self, place: ConversationScope, left: CompactedMessages | None, how: str) -> None:
-        state = self.current
-        if state is None or state.read.settled:
-            self._compacted(place, left, how)
-            return
-        self.recalls.hold(state)
-
-        async def once_read() -> None:
-            """What the turn began with is being read, and must not be taken for what is left."""
-            try:
-                await state.read.wait(within=self._parts.config.recall_timeout)
-                self._compacted(place, left, how)
-            finally:
-                self.recalls.release(state)
-
-        self._parts.supervisor.start(once_read(), f"compaction at the beginning of turn {state.id}")
-
-    def _compacted(self, place: ConversationScope, left: CompactedMessages | None, how: str) -> None:
-        state = self.current if self.current is not None and not self.current.left else None
-        self.emit_here("compacted", turn=state.id if state else "", how=how)
-        self.recalls.drop_carried("compaction")
-        self._renew_standing("compaction")
-        if state is not None and state.carried is not None:
-            self.recalls.stop(state.carried, Outcome.UNDELIVERED, "compaction")
-        if state is None or left is None or not self._parts.has_store:
-            self._cleared(place, state)
-            return
-        self.recalls.hold(state)
-        looking = self._parts.supervisor.start(self._look_again(state, left), f"compaction in turn {state.id}")
-        looking.add_done_callback(lambda _: self.recalls.release(state))
-
-    def _renew_standing(self, reason: str) -> None:
-        if self.standing is not None:
-            self._parts.supervisor.start(self.standing.invalidate(reason), f"standing context after a {reason}")
-
-    def _cleared(self, place: ConversationScope, state: TurnState | None) -> None:
-        """Nobody shows us what is left, so nothing is, but what was just said."""
-        self.sight.clear()
-        self._books.clear(place, compacted=True)
-        if state is None:
-            return
-        state.unsure = not place.is_hidden
-        since = self._parts.clock.now() if place.is_hidden else None
-        state.ledger = replace(state.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
-        if place.is_hidden:
-            self._ask_again(state)
-
-    async def _look_again(self, state: TurnState, left: CompactedMessages) -> None:
-        messages = left.messages
-        dialect = find_dialect(messages, state.place.dialect) or state.dialect
-        if dialect is None:
-            return
-        try:
-            reading = await self._look(state, dialect, messages)
-        except AfterturnError as error:
-            logger.warning("a compacted history could not be read from the store; it will be read again: %s", error)
-            state.unsure = True
-            return
-        self.sight.learn(reading.blocks.values())
-        # What was handed over after the list was copied went into it.
-        known = left.handed_over.union(reading.places)
-        since = [row for row in state.blocks if row.hash not in known]
-        state.ledger = reading.ledger.with_blocks(since)
-        self._lost(state, replace(reading, lost=tuple(row for row in reading.lost if row not in since)))
-        self.sight.learn(since)
-        self._ask_again(state)
-
-    def _lost(self, state: TurnState, reading: TurnReading) -> None:
-        """Blocks went with the messages they stood after: compacted, rewound, edited. The others are in sight still."""
-        gone = {row.hash for row in reading.lost}
-        staying = [row.hash for row in reading.blocks.values() if row.in_sight and row.hash not in gone]
-        still = self.sight.clear(still=staying)
-        self._books.clear(state.place, compacted=True, still=still)
-
-    def _ask_again(self, state: TurnState) -> None:
-        """One fresh query in the same epoch, counted apart (H7); none of a store that has failed in it (L8)."""
-        if self.current is not state or state.left:
-            return
-        epoch = state.current.epoch
-        asked = [prefetch for prefetch in state.prefetches if prefetch.epoch == epoch and prefetch.question is not None]
-        if not asked or epoch in state.requeried or any(one.fast.outcome is Outcome.DEGRADED for one in asked):
-            self.recalls.offer(state)
-            return
-        state.requeried.add(epoch)
-        question = asked[-1].question
-        assert question is not None
-        prefetch = self.new_prefetch(RecallCause.COMPACTION, state.id, epoch=epoch)
-        # First: a host that waits for an older one goes on to wait for this one.
-        state.prefetches.append(prefetch)
-        for older in state.prefetches[:-1]:
-            self.recalls.stop(older, Outcome.SUPERSEDED, "compaction")
-        # What a host has as text stays in every prompt of the turn, whatever was compacted (H8).
-        written = frozenset(ref for row in state.blocks if row.point == HandoverPoint.PROMPT for ref in row.refs)
-        kept = self.recalls.in_hand(state) | written
-        fresh = replace(question, ledger=replace(state.ledger, refs=state.ledger.refs | kept, kept=kept))
-        prefetch.task = self._parts.supervisor.start(
-            self.recalls.run(state, prefetch, fresh), f"recall after a compaction in turn {state.id}"
-        )
-        prefetch.task.add_done_callback(lambda _: self._ran(prefetch))
-
-    def reset(self, place: ConversationScope) -> None:
-        self._typing.drop("reset")
-        self.recalls.drop_carried("reset")
-        if self.current is not None:
-            self.recalls.stop_all(self.current, Outcome.CANCELLED, "reset")
-            self.current.ledger = Ledger()
-            self.current.spots, self.current.dropped, self.current.texts = {}, (), []
-        self.sight.clear()
-        self._books.clear(place, compacted=True)
-        self._renew_standing("reset")
-        self.emit_here("conversation_reset")
-
-    def expect(self, place: ConversationScope, text: str) -> None:
-        if self._parts.has_store:
-            self._typing.expect(place, text)
-
-    async def _ledger_of(self, place: ConversationScope) -> Ledger:
-        """Of a host that hides its messages, outside of any turn."""
-        nowhere = TurnState("", place, [], 0.0)
-        return (await self._look(nowhere, find_dialect([], place.dialect), [])).ledger
-
-    def drop_recalls(self, space: str) -> None:
-        """What was recalled from a space before something was forgotten there is not handed over any more (M2)."""
-        carried, current = self.recalls.carried, self.current
-        if space != self._key.space and (current is None or space not in current.place.reads):
-            return
-        self._typing.drop("forgotten")
-        self.sight.drop_texts()
-        if carried is not None and carried.question is not None and space in carried.question.place.reads:
-            self.recalls.drop_carried("forgotten")
-        if current is not None and space in current.place.reads:
-            self.recalls.stop_all(current, Outcome.CANCELLED, "forgotten")
-            current.recalled, current.texts = (), []
-            current.dropped = ()
-
-    def emit(self, name: str, state: TurnState, **data: Scalar) -> None:
-        self.emit_here(name, turn=state.id, **data)
-
-    def emit_here(self, name: str, *, turn: str = "", **data: Scalar) -> None:
-        self._parts.events.emit(name, space=self._key.space, conversation=self._key.id, turn=turn, **data)
-
-
-def _begin_at(state: TurnState, messages: Sequence[object], at: int, said: str) -> None:
-    """Where the turn begins in the host's list, by place, by object and by content: hosts rebuild theirs."""
-    state.user_hash, state.user_index, state.user_element = content_hash(said), at, messages[at]
-
-
-# One thread of messages: starts turns and their epochs, reads what the host shows, hands finished turns on.
-#
-# It lives on memory's loop, but for what hosts call from any thread, which posts.
-M = TypeVar("M")
-P = ParamSpec("P")
-
-# Of the time for closing: how long a turn that was left may take to be read, at each of two steps.
-READING_SHARE = 0.25
-
-
-class ConversationCore:
-    """One per conversation and memory. Each turn brings its own `ConversationScope`."""
-
-    def __init__(self, parts: Services, key: ConversationKey) -> None:
-        self._parts = parts
+    def __init__(self, services: Services, key: ConversationKey) -> None:
+        self._services = services
         self.key = key
-        self._books = ConversationLog(
-            key,
-            parts.store if parts.has_store else None,
-            parts.supervisor,
-            parts.recorder,
-            parts.clock,
-            parts.config,
-            parts.events,
-            self,
+        self._slot = DeliverySlot()
+        self._visible = VisibleBlocks()
+        # The log refers to this engine: while it writes, the engine lives and is found again by its key.
+        self._log = ConversationLog(services, key, self)
+        self._prefetcher = Prefetcher(services.recall_client, self._log, services.events, self._slot, self._visible)
+        self._speculation = Speculation(
+            services.recall_client, services.supervisor, services.ids, self._read_hidden_ledger, self._emit
         )
-        self._epochs = Epochs(parts, key, self._books, self)
-        self._open_turns: dict[str, TurnState | None] = {}
+        self._current: LoopTurn | None = None
+        # By id. None for a turn whose host began another one without leaving it: only its end is still to be stored.
+        self._open_turns: dict[str, LoopTurn | None] = {}
         self._standing: StandingCore | None = None
 
     @property
-    def desk(self) -> DeliverySlot:
-        return self._epochs.desk
+    def config(self) -> Config:
+        return self._services.config
 
     @property
-    def errands(self) -> Subagents:
-        return self._parts.subagents
+    def clock(self) -> Clock:
+        return self._services.clock
 
     @property
-    def lookback(self) -> TraceReader:
-        return TraceReader(self.key, self._parts.store if self._parts.has_store else None)
-
-    def turn_now(self) -> str:
-        """The id of the turn that is under way, blank between turns."""
-        current = self._epochs.current
-        return "" if current is None or current.left else current.id
+    def subagents(self) -> Subagents:
+        return self._services.subagents
 
     @property
     def known_blocks(self) -> Collection[str]:
         """The hashes of our own blocks."""
-        return self._epochs.sight.blocks
+        return self._visible.blocks
 
-    # From any thread: one shallow copy, one post.
+    # ---------------------------------------------------------------- Called by the host, on any thread.
 
-    def begin(
+    def begin_turn(
         self,
-        place: ConversationScope,
+        scope: ConversationScope,
         messages: Sequence[object],
         turn_id: str | None,
         speaker: str | None,
         *,
         recall: bool = True,
-    ) -> TurnState:
-        """Starts a turn and its recall. Does no I/O and parses nothing on the caller's path (R2)."""
-        state = self._state(place, turn_id, speaker)
-        if (carried := self._epochs.recalls.at_hand(place)) is not None:
-            # For hosts that wait for nothing: their first point comes before anything could be read.
-            self.desk.open_for(state, carried)
-        self._parts.loop.post(functools.partial(self._start, state, list(messages), recall=recall))
-        return state
+    ) -> HostTurn:
+        """Starts a turn and its recall. Does no I/O and parses nothing: one shallow copy, one post."""
+        turn = self._new_turn(scope, turn_id, speaker)
+        if (carried := self._prefetcher.find_at_hand(scope)) is not None:
+            # For hosts that never wait: their first step comes before anything could be read.
+            self._slot.open_for(turn.shared, carried)
+        self._post(self._start, turn, list(messages), recall=recall)
+        return turn
 
-    def say(self, state: TurnState, text: str, cause: RecallCause) -> None:
-        """Something new in the middle of a turn: an epoch of its own (R1)."""
+    def start_epoch(self, turn: HostTurn, text: str, cause: RecallCause) -> None:
+        """Something new was said in the middle of a turn: it gets a recall of its own."""
         if cause is RecallCause.CUE:
-            if state.cues >= self._parts.config.cues_max:
-                self._parts.loop.post(functools.partial(self._epochs.emit, "cue_refused", state, cues=state.cues))
+            if turn.cues >= self.config.cues_max:
+                self._post(self._emit, "cue_refused", turn=turn.id, cues=turn.cues)
                 return
-            state.cues += 1
-        prefetch = self._epochs.new_prefetch(cause, state.id, epoch=state.epochs)
-        state.prefetches.append(prefetch)
-        self._parts.loop.post(self._epochs.say, state, prefetch, text)
+            turn.cues += 1
+        prefetch = self._new_prefetch(cause, turn.id, epoch=turn.shared.epochs)
+        turn.shared.add_prefetch(prefetch)
+        self._post(self._start_epoch, turn.loop, prefetch, text)
 
-    def expect(self, place: ConversationScope, text: str) -> None:
-        """The user is typing (R9)."""
-        self._parts.loop.post(self._epochs.expect, place, text)
+    def expect(self, scope: ConversationScope, text: str) -> None:
+        """The user is typing `text`."""
+        if self._services.has_store:
+            self._post(self._speculation.start, scope, text)
 
-    def compacted(self, place: ConversationScope, messages: Sequence[object] | None) -> None:
-        """The host's context was compacted; `messages` are what is left of it, when the host shows them (H7)."""
-        self._epochs.recalls.withhold()
-        left = None if messages is None else self._epochs.left_over(messages)
-        self._parts.loop.post(self._epochs.compacted, place, left, "told")
+    def note_compaction(self, scope: ConversationScope, messages: Sequence[object] | None) -> None:
+        """The host's context was compacted; `messages` are what is left of it, if the host shows them."""
+        self._prefetcher.withhold()
+        left = None if messages is None else self._compacted_messages(messages, None)
+        self._post(self._note_compaction, scope, left, "told")
 
-    def compacting(self, place: ConversationScope, messages: Sequence[object]) -> None:
-        """A compaction was decided: what it takes away is reviewed first (V9)."""
-        if self._parts.has_store and self._parts.config.review_compaction:
-            self._parts.loop.post(self._review, place, list(messages))
+    def review_compaction(
+        self, scope: ConversationScope, messages: Sequence[object], dialect: Dialect | None = None
+    ) -> None:
+        """A compaction was decided: what it removes is reviewed first."""
+        if self._services.has_store and self.config.review_compaction:
+            self._post(self._review_compaction, scope, list(messages), dialect)
 
-    def reset(self, place: ConversationScope) -> None:
-        self._epochs.recalls.withhold()
-        self._parts.loop.post(self._epochs.reset, place)
+    def reset(self, scope: ConversationScope) -> None:
+        self._prefetcher.withhold()
+        self._post(self._reset, scope)
 
-    def stand(
-        self, place: ConversationScope, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]
+    def make_standing(
+        self, scope: ConversationScope, roots: Iterable[str | os.PathLike[str]], instructions: Iterable[str]
     ) -> StandingCore:
-        """The standing context from now on. InvalidInput for what is no folders or texts."""
-        self._standing = self._epochs.standing = StandingCore(self._parts, place, roots, instructions)
+        """The standing context from now on. Raises InvalidInput if `roots` or `instructions` are not lists."""
+        self._standing = StandingCore(self._services, scope, roots, instructions)
         self._standing.owner = self
         return self._standing
 
-    def has_nothing_for(self, state: TurnState, messages: Sequence[object]) -> bool:
-        """Whether a hand-over would change nothing, at a glance: then nobody has to look for its place."""
-        return self._standing is None and not self.desk.has_offer(state) and is_whole(state, messages)
+    def current_turn_id(self) -> str:
+        """Blank between turns."""
+        return "" if self._current is None or self._current.left else self._current.id
 
-    def take(self, state: TurnState) -> Injection | None:
-        """What is to be handed over now, to the first who asks: context files that have arrived, and a block (H2)."""
-        arrived = self._standing.take_arrived() if self._standing is not None else None
-        offer = self.desk.take(state)
-        return Injection(arrived, offer) if arrived or offer else None
+    def has_nothing_for(self, turn: HostTurn, messages: Sequence[object]) -> bool:
+        """Whether a hand-over would change nothing. Cheap, so that most steps need not look for a place."""
+        return self._standing is None and not self._slot.has_block(turn.shared) and turn.shared.is_intact(messages)
 
-    def delivered(self, state: TurnState, parcel: Injection, point: HandoverPoint, anchor: str) -> None:
-        """A parcel really goes into the host's messages (H5)."""
-        at = self._parts.clock.now()
-        rows = [
-            BlockRow(block_hash(text), state.id, refs, len(text.encode()), at, point, anchor, text)
-            for text, refs in parcel.blocks
-        ]
-        state.blocks.extend(rows)
-        self._epochs.sight.hand_over(rows)
-        self._parts.loop.post(self._epochs.delivered, state, parcel, rows)
+    def restore_blocks(self, turn: HostTurn, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
+        """Puts back blocks that a host dropped while it rebuilt its list, and examines what is gone for good.
 
-    def mend(self, state: TurnState, dialect: Dialect, messages: MutableSequence[M]) -> M | None:
-        """Puts back what a host dropped while it rebuilt its list, and looks into what is gone (H6, H7).
-
-        The last element that went back.
+        Returns the last element that was put back.
         """
-        put_back, lost = self._epochs.sight.mend(state, dialect, messages)
+        put_back, is_lost = self._visible.restore(turn.shared, dialect, messages)
         if put_back:
-            self._parts.loop.post(functools.partial(self._epochs.emit, "blocks_put_back", state, blocks=len(put_back)))
-        if lost:
-            left = self._epochs.left_over(messages)
-            self._parts.loop.post(self._epochs.compacted, state.place, left, "seen")
+            self._post(self._emit, "blocks_put_back", turn=turn.id, blocks=len(put_back))
+        if is_lost:
+            self._post(self._note_compaction, turn.scope, self._compacted_messages(messages, dialect), "seen")
         return put_back[-1] if put_back else None
 
-    def leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
-        """The host is done with the turn; the rest happens on memory's loop (C4)."""
-        work = functools.partial(self._leave, state, messages, completed=completed, failed=failed)
-        self._parts.loop.post(work)
+    def take(self, turn: HostTurn) -> Injection | None:
+        """What can be handed over now, for the first caller: context files that have arrived, and a ready block."""
+        files = self._standing.take_arrived() if self._standing is not None else None
+        ready = self._slot.take(turn.shared)
+        return Injection(files, ready) if files or ready else None
 
-    def abort(self, state: TurnState, reason: str) -> None:
-        self._parts.loop.post(self._abort, state, reason)
+    def note_delivery(self, turn: HostTurn, injection: Injection, point: HandoverPoint, anchor: str) -> list[BlockRow]:
+        """An injection is being added to the host's messages. Called first, so that the block is known as ours."""
+        at = self.clock.now()
+        rows = [
+            BlockRow(block_hash(text), turn.id, refs, len(text.encode()), at, point, anchor, text)
+            for text, refs in injection.blocks
+        ]
+        self._visible.hand_over(rows)
+        turn.shared.hand_over(rows)
+        self._post(self._note_delivery, turn.loop, injection, rows)
+        return rows
+
+    def leave_turn(self, turn: HostTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
+        """The host is done with the turn; recording it happens on memory's loop."""
+        self._post(self._leave, turn.loop, messages, completed=completed, failed=failed)
+
+    def abort_turn(self, turn: HostTurn, reason: str) -> None:
+        self._post(self._abort, turn.loop, reason)
 
     def check(self) -> None:
-        """Raises MemoryClosed or ForkedProcess where a turn has nothing to hope for."""
-        self._parts.loop.check()
+        """Raises MemoryClosed or ForkedProcess when memory cannot do anything for a turn."""
+        self._services.loop.check()
 
-    def misused(self, event: str, how: str) -> None:
-        """Tells the host, without memory's loop and once per memory, that turns get nothing."""
-        if self._parts.events.emit_once(event, conversation=self.key.id):
-            logger.warning("conversation %r: a turn was used %s; it goes on without memory", self.key.id, how)
-
-    @property
-    def closed(self) -> bool:
-        """Nothing of the turn changes any more."""
-        return self._parts.loop.gone
+    def warn_misuse(self, event: str, how: str) -> None:
+        """Reports once per memory, without its loop, that turns are used in vain."""
+        if self._services.events.emit_once(event, conversation=self.key.id):
+            logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
 
     @property
-    def forked(self) -> bool:
-        return self._parts.loop.forked
+    def is_closed(self) -> bool:
+        """Whether memory's loop has ended, so that nothing of a turn changes any more."""
+        return self._services.loop.gone
 
     @property
-    def in_thread(self) -> bool:
-        return self._parts.loop.in_thread
+    def is_forked(self) -> bool:
+        return self._services.loop.forked
 
     @property
-    def config(self) -> Config:
-        return self._parts.config
+    def is_on_loop(self) -> bool:
+        return self._services.loop.in_thread
 
-    @property
-    def clock(self) -> Clock:
-        return self._parts.clock
+    def _post(self, method: object, /, *values: object, **options: object) -> None:
+        assert callable(method)
+        self._services.loop.post(functools.partial(method, *values, **options))
 
-    # On memory's loop: what a host without compaction asks for.
+    def _compacted_messages(self, messages: Iterable[object], dialect: Dialect | None) -> CompactedMessages:
+        turn = self._current
+        handed_over = frozenset(row.hash for row in turn.shared.blocks) if turn else frozenset()
+        return CompactedMessages(list(messages), handed_over, dialect)
 
-    async def compact(self, place: ConversationScope, messages: list[object], limit_tokens: int | None) -> Compacted:
-        """Summarises the older part of a history that has grown too long (K1). ConfigError without model or limit."""
-        model, limit = self._parts.recall_client.summariser(place), limit_tokens or self._parts.config.window_tokens
+    def _new_prefetch(self, cause: RecallCause, turn: str, *, epoch: int) -> Prefetch:
+        phases = self._services.recall_client.phases
+        return Prefetch(self._services.ids.new(), cause, turn=turn, epoch=epoch, phases=phases)
+
+    def _new_turn(
+        self,
+        scope: ConversationScope,
+        turn_id: str | None,
+        speaker: str | None,
+        *,
+        durable: bool = False,
+        resumed: TurnRow | None = None,
+    ) -> HostTurn:
+        first = self._new_prefetch(RecallCause.MESSAGE, "", epoch=0)
+        first.turn = _usable_name(turn_id, "turn id") or first.correlation
+        started_at = self.clock.now() if resumed is None else resumed.started_at
+        shared = SharedTurn(
+            first.turn, scope, first, started_at, speaker=_usable_name(speaker, "speaker"), durable=durable
+        )
+        loop = LoopTurn(
+            shared,
+            user_hash="" if resumed is None else resumed.user_hash,
+            forgets_before=self._services.forgets.get(scope.tenant, 0),
+        )
+        return HostTurn(shared, loop)
+
+    # ---------------------------------------------------------------- A turn begins.
+
+    async def start_turn(
+        self, scope: ConversationScope, messages: list[object], turn_id: str | None, speaker: str | None
+    ) -> HostTurn:
+        """Like `begin_turn`, but returns when the turn is a stored row that another process can resume.
+
+        A turn that is open already may be started again, by a host that retries: it gets the same one.
+        """
+        if turn_id is not None:
+            check_name(turn_id, "turn id")
+            self._check_open(turn_id, await self._log.find_turn(turn_id))
+        turn = self._new_turn(scope, turn_id, speaker, durable=True)
+        self._start(turn, messages)
+        if await turn.shared.opened.wait(within=self.config.recall_timeout) and self._services.has_store:
+            await turn.shared.stored.wait(within=self.config.busy_timeout + 1.0)
+        return turn
+
+    async def resume_turn(self, scope: ConversationScope, turn_id: str) -> HostTurn:
+        """An open turn that this or another process started. Starts no recall, because nothing new was said.
+
+        What was recalled for it and not handed over yet is offered, in whichever process that was.
+        """
+        check_name(turn_id, "turn id")
+        row = await self._log.find_turn(turn_id)
+        if row is None:
+            raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
+        self._check_open(turn_id, row)
+        self._log.touch_turn(turn_id)
+        if self._current is not None and self._current.id == turn_id and not self._current.left:
+            return HostTurn(self._current.shared, self._current)
+        turn = self._new_turn(scope, turn_id, None, durable=True, resumed=row)
+        self._own(turn.loop)
+        dialect = find_dialect([], scope.dialect)
+        assert dialect is not None
+        reading = await self._read(turn.loop, dialect, [])
+        self._take_in(turn.loop, reading)
+        turn.loop.forgets_before = reading.forgets
+        turn.shared.set_prompt_texts(self._visible.prompt_texts(turn.id))
+        self._prefetcher.offer(turn.loop)
+        turn.shared.first.release_waiters()
+        turn.shared.stored.settle(True)
+        turn.shared.opened.settle(OpenedTurn(dialect, None, reading.forgets))
+        return turn
+
+    def _check_open(self, turn_id: str, row: TurnRow | None) -> None:
+        if row is not None and row.status is not TurnStatus.OPEN:
+            raise Conflict(f"Turn {turn_id!r} is already {row.status}. Start a new one with another id.")
+
+    def _start(self, turn: HostTurn, messages: list[object], *, recall: bool = True) -> None:
+        self._services.recall_client.begin_turn(turn.shared)
+        if (earlier := self._current) is not None and earlier.id in self._open_turns:
+            # Its host began another turn without leaving it: its end is stored, its messages are not.
+            self._open_turns[earlier.id] = None
+            if earlier.shared.durable:
+                self._remove_open(earlier)
+        self._own(turn.loop)
+        turn.loop.opening = messages
+        prefetch = turn.shared.first
+        prefetch.task = self._services.supervisor.start(
+            self._open_turn(turn.loop, messages, recall=recall), f"turn {turn.id}"
+        )
+        prefetch.task.add_done_callback(lambda _: self._opening_ended(turn.loop, prefetch))
+
+    def _own(self, turn: LoopTurn) -> None:
+        """From now on this turn owns recall. The engine is kept alive while a turn is open."""
+        self._open_turns[turn.id] = turn
+        self._services.open_turns.add(self)
+        earlier, self._current = self._current, turn
+        if earlier is not None:
+            turn.carried = self._prefetcher.take_over(earlier)
+        self._slot.open_for(turn.shared)
+
+    def _remove_open(self, turn: LoopTurn) -> None:
+        self._open_turns.pop(turn.id, None)
+        if not self._open_turns:
+            self._services.open_turns.discard(self)
+
+    def _opening_ended(self, turn: LoopTurn, prefetch: Prefetch) -> None:
+        self._task_ended(prefetch)
+        if not turn.shared.opened.peek():
+            turn.shared.stored.settle(False)
+        turn.shared.opened.settle(None)
+
+    def _task_ended(self, prefetch: Prefetch) -> None:
+        """What has not settled by now never will."""
+        for run in prefetch.runs:
+            if run.state is PhaseState.ASKED and prefetch.asked:
+                self._prefetcher.end(run, Outcome.CANCELLED, "shutdown")
+            # A ready run may be held back by a compaction; its waiters are released when that is examined.
+            if run.state is not PhaseState.READY:
+                run.settled.settle(False)
+
+    async def _open_turn(self, turn: LoopTurn, messages: list[object], *, recall: bool) -> None:
+        """Reads the host's list, stores the turn, and recalls for its latest user message."""
+        dialect = turn.dialect = find_dialect(messages, turn.scope.dialect)
+        if dialect is None:
+            logger.warning(
+                "conversation %r: the format of its messages is unknown; the turn continues without memory. "
+                "Known formats: %s.",
+                self.key.id,
+                ", ".join(DIALECTS),
+            )
+            self._emit("unknown_dialect", turn=turn.id)
+            return
+        if not self._services.has_store:
+            turn.shared.opened.settle(OpenedTurn(dialect))
+            return
+        prefetch = turn.shared.first
+        try:
+            reading = await self._read(turn, dialect, messages, turn_id=turn.id)
+        except AfterturnError as error:
+            self._open_unread(turn, error)
+            return
+        if turn.shared.model_called:
+            reading = reading.without_dropped()
+        self._take_in(turn, reading)
+        turn.forgets_before = reading.forgets
+        turn.opening = None
+        user = None
+        if reading.user is not None:
+            user = self._begin_at(turn, messages, *reading.user)
+        turn.shared.read_positions(positions_of(reading.indexes, messages), reading.dropped, reading.chain)
+        turn.shared.opened.settle(OpenedTurn(dialect, user, reading.forgets))
+        self._emit("turn_started", turn=turn.id, no_recall=no_recall_reason(reading.question, self.config))
+        self._services.supervisor.start(self._log.store_turn(turn), f"store turn {turn.id}")
+        if reading.lost:
+            self._emit("compacted", turn=turn.id, how="seen")
+            self._renew_standing("compaction")
+            if turn.carried is not None:
+                self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
+            self._remove_lost(turn, reading)
+        self._prefetcher.offer(turn)
+        if reading.question is not None and recall and not prefetch.fast.consumed:
+            await self._recall(turn, prefetch, reading.question)
+
+    def _open_unread(self, turn: LoopTurn, error: AfterturnError) -> None:
+        """A store that cannot be read degrades the recall, and is not asked again in this epoch."""
+        logger.warning("the store could not be read; the turn continues without recall: %s", error)
+        text = self._find_user_text(turn)
+        question = make_question(text, turn.scope, turn.ledger, self.config) if text is not None else None
+        if question is not None and not turn.shared.first.fast.consumed:
+            self._emit_epoch(turn, turn.shared.first)
+            self._prefetcher.fail(turn, turn.shared.first, question, type(error).__name__)
+
+    def _find_user_text(self, turn: LoopTurn) -> str | None:
+        """What the user said in a turn that could not be read, by the blocks that this process knows."""
+        if turn.opening is None or turn.dialect is None:
+            return None
+        strip = functools.partial(strip_blocks, known_hashes=self._visible.blocks)
+        user = latest_user(turn.dialect, turn.opening, strip)
+        if user is None:
+            return None
+        self._begin_at(turn, turn.opening, *user)
+        return user[1]
+
+    def _begin_at(self, turn: LoopTurn, messages: Sequence[object], index: int, text: str) -> BlockPosition:
+        """Where the turn begins in the host's list, by index, object and content: hosts rebuild their lists."""
+        turn.user_hash, turn.user_index = content_hash(text), index
+        return BlockPosition(index, messages[index])
+
+    async def _read(
+        self, turn: LoopTurn, dialect: Dialect, messages: list[object], *, turn_id: str = ""
+    ) -> TurnReading:
+        """Reads on a reader's thread: a long list takes a while, and other conversations share this loop."""
+        await self._log.wait_cleared()
+        scope, config = turn.scope, self.config
+        carried = tuple(hit for run in turn.carried.runs for hit in run.hits) if turn.carried else None
+        shown = ShownMessages(
+            dialect, messages, self._visible.copy(), self.clock.now(), carried, turn_id, self._visible.unstored
+        )
+        try:
+            async with asyncio.timeout(config.recall_timeout):
+                return await self._services.store.read(lambda unit: read_turn(unit, shown, scope, config))
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"The store did not answer within {config.recall_timeout:g} seconds. The turn continues without it."
+            ) from error
+
+    def _take_in(self, turn: LoopTurn, reading: TurnReading) -> None:
+        self._visible.add(reading.blocks.values())
+        # Blocks that were handed over before this was read are not in the list that was read.
+        turn.ledger = reading.ledger.with_blocks(row for row in turn.shared.blocks if row.hash not in reading.indexes)
+        turn.forgets = reading.forgets
+        known, tenant = self._services.forgets, turn.scope.tenant
+        known[tenant] = max(reading.forgets, known.get(tenant, 0))
+        if turn.carried is not None:
+            for run in turn.carried.runs:
+                run.hits = tuple(hit for hit in run.hits if hit in reading.carried_hits)
+        elif reading.carried is not None and self._prefetcher.is_waiting(reading.carried):
+            turn.carried = self._prefetcher.adopt(turn, reading.carried, reading.carried_hits)
+
+    async def _recall(self, turn: LoopTurn, prefetch: Prefetch, question: RecallRequest) -> None:
+        speculated = None
+        if prefetch.cause is RecallCause.MESSAGE:
+            speculated = await self._speculation.take(prefetch, turn.scope, question)
+        if not prefetch.fast.consumed:
+            self._emit_epoch(turn, prefetch)
+            await self._prefetcher.run(turn, prefetch, question, speculated)
+
+    # ---------------------------------------------------------------- A turn goes on.
+
+    def _start_epoch(self, turn: LoopTurn, prefetch: Prefetch, text: str) -> None:
+        if self._current is not turn or turn.left:
+            prefetch.release_waiters()
+            return
+        self._prefetcher.supersede_before(turn, prefetch)
+        prefetch.task = self._services.supervisor.start(
+            self._run_epoch(turn, prefetch, text), f"epoch of turn {turn.id}"
+        )
+        prefetch.task.add_done_callback(lambda _: self._task_ended(prefetch))
+
+    async def _run_epoch(self, turn: LoopTurn, prefetch: Prefetch, text: str) -> None:
+        opened = await turn.shared.opened.wait(within=self.config.recall_timeout)
+        failure = "" if opened else await self._read_late(turn)
+        if not self._services.has_store or turn.dialect is None or prefetch.fast.consumed:
+            return
+        shown = frozenset(ref for row in turn.shared.blocks for ref in row.refs)
+        shown |= self._prefetcher.waiting_refs(turn)
+        ledger = replace(turn.ledger, refs=turn.ledger.refs | shown, shown_this_turn=shown)
+        question = make_question(text, turn.scope, ledger, self.config)
+        if question is not None and failure:
+            self._emit_epoch(turn, prefetch)
+            self._prefetcher.fail(turn, prefetch, question, failure)
+        elif question is not None:
+            await self._recall(turn, prefetch, question)
+
+    async def _read_late(self, turn: LoopTurn) -> str:
+        """Tries again to read the turn, for what is said next. Blank, or why the store still cannot be read."""
+        if turn.opening is None or turn.dialect is None or not self._services.has_store:
+            return ""
+        try:
+            self._take_in(turn, await self._read(turn, turn.dialect, turn.opening))
+        except AfterturnError as error:
+            return type(error).__name__
+        turn.opening = None
+        return ""
+
+    def _note_delivery(self, turn: LoopTurn, injection: Injection, rows: list[BlockRow]) -> None:
+        ready, last = injection.ready, rows[-1]
+        if ready is not None:
+            self._emit(
+                "handed_over",
+                turn=turn.id,
+                point=last.point,
+                memories=len(ready.block.refs),
+                bytes=last.size_bytes,
+                tokens=ready.block.tokens,
+            )
+            self._prefetcher.delivered(turn, ready, last)
+        self._services.recall_client.note_block_delivered()
+        turn.ledger = turn.ledger.with_blocks(rows)
+        for row in rows:
+            task = self._log.add_block(row)
+            if task is not None:
+                task.add_done_callback(functools.partial(self._block_stored, row.hash))
+        self._warn_of_share(turn)
+
+    def _block_stored(self, hash: str, task: asyncio.Task[None]) -> None:
+        self._visible.mark_stored(hash)
+
+    def _warn_of_share(self, turn: LoopTurn) -> None:
+        window, share = self.config.window_tokens, self.config.window_share_max
+        tokens = turn.ledger.size_bytes // _BYTES_PER_TOKEN
+        if window is not None and tokens > window * share:
+            self._emit("window_share", turn=turn.id, tokens=tokens, window=window)
+
+    # ---------------------------------------------------------------- Compaction and reset.
+
+    async def compact(self, scope: ConversationScope, messages: list[object], limit_tokens: int | None) -> Compacted:
+        """Summarises the older part of a history that has grown too long. ConfigError without a model or a limit."""
+        model, limit = self._services.recall_client.summariser(scope), limit_tokens or self.config.window_tokens
         if model is None or limit is None:
             raise ConfigError(
                 "Compaction needs a model and its limit. Pass `model=` to `open`, or set model_url; and pass "
                 "`limit_tokens=`, or set window_tokens."
             )
-        dialect = find_dialect(messages, place.dialect)
+        dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
-        done = await self._compacted(model, dialect, messages, limit)
-        self._epochs.emit_here(
+        done = await self._summarise(model, dialect, messages, limit)
+        self._emit(
             "history_compacted",
             reason=done.reason,
             before=len(messages),
@@ -783,199 +592,292 @@ class ConversationCore:
             tokens_after=done.tokens_after,
         )
         if done.changed:
-            self.compacting(place, messages)
-            self._epochs.compacted(place, self._epochs.left_over(done.messages), "told")
+            self.review_compaction(scope, messages, dialect)
+            self._note_compaction(scope, self._compacted_messages(done.messages, dialect), "told")
         return done
 
-    async def _compacted(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:
-        known, aside = self.known_blocks, self._parts.file_reads.run
+    async def _summarise(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:
+        known, on_thread = self.known_blocks, self._services.file_reads.run
 
         def facts(part: Sequence[object]) -> Sequence[str]:
             return block_facts(dialect, part, known)
 
-        # Away from the loop that all conversations share: weighing a thousand messages takes longer than a grace.
-        asked = await aside(lambda: prepare_summary(dialect, messages, limit_tokens=limit, facts=facts))
+        # Not on the loop that all conversations share: weighing a thousand messages takes longer than a grace.
+        asked = await on_thread(lambda: prepare_summary(dialect, messages, limit_tokens=limit, facts=facts))
         if asked is None or isinstance(asked, Compacted):
             return asked or untouched(messages, CompactionReason.TIMEOUT)
-        written = await summarise(model, asked.request, within=self._parts.config.model_timeout)
-        done = await aside(lambda: apply_summary(dialect, messages, asked, written))
+        written = await summarise(model, asked.request, within=self.config.model_timeout)
+        done = await on_thread(lambda: apply_summary(dialect, messages, asked, written))
         return done or untouched(messages, CompactionReason.TIMEOUT)
 
-    # On memory's loop: how turns begin.
+    def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
+        services = self._services
+        task = services.supervisor.start(
+            review_compaction(services, scope, messages, dialect, self.known_blocks), f"review compaction of {scope.id}"
+        )
+        services.recorder.expect(task)
+        task.add_done_callback(lambda _: services.wake_jobs())
 
-    async def start_turn(
-        self, place: ConversationScope, messages: list[object], turn_id: str | None, speaker: str | None
-    ) -> TurnState:
-        """Like `begin`, but returns when the turn is a stored row that another process can resume.
+    def _note_compaction(self, scope: ConversationScope, left: CompactedMessages | None, how: str) -> None:
+        turn = self._current
+        if turn is None or turn.shared.opened.settled:
+            self._apply_compaction(scope, left, how)
+            return
+        self._prefetcher.hold(turn)
 
-        Starting an open turn again is no fault: a host that retries gets the same one.
-        """
-        if turn_id is not None:
-            check_name(turn_id, "turn id")
-            self._check_open(turn_id, await self._books.find_turn(turn_id))
-        state = self._state(place, turn_id, speaker)
-        state.durable = True
-        self._start(state, messages)
-        if await state.read.wait(within=self._parts.config.recall_timeout) and self._parts.has_store:
-            await state.stored.wait(within=self._parts.config.busy_timeout + 1.0)
-        return state
+        async def once_read() -> None:
+            """The list that the turn began with is being read, and must not be taken for what is left."""
+            try:
+                await turn.shared.opened.wait(within=self.config.recall_timeout)
+                self._apply_compaction(scope, left, how)
+            finally:
+                self._prefetcher.release(turn)
 
-    async def resume_turn(self, place: ConversationScope, turn_id: str) -> TurnState:
-        """An open turn that this or another process started. It starts no recall: nothing new was said.
+        self._services.supervisor.start(once_read(), f"compaction at the beginning of turn {turn.id}")
 
-        What was recalled for it and not handed over yet is offered, wherever that was.
-        """
-        check_name(turn_id, "turn id")
-        row = await self._books.find_turn(turn_id)
-        if row is None:
-            raise NotFound(f"Conversation {self.key.id!r} has no turn {turn_id!r}. Start it with `start_turn`.")
-        self._check_open(turn_id, row)
-        self._books.touch_turn(turn_id)
-        if self._epochs.current is not None and self._epochs.current.id == turn_id and not self._epochs.current.left:
-            return self._epochs.current
-        state = self._state(place, turn_id, None)
-        state.durable, state.started_at, state.user_hash = True, row.started_at, row.user_hash
-        self._hold(state)
-        await self._epochs.resume(state)
-        state.stored.settle(True)
-        state.read.settle(True)
-        return state
+    def _apply_compaction(self, scope: ConversationScope, left: CompactedMessages | None, how: str) -> None:
+        turn = self._current if self._current is not None and not self._current.left else None
+        self._emit("compacted", turn=turn.id if turn else "", how=how)
+        self._prefetcher.drop_carried("compaction")
+        self._renew_standing("compaction")
+        if turn is not None and turn.carried is not None:
+            self._prefetcher.stop(turn.carried, Outcome.UNDELIVERED, "compaction")
+        if turn is None or left is None or not self._services.has_store:
+            self._clear_visible(scope, turn)
+            return
+        self._prefetcher.hold(turn)
+        reading = self._services.supervisor.start(self._read_compacted(turn, left), f"compaction in turn {turn.id}")
+        reading.add_done_callback(lambda _: self._prefetcher.release(turn))
 
-    def _check_open(self, turn_id: str, row: TurnRow | None) -> None:
-        if row is not None and row.status is not TurnStatus.OPEN:
-            raise Conflict(f"Turn {turn_id!r} is already {row.status}. Start a new one with another id.")
+    def _renew_standing(self, reason: str) -> None:
+        if self._standing is not None:
+            self._services.supervisor.start(self._standing.invalidate(reason), f"standing context after a {reason}")
 
-    def _state(self, place: ConversationScope, turn_id: str | None, speaker: str | None) -> TurnState:
-        fresh, now = self._parts.ids.new(), self._parts.clock.now()
-        named = _usable(turn_id, "turn id") or fresh
-        first = Prefetch(fresh, RecallCause.MESSAGE, turn=named, epoch=0, phases=self._parts.recall_client.phases)
-        known = self._parts.forgets.get(place.tenant, 0)
-        return TurnState(named, place, [first], now, _usable(speaker, "speaker"), forgets_before=known)
+    def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
+        """Nobody shows us what is left, so we assume that nothing is, except what was just said."""
+        self._visible.clear()
+        self._log.clear(scope, compacted=True)
+        if turn is None:
+            return
+        since = self.clock.now() if scope.is_hidden else None
+        turn.ledger = replace(turn.ledger, refs=frozenset(), size_bytes=0, seen_since=since)
+        if scope.is_hidden:
+            self._ask_again(turn)
+        else:
+            turn.shared.expect_compaction()
 
-    def _start(self, state: TurnState, messages: list[object], *, recall: bool = True) -> None:
-        self._parts.recall_client.begin_turn(state)
-        if (earlier := self._epochs.current) is not None and earlier.id in self._open_turns:
-            # A host that never leaves its turns is owed their end, not their contents.
-            self._open_turns[earlier.id] = None
-            if earlier.durable:
-                self._let_go(earlier)
-        self._hold(state)
-        self._epochs.start(state, messages, recall=recall)
+    async def _read_compacted(self, turn: LoopTurn, left: CompactedMessages) -> None:
+        dialect = left.dialect or find_dialect(left.messages, turn.scope.dialect) or turn.dialect
+        if dialect is None:
+            return
+        try:
+            reading = await self._read(turn, dialect, left.messages)
+        except AfterturnError as error:
+            logger.warning("a compacted history could not be read from the store; it will be read again: %s", error)
+            turn.shared.expect_compaction()
+            return
+        self._visible.add(reading.blocks.values())
+        # Blocks that were handed over after the list was copied are in it too.
+        known = left.handed_over.union(reading.indexes)
+        since = [row for row in turn.shared.blocks if row.hash not in known]
+        turn.ledger = reading.ledger.with_blocks(since)
+        self._remove_lost(turn, replace(reading, lost=tuple(row for row in reading.lost if row not in since)))
+        self._visible.add(since)
+        self._ask_again(turn)
 
-    def _hold(self, state: TurnState) -> None:
-        """A host may lose sight of an open turn, and of its conversation; closing must not."""
-        self._open_turns[state.id] = state
-        self._parts.open_turns.add(self)
+    def _remove_lost(self, turn: LoopTurn, reading: TurnReading) -> None:
+        """Blocks are gone together with the messages around them: compacted, rewound, edited. The others stay."""
+        gone = {row.hash for row in reading.lost}
+        staying = [row.hash for row in reading.blocks.values() if row.in_sight and row.hash not in gone]
+        still = self._visible.clear(still=staying)
+        self._log.clear(turn.scope, compacted=True, still=still)
 
-    def _let_go(self, state: TurnState) -> None:
-        self._open_turns.pop(state.id, None)
-        if not self._open_turns:
-            self._parts.open_turns.discard(self)
+    def _ask_again(self, turn: LoopTurn) -> None:
+        """One more query in the same epoch, counted separately; none if the store has failed in this epoch."""
+        if self._current is not turn or turn.left:
+            return
+        earlier = turn.shared.prefetches
+        epoch = turn.shared.current.epoch
+        asked = [prefetch for prefetch in earlier if prefetch.epoch == epoch and prefetch.question is not None]
+        has_failed = any(prefetch.fast.outcome is Outcome.DEGRADED for prefetch in asked)
+        if not asked or epoch in turn.requeried_epochs or has_failed:
+            self._prefetcher.offer(turn)
+            return
+        turn.requeried_epochs.add(epoch)
+        question = asked[-1].question
+        assert question is not None
+        prefetch = self._new_prefetch(RecallCause.COMPACTION, turn.id, epoch=epoch)
+        # Added first: a host that waits for an older one goes on to wait for this one.
+        turn.shared.add_prefetch(prefetch)
+        for older in earlier:
+            self._prefetcher.stop(older, Outcome.SUPERSEDED, "compaction")
+        # What a host has as text stays in every prompt of the turn, whatever was compacted.
+        blocks = turn.shared.blocks
+        written = frozenset(ref for row in blocks if row.point == HandoverPoint.PROMPT for ref in row.refs)
+        kept = self._prefetcher.taken_refs(turn) | written
+        ledger = replace(turn.ledger, refs=turn.ledger.refs | kept, shown_this_turn=kept)
+        prefetch.task = self._services.supervisor.start(
+            self._prefetcher.run(turn, prefetch, exclude_visible(question, turn.scope, ledger)),
+            f"recall after a compaction in turn {turn.id}",
+        )
+        prefetch.task.add_done_callback(lambda _: self._task_ended(prefetch))
 
-    def _review(self, place: ConversationScope, messages: list[object]) -> None:
-        parts = self._parts
-        work = CompactionReview(parts.store, parts.config, parts.clock, parts.ids, parts.events)
-        task = parts.supervisor.start(work.review(place, messages, self.known_blocks), f"compacting {place.id}")
-        parts.recorder.expect(task)
-        task.add_done_callback(lambda _: parts.wake_jobs())
+    def _reset(self, scope: ConversationScope) -> None:
+        self._speculation.drop("reset")
+        self._prefetcher.drop_carried("reset")
+        if self._current is not None:
+            self._prefetcher.stop_all(self._current, Outcome.CANCELLED, "reset")
+            self._current.ledger = Ledger()
+            self._current.shared.clear_blocks()
+        self._visible.clear()
+        self._log.clear(scope, compacted=True)
+        self._renew_standing("reset")
+        self._emit("conversation_reset")
+
+    async def _read_hidden_ledger(self, scope: ConversationScope) -> Ledger:
+        """What the model of a host that hides its messages can see, outside of any turn."""
+        nowhere = SharedTurn("", scope, self._new_prefetch(RecallCause.MESSAGE, "", epoch=0), 0.0)
+        dialect = find_dialect([], scope.dialect)
+        assert dialect is not None
+        return (await self._read(LoopTurn(nowhere), dialect, [])).ledger
 
     def drop_recalls(self, space: str) -> None:
-        self._epochs.drop_recalls(space)
+        """Something was forgotten in `space`: what was recalled from it before is not handed over any more."""
+        carried, current = self._prefetcher.carried, self._current
+        if space != self.key.space and (current is None or space not in current.scope.reads):
+            return
+        self._speculation.drop("forgotten")
+        self._visible.drop_texts()
+        if carried is not None and carried.question is not None and space in carried.question.scope.spaces:
+            self._prefetcher.drop_carried("forgotten")
+        if current is not None and space in current.scope.reads:
+            self._prefetcher.stop_all(current, Outcome.CANCELLED, "forgotten")
+            current.recalled = ()
+            current.shared.set_prompt_texts({})
+            current.shared.keep_dropped(())
 
-    # On memory's loop: how turns end.
+    # ---------------------------------------------------------------- A turn ends.
 
-    def _leave(self, state: TurnState, messages: list[object], *, completed: bool, failed: bool) -> None:
+    def _leave(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool, failed: bool) -> None:
         if failed and not completed:
-            self._abort(state, "left_with_exception")
+            self._abort(turn, "left_with_exception")
             return
-        self._epochs.recalls.leave(state)
-        self._let_go(state)
-        task = self._parts.supervisor.start(
-            self._record(state, messages, completed=completed), f"leave turn {state.id}"
+        self._prefetcher.leave(turn)
+        self._remove_open(turn)
+        task = self._services.supervisor.start(
+            self._record(turn, messages, completed=completed), f"leave turn {turn.id}"
         )
-        self._parts.recorder.expect(task)
-        task.add_done_callback(lambda task: self._left(state, recorded=not task.cancelled()))
+        self._services.recorder.expect(task)
+        task.add_done_callback(lambda task: self._left(turn, cancelled=task.cancelled()))
 
-    def _left(self, state: TurnState, *, recorded: bool) -> None:
-        if not recorded:
-            state.recorded.settle(False)
-        self._parts.recall_client.end_turn(state)
+    def _left(self, turn: LoopTurn, *, cancelled: bool) -> None:
+        if cancelled:
+            turn.shared.recorded.settle(False)
+        self._services.recall_client.end_turn(turn.shared)
 
-    async def _record(self, state: TurnState, messages: list[object], *, completed: bool) -> None:
-        if not self._parts.has_store:
-            state.recorded.settle(False)
+    async def _record(self, turn: LoopTurn, messages: TurnMessages, *, completed: bool) -> None:
+        if not self._services.has_store:
+            turn.shared.recorded.settle(False)
             return
-        config = self._parts.config
         try:
-            if not await state.read.wait(within=self._reading_within):
-                self._epochs.find_beginning(state)
-            await self._load_blocks(state.place)
-            recording, reason = recording_of(
-                state,
-                messages,
-                self._epochs.sight.blocks,
-                config,
-                ended_at=self._parts.clock.now(),
-                completed=completed,
+            if not await turn.shared.opened.wait(within=self._reading_within):
+                self._find_user_text(turn)
+            await self._load_blocks(turn.scope)
+            recording, reason = make_recording(
+                turn, messages, self._visible.copy(), self.config, ended_at=self.clock.now(), completed=completed
             )
         except Exception as error:
-            state.recorded.settle(False)
-            self._epochs.emit("not_recorded", state, reason=type(error).__name__)
+            turn.shared.recorded.settle(False)
+            self._emit("not_recorded", turn=turn.id, reason=type(error).__name__)
             raise
         if recording is not None:
-            self._parts.recorder.enqueue(recording, state.recorded)
+            self._services.recorder.enqueue(recording, turn.shared.recorded)
             return
-        state.recorded.settle(False)
-        self._epochs.emit("not_recorded", state, reason=reason)
+        turn.shared.recorded.settle(False)
+        self._emit("not_recorded", turn=turn.id, reason=reason)
         if reason == SWITCHED_OFF:
-            await self._books.end_turn(state, TurnStatus.COMPLETED)
+            await self._log.end_turn(turn, TurnStatus.COMPLETED)
             return
-        if reason == NO_FINAL_ANSWER and self._parts.events.is_first(NO_FINAL_ANSWER):
+        if reason == NO_FINAL_ANSWER and self._services.events.is_first(NO_FINAL_ANSWER):
             logger.warning(
                 "conversation %r: a turn was not recorded, because the message list that it was given does not end "
                 "with the assistant's answer. Append the answer to that list. If you build a new list instead, such "
                 "as `messages + [reply]`, pass it: turn.complete(messages).",
                 self.key.id,
             )
-        self._epochs.come_to_nothing(state)
-        await self._books.end_turn(state, TurnStatus.ABORTED)
+        # It had no answer, so it carries nothing over, though the next turn may have begun.
+        self._prefetcher.abandon(turn)
+        if self._current is not None and self._current is not turn:
+            self._prefetcher.offer(self._current)
+        await self._log.end_turn(turn, TurnStatus.ABORTED)
 
     @property
     def _reading_within(self) -> float:
-        """Twice as long as this, closing must still have the time to keep the turn in a file (C4)."""
-        return min(self._parts.config.recall_timeout, self._parts.config.close_timeout * READING_SHARE)
+        """After two steps of this length, closing must still have time to keep the turn in a file."""
+        return min(self.config.recall_timeout, self.config.close_timeout * _READING_SHARE)
 
-    async def _load_blocks(self, place: ConversationScope) -> None:
-        """What we injected so far, by any process. A store that can not be read must not cost the turn (C4)."""
+    async def _load_blocks(self, scope: ConversationScope) -> None:
+        """The blocks that any process has injected. A store that cannot be read must not cost the turn."""
         try:
             async with asyncio.timeout(self._reading_within):
-                rows = await self._parts.store.read(lambda unit: unit.conversations.blocks(place.key))
+                rows = await self._services.store.read(lambda unit: unit.conversations.blocks(scope.key))
         except (AfterturnError, TimeoutError) as error:
             logger.warning("conversation %r: blocks of other processes are not known: %r", self.key.id, error)
             return
-        self._epochs.sight.learn(row for row in rows if row.hash not in self._epochs.sight.blocks)
+        self._visible.add_unknown(rows)
 
-    def _abort(self, state: TurnState, reason: str) -> None:
-        self._epochs.recalls.stop_all(state, Outcome.CANCELLED, "abort")
-        state.left = True
-        self._let_go(state)
-        state.recorded.settle(False)
-        self._parts.recall_client.end_turn(state)
-        if self._parts.has_store:
-            self._epochs.emit("turn_aborted", state, reason=reason)
-            self._parts.supervisor.start(self._books.end_turn(state, TurnStatus.ABORTED), f"abort turn {state.id}")
+    def _abort(self, turn: LoopTurn, reason: str) -> None:
+        self._prefetcher.stop_all(turn, Outcome.CANCELLED, "abort")
+        turn.left = True
+        self._remove_open(turn)
+        turn.shared.recorded.settle(False)
+        self._services.recall_client.end_turn(turn.shared)
+        if self._services.has_store:
+            self._emit("turn_aborted", turn=turn.id, reason=reason)
+            self._services.supervisor.start(self._log.end_turn(turn, TurnStatus.ABORTED), f"abort turn {turn.id}")
 
     def close(self) -> None:
-        """Ends what no host has ended: turns are abandoned, but for those that another process may resume."""
-        if self._epochs.current is not None:
-            self._epochs.recalls.shut(self._epochs.current)
-        for turn_id, state in list(self._open_turns.items()):
-            if state is None or not state.durable:
-                self._books.abandon_turn(turn_id)
+        """Ends the turns that no host has ended: they are abandoned, except durable ones."""
+        if self._current is not None:
+            self._prefetcher.shut(self._current)
+        for turn_id, turn in list(self._open_turns.items()):
+            if turn is None or not turn.shared.durable:
+                self._log.abandon_turn(turn_id)
+
+    # ---------------------------------------------------------------- Looking back. Reads, and changes nothing.
+
+    async def trace(self, turn: str | int | None = None, *, limit: int = 20) -> Trace:
+        wanted, count = check_turn(turn), check_limit(limit, TURNS_MAX)
+        return await self._stored().read(lambda unit: trace(unit, self.key, wanted, limit=count))
+
+    async def why(
+        self, memory: str, *, turn: str | int | None = None, look_in: Sequence[str] = ()
+    ) -> Sequence[TraceAnswer]:
+        ref, wanted, spaces = check_ref(memory), check_turn(turn), [check_space(space) for space in look_in]
+        return await self._stored().read(lambda unit: answers(unit, self.key, wanted, ref, spaces))
+
+    async def replay(self, turn: str | int, *, changes: Mapping[str, Scalar] | None = None) -> Replay:
+        wanted, others = check_turn(turn), check_changes(changes or {})
+        if wanted is None:
+            raise InvalidInput('No turn was given. Pass its id, its number (the first is 1), or "last".')
+        return await self._stored().read(lambda unit: replay(unit, self.key, wanted, others))
+
+    def _stored(self) -> Store:
+        if not self._services.has_store:
+            raise StoreUnavailable("Memory is off: it was opened without a store, so there are no past turns.")
+        return self._services.store
+
+    # ---------------------------------------------------------------- Events.
+
+    def _emit_epoch(self, turn: LoopTurn, prefetch: Prefetch) -> None:
+        self._emit("epoch_started", turn=turn.id, cause=prefetch.cause, epoch=prefetch.epoch)
+
+    def _emit(self, name: str, *, turn: str = "", **data: Scalar) -> None:
+        self._services.events.emit(name, space=self.key.space, conversation=self.key.id, turn=turn, **data)
 
 
-def _usable(name: object, what: str) -> str | None:
-    """A host's name for something, if it is one: a turn goes on without a name that could not be stored."""
+def _usable_name(name: object, what: str) -> str | None:
+    """A host's name for something, or None if it could not be stored: the turn goes on without it."""
     if name is None:
         return None
     try:

@@ -1,4 +1,8 @@
-"""What the model can see in its context now: read from the messages, or from what was handed over (H5, H6). Pure."""
+"""What the model sees in its context now: read from the host's messages, or from what was handed over. Pure.
+
+Also finds where our blocks are in a host's list, and where those belong that a host dropped while it rebuilt its list.
+Imports neither asyncio nor numpy.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +18,31 @@ from afterturn.text import content_hash
 from afterturn.types import BlockRow, HandoverPoint, Message
 
 _STORED = hashes(scanning=True)
+# An anchor names a place by this many messages before it: "go on" alone is said more than once.
+_CHAIN_LENGTH = 3
+# How many messages from the end are searched for blocks: this runs on the host's thread.
+_SEARCHED_MAX = 2_000
+_SPOKEN = frozenset(["user", "assistant", "tool"])
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`refs` are shown by blocks, `message_hashes` by what was said; `size_bytes` counts every copy of a block.
+    """The memories and messages that the model sees.
 
-    `seen_since`: records of this conversation that are newer are in sight too, though nobody shows them to us. `kept`
-    are the references among `refs` that this very turn has shown: they are never offered again in it.
+    `refs` are shown by our blocks, `message_hashes` are those of what was said, and `size_bytes` counts every copy of a
+    block. Records of this conversation that are newer than `seen_since` are visible too, though the host does not show
+    them to us. `shown_this_turn` are the references among `refs` that this turn has shown: they are never repeated in
+    it.
     """
 
     refs: frozenset[str] = frozenset()
     message_hashes: frozenset[str] = frozenset()
     size_bytes: int = 0
     seen_since: float | None = None
-    kept: frozenset[str] = frozenset()
+    shown_this_turn: frozenset[str] = frozenset()
 
     def with_blocks(self, blocks: Iterable[BlockRow]) -> Ledger:
-        """As it is once these stand in the messages too."""
+        """The ledger after these blocks were added to the messages."""
         added = list(blocks)
         return replace(
             self,
@@ -43,18 +54,18 @@ class Ledger:
 def read_ledger(messages: Iterable[Message], blocks: Iterable[BlockRow], stored: RedactedHashes = _STORED) -> Ledger:
     """A block counts only if its bytes are those of one of `blocks`; a forged tag is ordinary text.
 
-    What was said is known by the hash that its record has: that of its text without secrets.
+    Messages are identified by the hash that their records have: that of the text without secrets.
     """
     known = {block.hash: block for block in blocks}
     visible: list[BlockRow] = []
-    said_hashes: set[str] = set()
+    message_hashes: set[str] = set()
     for message in messages:
         ours = [known[found.hash] for found in find_blocks(message.text) if found.hash in known]
         visible.extend(ours)
-        said = strip_blocks(message.text, known) if ours else message.text
-        if said.strip():
-            said_hashes.add(stored.of(said, content_hash(said) if ours else message.hash))
-    return Ledger(message_hashes=frozenset(said_hashes)).with_blocks(visible)
+        text = strip_blocks(message.text, known) if ours else message.text
+        if text.strip():
+            message_hashes.add(stored.of(text, content_hash(text) if ours else message.hash))
+    return Ledger(message_hashes=frozenset(message_hashes)).with_blocks(visible)
 
 
 def hidden_ledger(
@@ -64,133 +75,15 @@ def hidden_ledger(
     compacted_at: float | None,
     stored: RedactedHashes = _STORED,
 ) -> Ledger:
-    """Of a host that hides its history: what was handed over since the last compaction, and what was said since."""
-    in_sight = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
+    """For a host that hides its history: what was handed over and said since the last compaction."""
+    visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
     spoken = read_ledger(messages, blocks, stored)
-    return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(in_sight)
-
-
-# Hosts that rebuild their prompt drop our blocks: finds where they stood, and puts the same bytes back there (H6).
-#
-# Imports neither asyncio nor numpy.
-
-# So many messages before a block name its place: "go on" alone is said more than once.
-_CHAIN = 3
-# How far back blocks are looked for: this runs on the host's path.
-_LOOKED_AT = 2_000
-_SPOKEN = frozenset(["user", "assistant", "tool"])
-
-
-@dataclass(frozen=True, slots=True)
-class BlockScan:
-    """Where things stand in a host's list: our blocks by hash, and the places that anchors name.
-
-    `trail` leads to its end; `is_whole`: all of it was looked at.
-    """
-
-    blocks: Mapping[str, int]
-    anchors: Mapping[str, int]
-    trail: MessageChain
-    is_whole: bool = True
-
-
-def survey(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
-    """`known` are the hashes of our blocks. Of an endless list the end is looked at."""
-    first = max(0, len(messages) - _LOOKED_AT)
-    blocks: dict[str, int] = {}
-    anchors: dict[str, int] = {}
-    trail = MessageChain(first)
-    for at in range(first, len(messages)):
-        element = dialect.read(messages[at])
-        trail.step(messages[at], element, known)
-        if element is not None:
-            blocks.update((found, at) for found in _ours(element, known))
-        if trail.anchor:
-            # A block of ours belongs to its anchor: what is put back goes behind those that are there.
-            anchors[trail.anchor] = at
-    return BlockScan(blocks, anchors, trail, is_whole=first == 0)
-
-
-def anchor_at(
-    dialect: Dialect, messages: Sequence[object], known: Collection[str], earlier: MessageChain | None
-) -> str:
-    """Names the end of the list, as a place that can be found again; blank when nothing was said in it.
-
-    `earlier` was followed through its beginning already.
-    """
-    trail = MessageChain(max(0, len(messages) - _LOOKED_AT))
-    if earlier is not None and earlier.leads_into(messages):
-        trail = earlier.copy()
-    for at in range(trail.length, len(messages)):
-        trail.step(messages[at], dialect.read(messages[at]), known)
-    return trail.anchor
-
-
-class MessageChain:
-    """Names the place after each message by the last few, and by how often these were said one after the other."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.anchor = ""
-        self._last: object = None
-        self._chain: tuple[str, ...] = ()
-        self._times: Counter[str] = Counter()
-
-    def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
-        self.length += 1
-        self._last = message
-        name = _name(element, known) if element is not None else ""
-        if not name:
-            return
-        self._chain = (*self._chain, name)[-_CHAIN:]
-        said = _digest("\n".join(self._chain))
-        times = self._times[said]
-        self._times[said] += 1
-        self.anchor = f"{said}#{times}" if times else said
-
-    def leads_into(self, messages: Sequence[object]) -> bool:
-        """Whether the list, as a glance tells, has only grown since."""
-        return 0 < self.length <= len(messages) and messages[self.length - 1] is self._last
-
-    def copy(self) -> MessageChain:
-        other = MessageChain(self.length)
-        other.anchor, other._last, other._chain = self.anchor, self._last, self._chain
-        other._times = self._times.copy()
-        return other
-
-
-def missing_from(
-    found: BlockScan, rows: Sequence[BlockRow], known: Mapping[str, BlockRow]
-) -> tuple[list[BlockRow], list[BlockRow]]:
-    """Of blocks that should be in sight: those whose place is still there, and those that went with their place.
-
-    In a list that was not looked at whole, what is not found may stand further back, and is neither.
-    """
-    gone = [row for row in rows if row.hash not in found.blocks]
-    standing = [(at, known[name]) for name, at in found.blocks.items()]
-    dropped = [row for row in gone if row.text and _has_place(row, found, standing)]
-    if not found.is_whole:
-        return dropped, []
-    named = {row.hash for row in dropped}
-    return dropped, [row for row in gone if row.hash not in named]
-
-
-def _has_place(row: BlockRow, found: BlockScan, standing: Sequence[tuple[int, BlockRow]]) -> bool:
-    """Whether a block would stand where it did: the same words can be there from a later time.
-
-    Blocks stand in the order they came in. Where a younger one of another place comes first, it was not here.
-    """
-    place = found.anchors.get(row.anchor)
-    if place is None:
-        return False
-    return not any(
-        at <= place and other.injected_at > row.injected_at and other.anchor != row.anchor for at, other in standing
-    )
+    return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """Where something stands in the host's list, so that a glance tells whether it still does."""
+    """Where an element is in the host's list, so that one look shows whether it still is."""
 
     index: int
     element: object
@@ -199,17 +92,125 @@ class BlockPosition:
         return 0 <= self.index < len(messages) and messages[self.index] is self.element
 
 
-def _ours(element: Element, known: Collection[str]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class BlockScan:
+    """The indexes of our blocks in a host's list, by hash, and of the places that anchors name.
+
+    `chain` was followed to the list's end; `is_complete`: the whole list was searched.
+    """
+
+    blocks: Mapping[str, int]
+    anchors: Mapping[str, int]
+    chain: MessageChain
+    is_complete: bool = True
+
+
+def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[str]) -> BlockScan:
+    """`known` are the hashes of our blocks. Of a very long list only the end is searched."""
+    first = max(0, len(messages) - _SEARCHED_MAX)
+    blocks: dict[str, int] = {}
+    anchors: dict[str, int] = {}
+    chain = MessageChain(first)
+    for at in range(first, len(messages)):
+        element = dialect.read(messages[at])
+        chain.step(messages[at], element, known)
+        if element is not None:
+            blocks.update((hash, at) for hash in _hashes_of_ours(element, known))
+        if chain.anchor:
+            # A block of ours belongs to its anchor: what is put back goes behind those that are there.
+            anchors[chain.anchor] = at
+    return BlockScan(blocks, anchors, chain, is_complete=first == 0)
+
+
+def end_anchor(
+    dialect: Dialect, messages: Sequence[object], known: Collection[str], earlier: MessageChain | None
+) -> str:
+    """Names the end of the list as a place that can be found again; blank when nothing was said in it.
+
+    `earlier` was followed through the beginning of the list before.
+    """
+    chain = MessageChain(max(0, len(messages) - _SEARCHED_MAX))
+    if earlier is not None and earlier.leads_into(messages):
+        chain = earlier.copy()
+    for at in range(chain.length, len(messages)):
+        chain.step(messages[at], dialect.read(messages[at]), known)
+    return chain.anchor
+
+
+class MessageChain:
+    """Names the place after each message by the last few messages, and by how often that sequence occurred before."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.anchor = ""
+        self._last: object = None
+        self._names: tuple[str, ...] = ()
+        self._counts: Counter[str] = Counter()
+
+    def step(self, message: object, element: Element | None, known: Collection[str]) -> None:
+        self.length += 1
+        self._last = message
+        name = _name(element, known) if element is not None else ""
+        if not name:
+            return
+        self._names = (*self._names, name)[-_CHAIN_LENGTH:]
+        sequence = _digest("\n".join(self._names))
+        count = self._counts[sequence]
+        self._counts[sequence] += 1
+        self.anchor = f"{sequence}#{count}" if count else sequence
+
+    def leads_into(self, messages: Sequence[object]) -> bool:
+        """Whether the list, judged by one message, has only grown since."""
+        return 0 < self.length <= len(messages) and messages[self.length - 1] is self._last
+
+    def copy(self) -> MessageChain:
+        other = MessageChain(self.length)
+        other.anchor, other._last, other._names = self.anchor, self._last, self._names
+        other._counts = self._counts.copy()
+        return other
+
+
+def find_missing(
+    found: BlockScan, rows: Sequence[BlockRow], known: Mapping[str, BlockRow]
+) -> tuple[list[BlockRow], list[BlockRow]]:
+    """Of blocks that should be visible: those whose place still exists, and those whose place is gone too.
+
+    In a list that was not searched completely, a block that is not found may be further back, and is neither.
+    """
+    missing = [row for row in rows if row.hash not in found.blocks]
+    present = [(at, known[hash]) for hash, at in found.blocks.items()]
+    dropped = [row for row in missing if row.text and _has_place(row, found, present)]
+    if not found.is_complete:
+        return dropped, []
+    dropped_hashes = {row.hash for row in dropped}
+    return dropped, [row for row in missing if row.hash not in dropped_hashes]
+
+
+def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, BlockRow]]) -> bool:
+    """Whether the block would be where it was: the same words may have been said again later.
+
+    Blocks are in the order in which they were injected. If a younger one of another place comes first, this is not the
+    place.
+    """
+    index = found.anchors.get(row.anchor)
+    if index is None:
+        return False
+    return not any(
+        at <= index and other.injected_at > row.injected_at and other.anchor != row.anchor for at, other in present
+    )
+
+
+def _hashes_of_ours(element: Element, known: Collection[str]) -> list[str]:
     return [block.hash for one in element.said for block in find_blocks(one.text) if block.hash in known]
 
 
 def _name(element: Element, known: Collection[str]) -> str:
-    """What was said in an element, our own blocks apart; blank for those, and for a system's instructions."""
+    """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
     names = [*element.calls, *element.answers]
     for one in element.said:
-        said = strip_blocks(one.text, known)
-        if one.role in _SPOKEN and said.strip():
-            names.append(f"{one.role}:{_digest(said.strip())}")
+        text = strip_blocks(one.text, known)
+        if one.role in _SPOKEN and text.strip():
+            names.append(f"{one.role}:{_digest(text.strip())}")
     return "|".join(names)
 
 

@@ -54,7 +54,7 @@ class ProposalContext:
     """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
     not come back (M2)."""
 
-    place: ConversationScope
+    scope: ConversationScope
     turn: str = ""
     since: int | None = None
 
@@ -91,64 +91,64 @@ class Proposals:
         self._writer = StatementWriter(config)
         self._failures: OrderedDict[tuple[ConversationKey, str], ProposalFailures] = OrderedDict()
 
-    def failures(self, place: ConversationScope, turn: str) -> ProposalFailures:
+    def failures(self, scope: ConversationScope, turn: str) -> ProposalFailures:
         """The same for all tools of a turn; between turns nothing is counted."""
         if not turn:
             return ProposalFailures()
-        known = self._failures.setdefault((place.key, turn), ProposalFailures())
+        known = self._failures.setdefault((scope.key, turn), ProposalFailures())
         while len(self._failures) > _TURNS_MAX:
             self._failures.popitem(last=False)
         return known
 
     async def propose(
-        self, occasion: ProposalContext, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
+        self, context: ProposalContext, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
     ) -> list[Added]:
         """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
 
         Raises InvalidInput for a text that the guard refuses, OverBudget among them, Conflict when the conversation was
         forgotten meanwhile, StoreError and TimeoutError when it can not be written. Then nothing is.
         """
-        filed = await self._file(occasion, [self._admit(occasion, text, target, task) for text in texts])
+        filed = await self._file(context, [self._admit(context, text, target, task) for text in texts])
         if filed.refused is not None:
             raise filed.refused
         return filed.added
 
-    async def returned(self, occasion: ProposalContext, task: str, texts: Sequence[str]) -> list[Added]:
+    async def returned(self, context: ProposalContext, task: str, texts: Sequence[str]) -> list[Added]:
         """Proposes the `statements` of a sub-agent's answer. Never raises for memory's sake: what is not proposed is
         logged and told as an event."""
         if not texts:
-            self._refuse(occasion, "no_statements")
+            self._refuse(context, "no_statements")
         if len(texts) > PROPOSALS_MAX:
-            self._refuse(occasion, "too_many")
-        admitted = self._admissible(occasion, texts[:PROPOSALS_MAX], task)
+            self._refuse(context, "too_many")
+        admitted = self._admissible(context, texts[:PROPOSALS_MAX], task)
         if not admitted:
             return []
         try:
-            filed = await self._file(occasion, admitted)
+            filed = await self._file(context, admitted)
         except (AfterturnError, TimeoutError) as error:
             logger.warning("what a sub-agent learned is not proposed: %r", error)
-            self._refuse(occasion, type(error).__name__)
+            self._refuse(context, type(error).__name__)
             return []
         if filed.refused is not None:
             # Its message lists memories, which are nothing for a log.
             logger.warning("some of what a sub-agent learned is not proposed: memory is full")
-            self._refuse(occasion, type(filed.refused).__name__)
+            self._refuse(context, type(filed.refused).__name__)
         return filed.added
 
-    async def _file(self, occasion: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
+    async def _file(self, context: ProposalContext, admitted: Sequence[Admitted]) -> _Filed:
         group = self._ids.new()
-        work = [(self._operation(occasion.place, group), one) for one in admitted]
+        work = [(self._operation(context.scope, group), one) for one in admitted]
         async with asyncio.timeout(self._write_timeout):
-            filed = await self._store.write(lambda unit: self._add(unit, occasion, work))
+            filed = await self._store.write(lambda unit: self._add(unit, context, work))
         for one in filed.added:
             if one.entry.status is Status.QUARANTINED:
-                self._refuse(occasion, Status.QUARANTINED)
+                self._refuse(context, Status.QUARANTINED)
             elif one.created:
-                self._emit("proposed", occasion, memory=one.entry.id, operation=one.operation)
+                self._emit("proposed", context, memory=one.entry.id, operation=one.operation)
         return filed
 
-    def _add(self, unit: Unit, occasion: ProposalContext, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:
-        _check_known(unit, occasion)
+    def _add(self, unit: Unit, context: ProposalContext, work: Sequence[tuple[Operation, Admitted]]) -> _Filed:
+        _check_known(unit, context)
         filed = _Filed([])
         for operation, admitted in work:
             try:
@@ -157,27 +157,27 @@ class Proposals:
                 filed.refused = error
         return filed
 
-    def _admissible(self, occasion: ProposalContext, texts: Sequence[str], task: str) -> list[Admitted]:
+    def _admissible(self, context: ProposalContext, texts: Sequence[str], task: str) -> list[Admitted]:
         admitted = []
         for text in texts:
             try:
-                admitted.append(self._admit(occasion, text, Target.ENVIRONMENT, task))
+                admitted.append(self._admit(context, text, Target.ENVIRONMENT, task))
             except InvalidInput as error:
                 logger.warning("something that a sub-agent learned is not proposed: %s", error)
-                self._refuse(occasion, type(error).__name__)
+                self._refuse(context, type(error).__name__)
         return admitted
 
-    def _admit(self, occasion: ProposalContext, text: str, target: Target, task: str) -> Admitted:
-        place = occasion.place
+    def _admit(self, context: ProposalContext, text: str, target: Target, task: str) -> Admitted:
+        scope = context.scope
         draft = Draft(
             text=text,
             origin=Origin.SUBAGENT,
             target=target,
-            agent=place.agent,
-            project=place.project,
-            conversation=place.id,
-            owner=None if place.owner == place.writes else place.owner,
-            turn=occasion.turn or None,
+            agent=scope.agent,
+            project=scope.project,
+            conversation=scope.id,
+            owner=None if scope.owner == scope.writes else scope.owner,
+            turn=context.turn or None,
             metadata=self._metadata(task),
             proposed=True,
         )
@@ -189,17 +189,17 @@ class Proposals:
         asked = " ".join(clean.split())[:TASK_CHARS_MAX]
         return {"task": asked} if asked and is_storable(asked) else {}
 
-    def _operation(self, place: ConversationScope, group: str) -> Operation:
+    def _operation(self, scope: ConversationScope, group: str) -> Operation:
         return Operation(
-            self._ids.new(), place.tenant, place.writes, Verb.ADD, Origin.SUBAGENT, self._clock.now(), group
+            self._ids.new(), scope.tenant, scope.writes, Verb.ADD, Origin.SUBAGENT, self._clock.now(), group
         )
 
-    def _refuse(self, occasion: ProposalContext, reason: str) -> None:
-        self._emit("proposal_refused", occasion, reason=reason)
+    def _refuse(self, context: ProposalContext, reason: str) -> None:
+        self._emit("proposal_refused", context, reason=reason)
 
-    def _emit(self, name: str, occasion: ProposalContext, **data: Scalar) -> None:
-        place = occasion.place
-        self._events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+    def _emit(self, name: str, context: ProposalContext, **data: Scalar) -> None:
+        scope = context.scope
+        self._events.emit(name, space=scope.owner, conversation=scope.id, turn=context.turn, **data)
 
 
 def statements(result: object) -> list[str]:
@@ -221,11 +221,11 @@ def _bullets(text: str) -> Iterator[str]:
             yield line[mark.end() :].strip()
 
 
-def _check_known(unit: Unit, occasion: ProposalContext) -> None:
-    place = occasion.place
-    since = occasion.since
+def _check_known(unit: Unit, context: ProposalContext) -> None:
+    scope = context.scope
+    since = context.since
     if since is not None and any(
-        unit.conversations.is_forgotten(place.tenant, space, conversation=place.id, speakers=(), since=since)
-        for space in {place.writes, place.owner}
+        unit.conversations.is_forgotten(scope.tenant, space, conversation=scope.id, speakers=(), since=since)
+        for space in {scope.writes, scope.owner}
     ):
-        raise Conflict(f"Conversation {place.id!r} has been forgotten, so nothing from it is stored.")
+        raise Conflict(f"Conversation {scope.id!r} has been forgotten, so nothing from it is stored.")

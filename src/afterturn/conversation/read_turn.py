@@ -1,6 +1,6 @@
-"""From a host's messages to a block, without an event loop: for a reader's thread, and for a hook.
+"""From a host's messages to a block, on a reader's thread: what a turn begins with, its question, answer and block.
 
-Imports neither asyncio nor numpy.
+Imports neither asyncio nor numpy, so that `recall_block_once` can use it too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from afterturn.config import Config
-from afterturn.conversation.ledger import Ledger, MessageChain, hidden_ledger, missing_from, read_ledger, survey
+from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import latest_user, spoken
@@ -21,7 +21,7 @@ from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scann
 from afterturn.ports import Unit
 from afterturn.recall.block import CHOICES_MAX, FRAME, Block, Budget, bullet, choose, render, strip_blocks, varied
 from afterturn.recall.duplicates import collapse, contradicting
-from afterturn.recall.query import QueryVector, RecallRequest, is_learned_from_seen, needs_recall
+from afterturn.recall.query import RecallRequest, is_learned_from_seen, needs_recall
 from afterturn.recall.scoring import above_floor
 from afterturn.recall.search import search
 from afterturn.text import terms
@@ -41,71 +41,22 @@ from afterturn.types import (
 if TYPE_CHECKING:
     from afterturn.recall.index.cache import IndexCache
 
-# More candidates than a block holds, so that the budget can choose among the lanes, and a trace can tell of the rest.
+# More candidates than a block holds, so that the budget can choose among the lanes, and a trace can show the rest.
 CANDIDATES = 4
 CANDIDATES_MIN = 32
 # A user who pastes a log asks about its beginning, at best; more of it finds nothing better.
 QUESTION_CHARS_MAX = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class RecallQuestion:
-    """What is recalled for: the user's words, who asks, and what the model sees already.
-
-    What was `recalled` before is looked at again when more than so many `forgets` are counted by now.
-    """
-
-    text: str
-    place: ConversationScope
-    ledger: Ledger
-    forgets: int | None = None
-    recalled: tuple[Hit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TurnReading:
-    """What a turn began with, or what a list shows in its middle.
-
-    `said` is None when the latest user message has no text, `question` when there is nothing to recall for; `forgets`
-    counts them; `places` tells where our blocks stand, by hash; `dropped` are blocks that the host left out while it
-    rebuilt its prompt, and that go back; `lost` those that went with the messages they stood after; `trail` leads to
-    the list's end.
-    """
-
-    blocks: Mapping[str, BlockRow]
-    forgets: int
-    said: tuple[int, str] | None
-    ledger: Ledger
-    question: RecallQuestion | None
-    places: Mapping[str, int] = field(default_factory=dict)
-    dropped: tuple[BlockRow, ...] = ()
-    lost: tuple[BlockRow, ...] = ()
-    trail: MessageChain | None = None
-    carried: CarriedRow | None = None
-    carried_hits: tuple[Hit, ...] = ()
-
-    def without_dropped(self) -> TurnReading:
-        """For a host that has called its model already: what it left out stays out, and may come again (H3)."""
-        if not self.dropped:
-            return self
-        shown = [self.blocks[name] for name in self.places]
-        unseen = frozenset(ref for row in self.dropped for ref in row.refs).difference(*(row.refs for row in shown))
-        ledger = replace(
-            self.ledger,
-            refs=self.ledger.refs - unseen,
-            size_bytes=self.ledger.size_bytes - sum(row.size_bytes for row in self.dropped),
-        )
-        question = self.question
-        if question is not None:
-            question = replace(question, ledger=replace(ledger, refs=question.ledger.refs - unseen))
-        return replace(self, ledger=ledger, question=question, dropped=(), lost=(*self.lost, *self.dropped))
+# Reading the host's messages.
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessages:
-    """A host's messages, and the blocks of ours that may be among them but not in the store yet.
+    """A host's messages, and the blocks of ours that may be among them but are not in the store yet.
 
-    `carried` is what an earlier turn left; None: look in the store. Blocks of `turn` came after the messages were read.
+    `carried` is what an earlier turn left; None means: look in the store. Blocks of `turn` were added after the
+    messages were copied.
     """
 
     dialect: Dialect
@@ -117,83 +68,170 @@ class ShownMessages:
     unstored: frozenset[str] = frozenset()
 
 
-def read_turn(unit: Unit, shown: ShownMessages, place: ConversationScope, config: Config) -> TurnReading:
-    """Finds what the user said, what we injected so far, what was carried, and whether it is worth a recall (R6)."""
-    stored = unit.conversations.known_blocks(place.key)
-    newer = {row.hash: _both(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
+@dataclass(frozen=True, slots=True)
+class TurnReading:
+    """What a host's list contains at the beginning of a turn or in its middle.
+
+    `user` is the index and text of the latest user message, None if it has no text; `question` is None when there is
+    nothing to recall for. `forgets` is the number of the newest forget. `indexes` are those of our blocks, by hash;
+    `dropped` are blocks that the host left out while it rebuilt its prompt, and that are put back; `lost` are those
+    whose neighbouring messages are gone too. `chain` was followed to the list's end.
+    """
+
+    blocks: Mapping[str, BlockRow]
+    forgets: int
+    user: tuple[int, str] | None
+    ledger: Ledger
+    question: RecallRequest | None
+    indexes: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[BlockRow, ...] = ()
+    lost: tuple[BlockRow, ...] = ()
+    chain: MessageChain | None = None
+    carried: CarriedRow | None = None
+    carried_hits: tuple[Hit, ...] = ()
+
+    def without_dropped(self) -> TurnReading:
+        """For a host that has called its model already: what it left out stays out, and may be recalled again."""
+        if not self.dropped:
+            return self
+        shown = [self.blocks[hash] for hash in self.indexes]
+        unseen = frozenset(ref for row in self.dropped for ref in row.refs).difference(*(row.refs for row in shown))
+        ledger = replace(
+            self.ledger,
+            refs=self.ledger.refs - unseen,
+            size_bytes=self.ledger.size_bytes - sum(row.size_bytes for row in self.dropped),
+        )
+        question = self.question
+        if question is not None:
+            excluded = question.admitted.excluded_refs - unseen
+            question = question._replace(
+                admitted=question.admitted._replace(excluded_refs=excluded),
+                repeatable_refs=question.repeatable_refs - unseen,
+            )
+        return replace(self, ledger=ledger, question=question, dropped=(), lost=(*self.lost, *self.dropped))
+
+
+def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config: Config) -> TurnReading:
+    """Finds what the user said, which blocks of ours are in the list, and what an earlier turn carried over."""
+    stored = unit.conversations.known_blocks(scope.key)
+    newer = {row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
     blocks = {**shown.blocks, **newer}
-    said = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
-    seen = _sight(unit, shown, place, blocks, hashes(scanning=config.scanning))
+    user = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
+    seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scanning))
     ledger = seen.ledger
-    carried, hits = _carried(unit, shown, place, ledger)
+    carried, hits = _read_carried(unit, shown, scope, ledger)
     asked = replace(ledger, refs=ledger.refs.union(hit.entry.ref for hit in hits))
     return TurnReading(
         blocks=blocks,
-        forgets=unit.conversations.forgets(place.tenant, place.writes),
-        said=said,
+        forgets=unit.conversations.forgets(scope.tenant, scope.writes),
+        user=user,
         ledger=ledger,
-        question=question_for(said[1], place, asked, config) if said else None,
-        places=seen.places,
+        question=make_question(user[1], scope, asked, config) if user else None,
+        indexes=seen.indexes,
         dropped=seen.dropped,
         lost=seen.lost,
-        trail=seen.trail,
+        chain=seen.chain,
         carried=carried,
         carried_hits=hits,
     )
 
 
-def _both(stored: BlockRow, known: BlockRow | None) -> BlockRow:
-    """Another process may have heard of a compaction, and what this one heard may be on its way to the store."""
+def _merge_row(stored: BlockRow, known: BlockRow | None) -> BlockRow:
+    """Another process may know of a compaction, and what this one knows of may not be in the store yet."""
     return stored if known is None or known.in_sight else replace(stored, in_sight=False)
 
 
-def _carried(
-    unit: Unit, shown: ShownMessages, place: ConversationScope, ledger: Ledger
+@dataclass(frozen=True, slots=True)
+class _Visible:
+    ledger: Ledger
+    indexes: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[BlockRow, ...] = ()
+    lost: tuple[BlockRow, ...] = ()
+    chain: MessageChain | None = None
+
+
+def _read_visible(
+    unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
+) -> _Visible:
+    messages = spoken(shown.dialect, shown.messages)
+    if scope.is_hidden:
+        compacted_at = unit.conversations.state(scope.key).compacted_at
+        return _Visible(hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored))
+    found = scan_blocks(shown.dialect, shown.messages, blocks)
+    if any(not blocks[hash].in_sight for hash in found.blocks):
+        # Reported as gone and shown all the same: a host kept a part of its history, or took up an old one.
+        full = (row for row in unit.conversations.blocks(scope.key) if row.hash in found.blocks)
+        blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
+    expected = visible_in_order(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
+    dropped, lost = find_missing(found, expected, blocks)
+    # A host that may no longer read a space gets nothing of it back either.
+    dropped = [row for row in dropped if all_readable(unit, scope, row.refs)]
+    ledger = read_ledger(messages, blocks.values(), stored).with_blocks(dropped)
+    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.chain)
+
+
+def visible_in_order(blocks: Iterable[BlockRow]) -> list[BlockRow]:
+    """The blocks that should be in a shown history, oldest first."""
+    return sorted((row for row in blocks if row.in_sight and row.anchor), key=lambda row: (row.injected_at, row.hash))
+
+
+def _read_carried(
+    unit: Unit, shown: ShownMessages, scope: ConversationScope, ledger: Ledger
 ) -> tuple[CarriedRow | None, tuple[Hit, ...]]:
     if shown.carried is not None:
-        scope = Scope(place.tenant, place.reads)
-        now = {hit.entry.ref: _find_version(unit, scope, hit.entry.ref) for hit in shown.carried}
+        now = {hit.entry.ref: _find_version(unit, scope.readable, hit.entry.ref) for hit in shown.carried}
         return None, tuple(hit for hit in shown.carried if _is_fresh(now[hit.entry.ref], ledger, shown.now))
-    carried = unit.conversations.find_carried(place.key)
+    carried = unit.conversations.find_carried(scope.key)
     if carried is None:
         return None, ()
-    hits = hits_of(unit, place, terms(carried.question), carried.candidates)
+    hits = load_hits(unit, scope.readable, terms(carried.question), carried.candidates)
     return carried, tuple(hit for hit in hits if _is_fresh(hit.entry, ledger, shown.now))
 
 
-def all_readable(unit: Unit, place: ConversationScope, refs: Iterable[str]) -> bool:
-    """Whether all of these are known, and in spaces that the host was granted this time."""
-    scope = Scope(place.tenant, place.reads)
-    return all(_find_version(unit, scope, ref) is not None for ref in refs)
+def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
+    """Whether it may still be recalled, and the model does not see it."""
+    if entry is None or not entry.holds(now):
+        return False
+    return entry.ref not in ledger.refs and entry.content_hash not in ledger.message_hashes
 
 
-def all_hold(unit: Unit, place: ConversationScope, hits: Iterable[Hit], now: float) -> bool:
-    """Whether what was recalled a while ago may still be shown: not forgotten, changed or expired since (L7, M2)."""
-    scope = Scope(place.tenant, place.reads)
-    entries = (_find_version(unit, scope, hit.entry.ref) for hit in hits)
-    return all(entry is not None and entry.holds(now) for entry in entries)
+# Asking.
 
 
-def any_learned_from_visible(unit: Unit, question: RecallQuestion, hits: Iterable[Hit]) -> bool:
-    """Whether the messages tell all that one of these was learned from (L9)."""
-    visible = question.ledger.message_hashes
-    tenant = question.place.tenant
-    return any(is_learned_from_seen(unit, tenant, hit.entry, lambda said: said.content_hash in visible) for hit in hits)
+def make_question(text: str, scope: ConversationScope, ledger: Ledger, config: Config) -> RecallRequest | None:
+    """The question for what a user said, or None if it is not worth a recall: blank, an acknowledgement, recall off.
 
-
-def question_for(text: str, place: ConversationScope, ledger: Ledger, config: Config) -> RecallQuestion | None:
-    """None when it is not worth a recall: blank, an acknowledgement, recall switched off (R6).
-
-    From here on it is asked, embedded, carried and kept, so its secrets stay behind.
+    Secrets are taken out here, because the text is embedded, stored and traced from now on.
     """
     if _is_off(config):
         return None
     asked = redact_within(text, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-    return RecallQuestion(asked, place, ledger) if needs_recall(asked) else None
+    return make_request(asked, scope, ledger, config) if needs_recall(asked) else None
 
 
-def no_recall(question: RecallQuestion | None, config: Config) -> str:
-    """Why nothing is asked, for who looks back; blank when something is."""
+def make_request(text: str, scope: ConversationScope, ledger: Ledger, config: Config) -> RecallRequest:
+    """A turn's question as recall takes it. `now` and `correlation` are set when it is asked."""
+    request = RecallRequest(
+        text=text,
+        admitted=LaneQuery(scope.readable, 0.0, conversation=scope.id, owner=scope.owner),
+        limit=candidates_max(config),
+        score_min=0.0,
+        lane_min=Budget.of(config).lane_entries_min,
+    )
+    return exclude_visible(request, scope, ledger)
+
+
+def exclude_visible(request: RecallRequest, scope: ConversationScope, ledger: Ledger) -> RecallRequest:
+    """The same question without what the model sees. A host that hides its history may be shown older things again."""
+    admitted = request.admitted._replace(
+        excluded_refs=ledger.refs, visible_hashes=ledger.message_hashes, seen_since=ledger.seen_since
+    )
+    repeatable = ledger.refs - ledger.shown_this_turn if scope.is_hidden else frozenset()
+    return request._replace(admitted=admitted, repeatable_refs=repeatable)
+
+
+def no_recall_reason(question: RecallRequest | None, config: Config) -> str:
+    """Why nothing is asked, for the trace; blank when something is."""
     if question is not None:
         return ""
     return NoRecallReason.OFF if _is_off(config) else NoRecallReason.NOTHING_TO_ASK
@@ -203,125 +241,51 @@ def _is_off(config: Config) -> bool:
     return not config.recall or config.recall_entries_max == 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Visible:
-    ledger: Ledger
-    places: Mapping[str, int] = field(default_factory=dict)
-    dropped: tuple[BlockRow, ...] = ()
-    lost: tuple[BlockRow, ...] = ()
-    trail: MessageChain | None = None
+def candidates_max(config: Config) -> int:
+    """How many candidates are weighed at most."""
+    return CHOICES_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
 
 
-def _sight(
-    unit: Unit, shown: ShownMessages, place: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
-) -> _Visible:
-    seen = spoken(shown.dialect, shown.messages)
-    if place.is_hidden:
-        compacted_at = unit.conversations.state(place.key).compacted_at
-        return _Visible(hidden_ledger(seen, blocks.values(), compacted_at=compacted_at, stored=stored))
-    found = survey(shown.dialect, shown.messages, blocks)
-    if any(not blocks[name].in_sight for name in found.blocks):
-        # Told gone, and shown all the same: a host kept a part of its history, or took up an old one.
-        full = (row for row in unit.conversations.blocks(place.key) if row.hash in found.blocks)
-        blocks.update((row.hash, replace(row, in_sight=blocks[row.hash].in_sight)) for row in full)
-    expected = in_place(row for row in blocks.values() if not shown.turn or row.turn != shown.turn)
-    dropped, lost = missing_from(found, expected, blocks)
-    # A host that may not read a space any more gets nothing of it back either (L2).
-    dropped = [row for row in dropped if all_readable(unit, place, row.refs)]
-    ledger = read_ledger(seen, blocks.values(), stored).with_blocks(dropped)
-    return _Visible(ledger, found.blocks, tuple(dropped), tuple(lost), found.trail)
-
-
-def in_place(blocks: Iterable[BlockRow]) -> list[BlockRow]:
-    """Those that should stand in a shown history, oldest first."""
-    return sorted((row for row in blocks if row.in_sight and row.anchor), key=lambda row: (row.injected_at, row.hash))
-
-
-@dataclass(frozen=True, slots=True)
-class RecallTiming:
-    """When and how a question is asked: the clock's time, an id to follow it by, its vector and the index cache."""
-
-    now: float
-    correlation: str
-    query_vector: QueryVector | None = None
-    cache: IndexCache | None = None
+# Answering.
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetEffects:
-    """What a forget, in whatever process, has left of a turn: its count, our blocks as the store has them now, and the
-    references of what was recalled and is gone (M2)."""
+    """What a forget, in any process, has left of a turn: its number, our blocks as the store has them now, and the
+    references of what was recalled and is gone."""
 
     forgets: int
     blocks: tuple[BlockRow, ...]
     gone: frozenset[str]
 
 
-def aftermath(unit: Unit, place: ConversationScope, since: int, recalled: Iterable[Hit]) -> ForgetEffects | None:
-    """None when nothing was forgotten since."""
-    forgets = unit.conversations.forgets(place.tenant, place.writes)
-    if forgets <= since:
-        return None
-    scope = Scope(place.tenant, place.reads)
-    gone = frozenset(hit.entry.ref for hit in recalled if _find_version(unit, scope, hit.entry.ref) is None)
-    return ForgetEffects(forgets, tuple(unit.conversations.known_blocks(place.key)), gone)
-
-
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
-    """What a recall came to. `hits` are worth handing over, best first; `found` is all that was weighed.
+    """The result of a recall. `hits` are worth handing over, best first; `found` is everything that was weighed.
 
-    `restated` are left out because another says the same, by reference; `exhausted`: nothing but what was shown before
-    was relevant, so that is offered again (L4). `withheld` are kept from the model, by reference, and why (G3).
+    `restated` are left out because another says the same: that one's reference, by reference. `exhausted`: only what
+    was shown before is relevant, so that is offered again. `withheld` must not be shown: the reason, by reference.
     """
 
     found: SearchResults
     hits: tuple[Hit, ...]
     restated: Mapping[str, str]
     exhausted: bool = False
-    aftermath: ForgetEffects | None = None
+    forgotten: ForgetEffects | None = None
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
-def prepare(unit: Unit, question: RecallQuestion, asking: RecallTiming, config: Config) -> RecallAnswer:
-    """Recalls what is relevant and new to the model. Exclusions hold inside the query, before any cut (L3)."""
-    prepared = _judged(_ask(unit, question, asking, config), config)
-    ledger = question.ledger
-    broken = set(prepared.found.missing) & set(Lane)
-    if prepared.hits or broken or not question.place.is_hidden or ledger.refs <= ledger.kept:
-        return prepared
-    again = replace(question, ledger=replace(ledger, refs=ledger.kept))
-    return replace(_judged(_ask(unit, again, asking, config), config), exhausted=True)
+def answer_question(unit: Unit, request: RecallRequest, index: IndexCache | None, config: Config) -> RecallAnswer:
+    """Recalls what is relevant and new to the model. Exclusions apply inside the query, before any limit."""
+    answer = _select(search(unit, request, index), config)
+    if answer.hits or set(answer.found.missing) & set(Lane) or not request.repeatable_refs:
+        return answer
+    excluded = request.admitted.excluded_refs - request.repeatable_refs
+    again = request._replace(admitted=request.admitted._replace(excluded_refs=excluded))
+    return replace(_select(search(unit, again, index), config), exhausted=True)
 
 
-def _ask(unit: Unit, question: RecallQuestion, asking: RecallTiming, config: Config) -> SearchResults:
-    place, ledger = question.place, question.ledger
-    request = RecallRequest(
-        text=question.text,
-        query_vector=asking.query_vector,
-        admitted=LaneQuery(
-            Scope(place.tenant, place.reads),
-            asking.now,
-            conversation=place.id,
-            owner=place.owner,
-            excluded_refs=ledger.refs,
-            visible_hashes=ledger.message_hashes,
-            seen_since=ledger.seen_since,
-        ),
-        limit=weighed_max(config),
-        score_min=0.0,
-        lane_min=Budget.of(config).lane_entries_min,
-        correlation=asking.correlation,
-    )
-    return search(unit, request, asking.cache)
-
-
-def weighed_max(config: Config) -> int:
-    """How many candidates are weighed at the most."""
-    return CHOICES_MAX if config.refined else max(CANDIDATES_MIN, config.recall_entries_max * CANDIDATES)
-
-
-def _judged(found: SearchResults, config: Config) -> RecallAnswer:
+def _select(found: SearchResults, config: Config) -> RecallAnswer:
     hits, restated = collapse(above_floor(found.hits, config.recall_score_min))
     offered = tuple(varied(hits, config.entry_bytes_max))
     return RecallAnswer(found, offered, {item.hit.entry.ref: item.by_ref for item in restated})
@@ -330,9 +294,9 @@ def _judged(found: SearchResults, config: Config) -> RecallAnswer:
 def compose(
     hits: Iterable[Hit], config: Config, *, visible_bytes: int, now: float, screen: OutputFilter | None = None
 ) -> Block | None:
-    """One block of what fits, those named first before the others. None when nothing is left to say.
+    """One block of the hits that fit, earlier ones first. None when nothing is left to show.
 
-    `screen` tells afterwards what it withheld (G3).
+    `screen` reports afterwards what it withheld.
     """
     screen = screen or OutputFilter(scanning=config.scanning)
     once = list({hit.entry.ref: hit for hit in hits}.values())
@@ -342,17 +306,48 @@ def compose(
         dated = contradicting(shown)
         line = functools.partial(bullet, now=now, dated=dated)
         excerpts = choose(shown, budget, frame=FRAME, line=line, screen=screen)
-        # What is withheld must leave no trace on the others: whoever makes the block again goes without it.
+        # A withheld memory must not influence the others: a replay renders the block without it.
         if all(hit.entry.ref not in screen.withheld for hit in shown):
             return render(excerpts, now=now, dated=dated) if excerpts else None
 
 
-def hits_of(
-    unit: Unit, place: ConversationScope, asked: Iterable[str], candidates: Sequence[Candidate]
-) -> tuple[Hit, ...]:
-    """Stored candidates as hits again: those that are still known and may be read. Long ones are cut by the terms that
+# Checking again what was recalled before.
+
+
+def find_forget_effects(
+    unit: Unit, scope: ConversationScope, since: int, recalled: Iterable[Hit]
+) -> ForgetEffects | None:
+    """None when nothing was forgotten since the forget with the number `since`."""
+    forgets = unit.conversations.forgets(scope.tenant, scope.writes)
+    if forgets <= since:
+        return None
+    gone = frozenset(hit.entry.ref for hit in recalled if _find_version(unit, scope.readable, hit.entry.ref) is None)
+    return ForgetEffects(forgets, tuple(unit.conversations.known_blocks(scope.key)), gone)
+
+
+def all_readable(unit: Unit, scope: ConversationScope, refs: Iterable[str]) -> bool:
+    """Whether all of these exist, in spaces that the host may read this time."""
+    return all(_find_version(unit, scope.readable, ref) is not None for ref in refs)
+
+
+def all_valid(unit: Unit, scope: Scope, hits: Iterable[Hit], now: float) -> bool:
+    """Whether what was recalled a while ago may still be shown: not forgotten, changed or expired since."""
+    entries = (_find_version(unit, scope, hit.entry.ref) for hit in hits)
+    return all(entry is not None and entry.holds(now) for entry in entries)
+
+
+def any_learned_from_visible(unit: Unit, question: RecallRequest, hits: Iterable[Hit]) -> bool:
+    """Whether one of these was learned only from messages that the model sees."""
+    visible, tenant = question.admitted.visible_hashes, question.scope.tenant
+    return any(
+        is_learned_from_seen(unit, tenant, hit.entry, lambda source: source.content_hash in visible) for hit in hits
+    )
+
+
+def load_hits(unit: Unit, scope: Scope, asked: Iterable[str], candidates: Sequence[Candidate]) -> tuple[Hit, ...]:
+    """Stored candidates as hits again: those that still exist and may be read. Long ones are cut by the terms that
     were `asked`."""
-    scope, wanted = Scope(place.tenant, place.reads), frozenset(asked)
+    wanted = frozenset(asked)
     hits = []
     for candidate in candidates:
         entry = _find_version(unit, scope, candidate.ref)
@@ -369,10 +364,3 @@ def _find_version(unit: Unit, scope: Scope, ref: str) -> Entry | None:
         return unit.memories.get(scope, entry_id, version=int(version or 1))
     except NotFound:
         return None
-
-
-def _is_fresh(entry: Entry | None, ledger: Ledger, now: float) -> bool:
-    """Whether it may still be recalled, and the model does not see it."""
-    if entry is None or not entry.holds(now):
-        return False
-    return entry.ref not in ledger.refs and entry.content_hash not in ledger.message_hashes

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from afterturn.config import Config
 from afterturn.conversation.record_sinks import RecordSink, RecordSinks
-from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult
+from afterturn.conversation.recording import Key, Recording, RecordingOutcome, RecordingResult, is_exchange
 from afterturn.conversation.spill import Spill, covers
+from afterturn.conversation.tools import holds_answer
+from afterturn.conversation.turn_state import LoopTurn, TurnMessages
+from afterturn.dialects.detection import find_dialect
+from afterturn.dialects.dialect import Dialect, Strip
+from afterturn.dialects.history import Exchange, exchange, exchange_from, latest_user
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
+from afterturn.guard.secrets import MARGIN_CHARS, redact, scanner
 from afterturn.ports import Worker
+from afterturn.recall.block import strip_blocks
 from afterturn.runtime.loop_thread import run_on
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.runtime.supervisor import Supervisor
-from afterturn.types import Selector
+from afterturn.text import content_hash
+from afterturn.types import BlockRow, Message, Selector
 
 logger = logging.getLogger("afterturn")
 
@@ -256,3 +265,106 @@ class Recorder:
         self._events.of(recording.tenant).emit(
             name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
         )
+
+
+# From a turn that its host has left to a recording: the turn's own messages, without our blocks.
+
+SWITCHED_OFF = "switched_off"
+NO_FINAL_ANSWER = "no_final_answer"
+
+
+def make_recording(
+    turn: LoopTurn,
+    left: TurnMessages,
+    blocks: Mapping[str, BlockRow],
+    config: Config,
+    *,
+    ended_at: float,
+    completed: bool,
+) -> tuple[Recording | None, str]:
+    """What is to be recorded, or None and the reason; `switched_off` only for what would have been recorded.
+
+    `completed`: the host said that the agent has answered.
+    """
+    scope, messages = turn.scope, left.messages
+    # A finished list shows its format more clearly than the one that the turn began with.
+    dialect = find_dialect(messages, scope.dialect) or turn.dialect
+    if dialect is None:
+        return None, "unknown_dialect"
+    handed_over = turn.shared.blocks
+    strip = functools.partial(strip_blocks, known_hashes={**blocks, **{row.hash: row for row in handed_over}})
+    found = _find_exchange(turn, left, dialect, strip)
+    if not found.messages:
+        return None, "no_exchange"
+    if not completed and not found.ends_complete:
+        return None, NO_FINAL_ANSWER
+    if not is_exchange(found.messages):
+        return None, "no_exchange"
+    if not config.recording:
+        return None, SWITCHED_OFF
+    speaker = turn.shared.speaker
+    spoken = [_spoken_by(message, speaker) for message in found.messages if not _is_ours(message)]
+    redacted = [_redacted(message, config) for message in spoken]
+    recording = Recording(
+        tenant=scope.tenant,
+        space=scope.writes,
+        conversation=scope.id,
+        turn=turn.id,
+        owner=scope.owner,
+        started_at=turn.shared.started_at,
+        forgets=turn.forgets_before,
+        user_hash=turn.user_hash,
+        messages=tuple(message for message, _ in redacted),
+        agent=scope.agent,
+        project=scope.project,
+        # Without their texts: a file that waits must not contain a memory that is forgotten meanwhile.
+        blocks=tuple(replace(row, text="") for row in handed_over),
+        ended_at=ended_at,
+        reads=scope.reads,
+        subagent=scope.subagent,
+        redacted=tuple(kinds for _, kinds in redacted) if any(kinds for _, kinds in redacted) else (),
+    )
+    return recording, ""
+
+
+def _find_exchange(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> Exchange:
+    """The turn's messages from its user message on; from the latest one when the host has rewritten that."""
+    messages = left.messages
+    start = _find_start(turn, left, dialect, strip)
+    if start is not None and (found := exchange_from(dialect, messages, start, strip)).messages:
+        return found
+    if turn.user_hash and (found := exchange(dialect, messages, turn.user_hash, strip)).messages:
+        return found
+    latest = latest_user(dialect, messages, strip)
+    return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+
+
+def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> int | None:
+    """The index of the turn's user message, if that is certain: the same words may be said again in the turn."""
+    if left.starts_with_user:
+        return 0
+    at = turn.user_index
+    element = dialect.read(left.messages[at]) if at is not None and at < len(left.messages) else None
+    if element is None or content_hash(strip(element.text_of("user"))) != turn.user_hash:
+        return None
+    return at
+
+
+def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
+    """Without secrets, before it waits in memory or in a file. The host's own message is not changed."""
+    limit, scan = config.record_bytes_max, scanner(scanning=config.scanning)
+    found, speaker = redact(message.text[: limit + MARGIN_CHARS], scan), redact(message.speaker, scan)
+    kinds = (*found.kinds, *speaker.kinds)
+    if not kinds and len(message.text) <= limit + MARGIN_CHARS:
+        return message, ()
+    # Text that is not scanned is not stored; one character too many shows the gate that it was cut.
+    text = found.text[: limit + 1]
+    return replace(message, text=text, speaker=speaker.text, hash=content_hash(text)), kinds
+
+
+def _is_ours(message: Message) -> bool:
+    return message.role == "tool" and holds_answer(message.text)
+
+
+def _spoken_by(message: Message, speaker: str | None) -> Message:
+    return replace(message, speaker=speaker) if speaker is not None and message.role == "user" else message

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from afterturn.config import KEYS, SHAPING, Config
-from afterturn.conversation.read_turn import compose, hits_of
-from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.read_turn import compose, load_hits
 from afterturn.conversation.trace import find_turns
 from afterturn.errors import ConfigError
 from afterturn.ports import Unit
 from afterturn.recall.block import Block, varied
 from afterturn.recall.duplicates import collapse
 from afterturn.recall.scoring import above_floor, best_first
-from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar
+from afterturn.types import BlockRow, ConversationKey, Decision, Hit, Outcome, Phase, RecallRow, Scalar, Scope
 
 _OFFERED = (Decision.SHOWN, Decision.BUDGET)
 
@@ -145,12 +144,12 @@ def _rendered(
 
 def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
     """What was to be handed over, in its order; with another floor, chosen anew from what was found."""
-    place = ConversationScope(key.id, key.tenant, key.space, row.reads or (key.space,), key.space)
+    scope = Scope(key.tenant, row.reads or (key.space,))
     if other is None or row.phase is Phase.REFINED:
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
-        return list(hits_of(unit, place, row.terms, offered))
+        return list(load_hits(unit, scope, row.terms, offered))
     found = [one for one in row.candidates if one.decision not in (Decision.VISIBLE, Decision.STALE)]
-    worth = above_floor(best_first(hits_of(unit, place, row.terms, found)), other.recall_score_min)
+    worth = above_floor(best_first(load_hits(unit, scope, row.terms, found)), other.recall_score_min)
     return varied(collapse(worth)[0], other.entry_bytes_max)
 
 

@@ -1,4 +1,4 @@
-"""Whose conversation it is, which spaces it may read and which one it writes (L2)."""
+"""The scope of a conversation: whose it is, which spaces it may read and which one it writes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from typing import Literal, TypedDict, TypeVar
 from afterturn.dialects.detection import get_dialect
 from afterturn.errors import InvalidInput
 from afterturn.guard.secrets import redact, scanner
-from afterturn.types import ConversationKey
+from afterturn.types import ConversationKey, Scope
 from afterturn.validation import check_name, check_space, mend_name
 
 E = TypeVar("E", bound=StrEnum)
 
 
 class Visibility(StrEnum):
-    """Whether the host shows us the messages that its model sees (H6)."""
+    """Whether the host shows us the messages that its model sees."""
 
     SHOWN = "shown"
     HIDDEN = "hidden"
 
 
 class Placement(StrEnum):
-    """How a block goes in: as an element of its own, or into a copy of the last user element (H1)."""
+    """How a block is added: as an element of its own, or merged into a copy of the last user element."""
 
     APPEND = "append"
     MERGE = "merge"
@@ -30,7 +30,7 @@ class Placement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConversationScope:
-    """A conversation's key is tenant, owner and id; the rest is what the host granted and told this time."""
+    """A conversation's key is tenant, owner and id; the rest is what the host granted and set this time."""
 
     id: str
     tenant: str
@@ -52,13 +52,20 @@ class ConversationScope:
     def key(self) -> ConversationKey:
         return ConversationKey(self.tenant, self.owner, self.id)
 
+    @property
+    def readable(self) -> Scope:
+        """The spaces that it may read, as a store takes them."""
+        return Scope(self.tenant, self.reads)
+
 
 class ConversationOptions(TypedDict, total=False):
-    """`user="ada"` stands for `owner="user:ada"`. A conversation reads its own space and `reads`, and writes one.
+    """The options of `memory.conversation(...)`. `user="ada"` is short for `owner="user:ada"`.
 
-    `history="hidden"`: what `turn` is given is not all that the model sees, so memory goes by what it handed over, and
-    is told of `compacted()`. `dialect` names the message format where it should not be detected. `subagent`: it is one
-    that talks to another agent, so that what is said in it is a sub-agent's, and nothing is learned from it by itself.
+    A conversation reads its owner's space and `reads`, and writes one space, by default its owner's. Pass
+    `history="hidden"` if the list given to `turn` is not everything that the model sees: memory then remembers what it
+    handed over, until you call `compacted()`. `dialect` names the message format, which is detected otherwise.
+    `subagent=True` marks a conversation with another agent: its messages are recorded as a sub-agent's, and nothing is
+    learned from them automatically.
     """
 
     user: str | None
@@ -73,12 +80,12 @@ class ConversationOptions(TypedDict, total=False):
     subagent: bool
 
 
-def make_place(
+def make_scope(
     tenant: str, conversation: str, where: ConversationOptions, *, scanning: bool = True
 ) -> ConversationScope:
-    """Raises InvalidInput unless exactly one owner is named; nothing is owned by nobody.
+    """Raises InvalidInput unless exactly one owner is named.
 
-    A secret in the name of an agent or a project is taken out here, so that it is known by one name everywhere (G1).
+    A secret in the name of an agent or a project is taken out here, so that the name is the same everywhere.
     """
     unknown = set(where) - set(ConversationOptions.__annotations__)
     if unknown:
@@ -115,7 +122,7 @@ def _one_of(choices: type[E], value: str, what: str) -> E:
         return choices(value)
     except ValueError:
         known = " or ".join(f'"{choice}"' for choice in choices)
-        raise InvalidInput(f"{what}={value!r} is not known. Pass {known}.") from None
+        raise InvalidInput(f"{what}={value!r} is not a valid value. Pass {known}.") from None
 
 
 def _owner(user: str | None, owner: str | None) -> str:

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger
-from afterturn.conversation.prefetcher import ask
-from afterturn.conversation.read_turn import (
-    QUESTION_CHARS_MAX,
-    RecallTiming,
-    all_readable,
-    compose,
-    prepare,
-    question_for,
-)
+from afterturn.conversation.read_turn import QUESTION_CHARS_MAX, all_readable, make_question
 from afterturn.conversation.scope import ConversationScope
 from afterturn.errors import AfterturnError, ForkedProcess, InvalidInput
-from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.secrets import redact_within, scanner, unnamed
 from afterturn.ports import Store, Unit
 from afterturn.prompt.context_files import (
@@ -62,7 +53,7 @@ from afterturn.runtime.file_reads import READ_WITHIN
 from afterturn.runtime.loop_thread import LoopThread
 from afterturn.runtime.once_future import is_set
 from afterturn.text import size
-from afterturn.types import Entry, LaneQuery, Scope, SearchResults, StandingRow
+from afterturn.types import Entry, LaneQuery, SearchResults, StandingRow
 from afterturn.validation import check_limit, check_name, check_text
 
 if TYPE_CHECKING:
@@ -79,8 +70,8 @@ def _folders(services: Services, roots: Iterable[str | os.PathLike[str]]) -> Con
     return ContextFolders(services.context_folder, check_roots(roots), names, config.context_file_bytes_max)
 
 
-def _reader(place: ConversationScope, *, now: float) -> StandingReader:
-    return StandingReader(Scope(place.tenant, place.reads), now, place.agent, place.project, place.owner)
+def _reader(scope: ConversationScope, *, now: float) -> StandingReader:
+    return StandingReader(scope.readable, now, scope.agent, scope.project, scope.owner)
 
 
 def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -148,9 +139,9 @@ class TouchedFiles:
         with self._lock:
             self._is_reading = False
 
-    def look(self, places: ContextFolders, touched: Sequence[str], loaded: Iterable[str]) -> tuple[Skipped, ...]:
+    def look(self, folders: ContextFolders, touched: Sequence[str], loaded: Iterable[str]) -> tuple[Skipped, ...]:
         """Reads what was touched, but for what is `loaded`, and adds it to what waits. Blocks: for a worker."""
-        found = read_touched(places, touched, {*loaded, *self.came()})
+        found = read_touched(folders, touched, {*loaded, *self.came()})
         fitting, refused = self._that_fit(found.files)
         shown = self._add(fitting) if fitting else frozenset()
         refused += [file for file in fitting if file.path not in shown]
@@ -214,64 +205,54 @@ LIMIT_MAX = 100
 
 
 class PromptContexts:
-    """Bound to a conversation's place and to the folders that its host trusts. Lives on memory's loop."""
+    """Bound to a conversation's scope and to the folders that its host trusts. Lives on memory's loop."""
 
-    def __init__(self, services: Services, place: ConversationScope, places: ContextFolders) -> None:
+    def __init__(self, services: Services, scope: ConversationScope, folders: ContextFolders) -> None:
         self._services = services
-        self._place = place
-        self._places = places
+        self._scope = scope
+        self._folders = folders
 
     async def relevant(self, text: str) -> str:
         """A block for `text`, as a turn would recall it for a model that sees nothing else; "" when there is none.
 
         Nothing counts as shown by it, and no epoch begins. A failing store gives "" and a warning.
         """
-        config, store = self._services.config, self._services.store
-        question = question_for(text, self._place, Ledger(), config)
-        if not self._services.has_store or question is None:
+        scope, services = self._scope, self._services
+        question = make_question(text, scope, Ledger(), services.config)
+        if not services.has_store or question is None:
             return ""
-        screen = OutputFilter(scanning=config.scanning)
-
-        def work(unit: Unit) -> str:
-            hits = prepare(unit, question, asking, config).hits
-            block = compose(hits, config, visible_bytes=0, now=asking.now, screen=screen)
-            return block.text if block else ""
-
+        asked = question.asked(now=services.clock.now(), correlation=services.ids.new())
         try:
-            async with asyncio.timeout(config.recall_timeout):
-                asking = await self._asking(question.text)
-                text_of_block = await store.read(work)
+            answer, block = await services.recall_client.recall(asked)
         except (AfterturnError, TimeoutError) as error:
-            logger.warning("no relevant context for %r: %s", self._place.id, error)
+            logger.warning("no relevant context for %r: %s", scope.id, error)
             return ""
-        place, events = self._place, self._services.events
-        for ref, reason in screen.withheld.items():
-            events.emit("withheld", space=place.owner, conversation=place.id, turn="", memory=ref, reason=reason)
-        return text_of_block
+        for ref, reason in answer.withheld.items():
+            services.events.emit(
+                "withheld", space=scope.owner, conversation=scope.id, turn="", memory=ref, reason=reason
+            )
+        return block.text if block else ""
 
     async def search(self, query: str, *, limit: int) -> SearchResults:
         """The best matches in the spaces that this conversation may read. Raises AfterturnError."""
-        count = check_limit(limit, LIMIT_MAX)
-        place, store, config = self._place, self._services.store, self._services.config
-        asked = check_text(query, "query")
+        scope, services, config = self._scope, self._services, self._services.config
+        count, asked = check_limit(limit, LIMIT_MAX), check_text(query, "query")
         text = redact_within(asked, QUESTION_CHARS_MAX, scanner(scanning=config.scanning), mark=unnamed).text
-        if not self._services.has_store:
+        if not services.has_store:
             return SearchResults(text, (), missing=("store",))
-        asking = await self._asking(text)
         request = RecallRequest(
             text=text,
-            query_vector=asking.query_vector,
-            admitted=LaneQuery(Scope(place.tenant, place.reads), asking.now, conversation=place.id, owner=place.owner),
+            admitted=LaneQuery(scope.readable, services.clock.now(), conversation=scope.id, owner=scope.owner),
             limit=count,
-            score_min=self._services.config.recall_score_min,
-            correlation=asking.correlation,
+            score_min=config.recall_score_min,
+            correlation=services.ids.new(),
         )
-        return await store.read(lambda unit: search(unit, request, asking.cache))
+        return await services.recall_client.ask(request, search)
 
     async def project(self) -> str:
         """The context files of the trusted roots and the project's conventions, as they are now."""
         files = await self._environment()
-        reader = _reader(self._place, now=self._services.clock.now())
+        reader = _reader(self._scope, now=self._services.clock.now())
         memories = await self._read(lambda unit: find_standing_memories(unit, reader), StandingMemories())
         return self._rendered(files, memories.conventions, ())
 
@@ -279,7 +260,7 @@ class PromptContexts:
         """What a sub-agent of that name should know: the project's context, and what was said of its own work."""
         agent = check_name(agent_name, "agent")
         files = await self._environment()
-        reader = _reader(self._place, now=self._services.clock.now())
+        reader = _reader(self._scope, now=self._services.clock.now())
 
         def work(unit: Unit) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
             return find_standing_memories(unit, reader).conventions, find_agent_memories(unit, reader, agent)
@@ -293,7 +274,7 @@ class PromptContexts:
         return render_standing(content, _budget(self._services.config)).text
 
     async def _environment(self) -> tuple[ContextFile, ...]:
-        found = await self._services.file_reads.run(functools.partial(read_standing, self._places))
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders))
         return tuple(file for file in found.files if file.tier is Tier.ENVIRONMENT) if found is not None else ()
 
     async def _read(self, work: Callable[[Unit], R], nothing: R) -> R:
@@ -302,13 +283,8 @@ class PromptContexts:
         try:
             return await self._services.store.read(work)
         except AfterturnError as error:
-            logger.warning("context for %r is made without memories: %s", self._place.id, error)
+            logger.warning("context for %r is made without memories: %s", self._scope.id, error)
             return nothing
-
-    async def _asking(self, text: str) -> RecallTiming:
-        services = self._services
-        now, correlation = services.clock.now(), services.ids.new()
-        return await ask(services.embedding, text, self._place, now=now, correlation=correlation)
 
 
 # The standing context of one conversation: made once, kept in the store, and added to by what its agent touches.
@@ -340,17 +316,17 @@ class StandingCore:
     def __init__(
         self,
         services: Services,
-        place: ConversationScope,
+        scope: ConversationScope,
         roots: Iterable[str | os.PathLike[str]] = (),
         instructions: Iterable[str] = (),
     ) -> None:
         self._services = services
-        self.place = place
+        self.scope = scope
         # Whose it is lives as long: what arrives here is handed over by its turns, and memory holds it but weakly.
         self.owner: object = None
-        self._places = _folders(services, roots)
+        self._folders = _folders(services, roots)
         self._instructions = check_instructions(instructions)
-        self._contexts = PromptContexts(services, place, self._places)
+        self._contexts = PromptContexts(services, scope, self._folders)
         self._arrivals = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
         self._making = asyncio.Lock()
         self._rested = asyncio.Event()
@@ -373,10 +349,10 @@ class StandingCore:
                 self._services.loop.post(self._start_reading)
         except AfterturnError as error:
             event = "memory_forked" if isinstance(error, ForkedProcess) else "memory_closed"
-            if self._services.events.emit_once(event, conversation=self.place.id):
-                logger.warning("conversation %r: a path was touched in vain: %s", self.place.id, error)
+            if self._services.events.emit_once(event, conversation=self.scope.id):
+                logger.warning("conversation %r: a path was touched in vain: %s", self.scope.id, error)
         except Exception:  # the boundary to the host's own objects, which may raise whatever they like
-            logger.warning("conversation %r: a touched file is not a path", self.place.id, exc_info=True)
+            logger.warning("conversation %r: a touched file is not a path", self.scope.id, exc_info=True)
 
     def take_arrived(self) -> str | None:
         """The files that came since the last call, as one block's text; None when there are none. Never waits."""
@@ -409,7 +385,7 @@ class StandingCore:
         async with self._making:
             await self._recollect()
             self._reason, self._unstored, self._is_stale = reason, None, True
-            key = self.place.key
+            key = self.scope.key
 
             def work(unit: Unit) -> bool:
                 unit.conversations.put_standing(key, None)
@@ -447,14 +423,14 @@ class StandingCore:
 
     async def _recollect(self) -> _Known | None:
         """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
-        key, place, scan = self.place.key, self.place, scanner(scanning=self._services.config.scanning)
+        key, scope, scan = self.scope.key, self.scope, scanner(scanning=self._services.config.scanning)
         if not self._services.has_store:
             return _Known(self._unstored)
 
         def work(unit: Unit) -> _Known:
             row = unit.conversations.find_standing(key)
             blocks = unit.conversations.blocks(key)
-            withdrawn = row is not None and (not all_readable(unit, place, row.refs) or bool(scan.find(row.text)))
+            withdrawn = row is not None and (not all_readable(unit, scope, row.refs) or bool(scan.find(row.text)))
             return _Known(
                 None if row is None or withdrawn else row.text,
                 withdrawn=withdrawn,
@@ -488,16 +464,16 @@ class StandingCore:
     async def _read_files(self, known: _Known | None) -> ContextFiles | None:
         # What once came by touch stays.
         came = {*self._arrivals.came(), *self._standing_paths, *(known.came if known is not None else ())}
-        found = await self._services.file_reads.run(functools.partial(read_standing, self._places, sorted(came)))
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders, sorted(came)))
         if found is None:
-            self._tell_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._places.roots)
+            self._tell_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._folders.roots)
             return None
         self._tell_skipped(found.skipped)
         return found
 
     async def _rendered(self, content: StandingContent) -> StandingBlock | None:
         """With memories, off the loop. None when these can not be read."""
-        reader, room = _reader(self.place, now=self._services.clock.now()), _budget(self._services.config)
+        reader, room = _reader(self.scope, now=self._services.clock.now()), _budget(self._services.config)
 
         def work(unit: Unit) -> StandingBlock:
             return render_standing(replace(content, memories=find_standing_memories(unit, reader)), room)
@@ -510,7 +486,7 @@ class StandingCore:
 
     async def _keep(self, block: StandingBlock) -> str | None:
         """The text that the conversation is frozen to from now on; None when a memory in it is gone meanwhile."""
-        key, replaces = self.place.key, self._is_stale
+        key, replaces = self.scope.key, self._is_stale
         row = StandingRow(block.text, block.refs, self._services.clock.now())
 
         def work(unit: Unit) -> tuple[str | None]:
@@ -539,7 +515,7 @@ class StandingCore:
                 return await ask(self._services.store)
         except (AfterturnError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            logger.warning("the standing block of %r %s: %s", self.place.id, trouble, reason)
+            logger.warning("the standing block of %r %s: %s", self.scope.id, trouble, reason)
             return None
 
     async def _settle(self, text: str, block: StandingBlock) -> str:
@@ -568,7 +544,7 @@ class StandingCore:
 
     def _start_reading(self) -> None:
         self._rested.clear()
-        self._services.supervisor.start(self._read_touched(), f"context files of {self.place.id}")
+        self._services.supervisor.start(self._read_touched(), f"context files of {self.scope.id}")
 
     async def _read_touched(self) -> None:
         try:
@@ -578,7 +554,7 @@ class StandingCore:
                 known = await self._recollect()
                 loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())
                 skipped = await self._services.file_reads.run(
-                    functools.partial(self._arrivals.look, self._places, touched, loaded)
+                    functools.partial(self._arrivals.look, self._folders, touched, loaded)
                 )
                 self._tell_skipped((Skipped(touched[0], Refusal.TIMEOUT),) if skipped is None else skipped)
         except BaseException:
@@ -594,26 +570,11 @@ class StandingCore:
                 self._emit("context_file_skipped", path=shown_path(item.path), reason=item.reason)
 
     def _emit(self, name: str, **data: str | int) -> None:
-        self._services.events.emit(name, space=self.place.owner, conversation=self.place.id, turn="", **data)
+        self._services.events.emit(name, space=self.scope.owner, conversation=self.scope.id, turn="", **data)
 
 
 class StandingVerbs:
     """Both kinds of Standing, and their verbs."""
-
-    def __init__(self, core: StandingCore, loop: LoopThread) -> None:
-        self._core = core
-        self._loop = loop
-
-    def __repr__(self) -> str:
-        return f"<Standing of {self._core.place.id}>"
-
-    def touch(self, path: str | os.PathLike[str]) -> None:
-        """Reports that the agent reads or writes `path`.
-
-        Context files in its folder and the folders above it are then added to the messages at a later step. Never
-        raises and never waits.
-        """
-        self._core.touch(path)
 
     block = Bridged(StandingCore.block)
     appended = Bridged(StandingCore.appended)
@@ -623,6 +584,21 @@ class StandingVerbs:
     project_context = Bridged(StandingCore.project_context)
     task_context = Bridged(StandingCore.task_context)
     search = Bridged(StandingCore.search)
+
+    def __init__(self, core: StandingCore, loop: LoopThread) -> None:
+        self._core = core
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return f"<Standing of {self._core.scope.id}>"
+
+    def touch(self, path: str | os.PathLike[str]) -> None:
+        """Reports that the agent reads or writes `path`.
+
+        Context files in its folder and the folders above it are then added to the messages at a later step. Never
+        raises and never waits.
+        """
+        self._core.touch(path)
 
 
 def _told(paths: Iterable[str]) -> str:

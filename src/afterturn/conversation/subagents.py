@@ -109,7 +109,7 @@ class Subagents:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def delegate(self, occasion: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
+    def delegate(self, context: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
         """The text of the task (A1). A sub-agent gets no block besides: what it needs to know is told here."""
         if not self._services.has_store:
             return assemble(task, ())
@@ -119,30 +119,30 @@ class Subagents:
         bullets = key_facts(task, facts)
         text = assemble(task, bullets, offered(remember=remember))
         told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
-        self._services.loop.post(self._tell, occasion, "delegated", told)
+        self._services.loop.post(self._tell, context, "delegated", told)
         for ref, reason in screen.withheld.items():
-            self._services.loop.post(self._tell, occasion, "withheld", {"memory": ref, "reason": reason})
+            self._services.loop.post(self._tell, context, "withheld", {"memory": ref, "reason": reason})
         return text
 
-    def returned(self, occasion: ProposalContext, task: str, result: object) -> None:
+    def returned(self, context: ProposalContext, task: str, result: object) -> None:
         """Proposes what the sub-agent's answer states (A3). The answer is read here: the host may change it after."""
-        self._services.loop.post(self._take, occasion, task, statements(result))
+        self._services.loop.post(self._take, context, task, statements(result))
 
-    def tools(self, occasion: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
-        return MemoryTools(self._services, occasion, remember=remember, turn=turn)
+    def tools(self, context: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:
+        return MemoryTools(self._services, context, remember=remember, turn=turn)
 
-    def _take(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
+    def _take(self, context: ProposalContext, task: str, texts: list[str]) -> None:
         if self._services.has_store:
-            name = f"proposals of {occasion.turn}"
-            task_of_proposals = self._services.supervisor.start(self._propose(occasion, task, texts), name)
+            name = f"proposals of {context.turn}"
+            task_of_proposals = self._services.supervisor.start(self._propose(context, task, texts), name)
             self._services.recorder.expect(task_of_proposals)
 
-    async def _propose(self, occasion: ProposalContext, task: str, texts: list[str]) -> None:
-        await self._services.proposals.returned(occasion, task, texts)
+    async def _propose(self, context: ProposalContext, task: str, texts: list[str]) -> None:
+        await self._services.proposals.returned(context, task, texts)
 
-    def _tell(self, occasion: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
-        place = occasion.place
-        self._services.events.emit(name, space=place.owner, conversation=place.id, turn=occasion.turn, **data)
+    def _tell(self, context: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
+        scope = context.scope
+        self._services.events.emit(name, space=scope.owner, conversation=scope.id, turn=context.turn, **data)
 
 
 class ToolVerbs:

@@ -28,6 +28,7 @@ from afterturn.types import ANYTHING, Added, Filter, Lane, LaneQuery, Scalar, Sc
 from afterturn.validation import check_text
 
 if TYPE_CHECKING:
+    from afterturn.recall.index.cache import IndexCache
     from afterturn.services import Services
 
 logger = logging.getLogger("afterturn")
@@ -96,26 +97,26 @@ class MemoryTools:
     def __init__(
         self,
         services: Services,
-        occasion: ProposalContext,
+        context: ProposalContext,
         *,
         remember: bool = False,
         turn: Callable[[], str] | None = None,
     ) -> None:
         self._services = services
-        self._occasion = occasion
+        self._context = context
         self._tools = {SEARCH: self._search, **({REMEMBER: self._remember} if remember else {})}
         self._scanner = scanner(scanning=services.config.scanning)
-        self._turn = turn or (lambda: occasion.turn)
+        self._turn = turn or (lambda: context.turn)
         self.offered = offered(remember=remember)
 
     @property
     def conversation(self) -> str:
-        return self._occasion.place.id
+        return self._context.scope.id
 
     @property
     def dialect(self) -> str | None:
         """What the host has named as its message format."""
-        return self._occasion.place.dialect
+        return self._context.scope.dialect
 
     def definitions(self, dialect: Dialect) -> list[Mapping[str, Any]]:
         """As the dialect's requests list tools; the host's to change."""
@@ -144,7 +145,7 @@ class MemoryTools:
 
     @property
     def _failures(self) -> ProposalFailures:
-        return self._services.proposals.failures(self._occasion.place, self._turn())
+        return self._services.proposals.failures(self._context.scope, self._turn())
 
     def _failed(self, name: str, answer: str) -> str:
         """After the third time in a turn the model is told to stop (G4)."""
@@ -156,47 +157,46 @@ class MemoryTools:
 
     def _no_room(self, error: OverBudget) -> str:
         """What could go is for whoever may read it: writing a space is no grant to read it."""
-        place = self._occasion.place
-        if place.writes not in place.reads:
+        scope = self._context.scope
+        if scope.writes not in scope.reads:
             return f"This was not proposed: memory is full. {_GOES_ON}"
         return f"This was not proposed: memory is full. {neutralise(str(error))}"
 
     async def _search(self, arguments: Mapping[str, object]) -> str:
         query = redact_within(_text(arguments, "query"), QUERY_CHARS_MAX, self._scanner, mark=unnamed).text
-        scope = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _PROJECT)
-        async with asyncio.timeout(self._services.config.recall_timeout):
-            embedding = self._services.embedding
-            request = self._request(query, scope)
-            if embedding is not None:
-                request = request._replace(query_vector=await embedding.query_vector(query, request.scope))
-            screen = OutputFilter(scanning=self._services.config.scanning)
-            found, lines = await self._services.store.read(lambda unit: self._look_up(unit, request, screen))
+        reach = _choice(arguments, "scope", {_PROJECT: _PROJECT, _GLOBAL: _GLOBAL}, _PROJECT)
+        services = self._services
+        screen = OutputFilter(scanning=services.config.scanning)
+        async with asyncio.timeout(services.config.recall_timeout):
+            work = functools.partial(self._find_lines, screen=screen)
+            found, lines = await services.recall_client.ask(self._request(query, reach), work)
         self._emit("tool_called", tool=SEARCH, memories=len(lines), missing=",".join(found.missing))
         for ref, reason in screen.withheld.items():
             self._emit("withheld", memory=ref, reason=reason)
         return _answer(found, lines)
 
-    def _request(self, query: str, scope: str) -> RecallRequest:
-        place = self._occasion.place
-        narrow = scope == _PROJECT
+    def _request(self, query: str, reach: str) -> RecallRequest:
+        scope, is_narrow = self._context.scope, reach == _PROJECT
         return RecallRequest(
             text=query,
             admitted=LaneQuery(
-                Scope(place.tenant, _own_spaces(place) if narrow else place.reads),
+                Scope(scope.tenant, _own_spaces(scope) if is_narrow else scope.reads),
                 self._services.clock.now(),
-                conversation=place.id,
-                owner=place.owner,
-                filter=Filter(project=place.project) if narrow else ANYTHING,
+                conversation=scope.id,
+                owner=scope.owner,
+                filter=Filter(project=scope.project) if is_narrow else ANYTHING,
             ),
             limit=2 * ENTRIES_MAX,
             score_min=self._services.config.recall_score_min,
             correlation=self._services.ids.new(),
         )
 
-    def _look_up(self, unit: Unit, request: RecallRequest, screen: OutputFilter) -> tuple[SearchResults, list[str]]:
+    def _find_lines(
+        self, unit: Unit, request: RecallRequest, index: IndexCache | None, *, screen: OutputFilter
+    ) -> tuple[SearchResults, list[str]]:
         """On a reader's thread."""
-        config, embedding = self._services.config, self._services.embedding
-        found = search(unit, request, embedding.index if embedding else None)
+        config = self._services.config
+        found = search(unit, request, index)
         budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
         line = functools.partial(bullet, now=request.now)
         frame = f"{_NOTICE}\n{_PARTLY}"
@@ -205,13 +205,13 @@ class MemoryTools:
 
     async def _remember(self, arguments: Mapping[str, object]) -> str:
         text, target = _text(arguments, "text"), _choice(arguments, "target", _TARGETS, Target.ENVIRONMENT)
-        (added,) = await self._services.proposals.propose(self._occasion, [text], target=target)
+        (added,) = await self._services.proposals.propose(self._context, [text], target=target)
         self._emit("tool_called", tool=REMEMBER, memories=int(added.created))
         return _receipt(added)
 
     def _emit(self, name: str, **data: Scalar) -> None:
-        place = self._occasion.place
-        self._services.events.emit(name, space=place.owner, conversation=place.id, turn=self._occasion.turn, **data)
+        scope = self._context.scope
+        self._services.events.emit(name, space=scope.owner, conversation=scope.id, turn=self._context.turn, **data)
 
 
 def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
@@ -232,9 +232,9 @@ def failure(name: str, error: Exception) -> str:
     return f"Memory can not be searched now ({type(error).__name__}). {_GOES_ON}"
 
 
-def _own_spaces(place: ConversationScope) -> tuple[str, ...]:
+def _own_spaces(scope: ConversationScope) -> tuple[str, ...]:
     """Writing a space is no grant to read it."""
-    return (place.owner, *((place.writes,) if place.writes in place.reads and place.writes != place.owner else ()))
+    return (scope.owner, *((scope.writes,) if scope.writes in scope.reads and scope.writes != scope.owner else ()))
 
 
 def _answer(found: SearchResults, lines: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from afterturn.errors import NotFound
+from afterturn.errors import InvalidInput, NotFound
 from afterturn.ports import Unit
 from afterturn.recall.explain import Explained, Explainer, describe_outcome, shown_first
 from afterturn.text import estimate_tokens
@@ -24,6 +24,7 @@ from afterturn.types import (
     TurnRow,
     TurnStatus,
 )
+from afterturn.validation import check_id, check_name
 
 LAST = "last"
 TURNS_MAX = 10_000
@@ -117,6 +118,21 @@ class TraceAnswer:
     asked_at: float
     phase: str
     explained: Explained
+
+
+def check_turn(turn: str | int | None) -> str | int | None:
+    if turn is None or (isinstance(turn, int) and not isinstance(turn, bool)):
+        return turn
+    return check_name(turn, "turn")
+
+
+def check_ref(memory: str) -> str:
+    """A memory's id, or an id, a dot and a version."""
+    entry_id, _, version = memory.partition(".") if isinstance(memory, str) else (memory, "", "")
+    check_id(entry_id)
+    if version and not version.isdecimal():
+        raise InvalidInput(f"{memory[:60]!r} is not a memory reference. Use an id, or id.version.")
+    return memory
 
 
 def find_turns(unit: Unit, key: ConversationKey, wanted: str | int | None = None) -> list[tuple[int, TurnRow]]:

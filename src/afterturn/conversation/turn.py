@@ -1,4 +1,7 @@
-"""The boundary between memory and its host: what goes wrong behind it costs the host its memory, and nothing else."""
+"""A turn as its host uses it. Its verbs never raise, and never wait longer than the host agreed to.
+
+Whatever goes wrong behind `never_raises` costs the host its memory for this turn, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,19 @@ import logging
 from collections.abc import Callable, MutableSequence, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Concatenate, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from afterturn.conversation.delivery import BETWEEN, Injection, put_in
-from afterturn.conversation.engine import ConversationCore
-from afterturn.conversation.ledger import BlockPosition, anchor_at
-from afterturn.conversation.prefetch import PhaseRun
+from afterturn.conversation.delivery import BETWEEN, Injection, PhaseRun, insert_block
+from afterturn.conversation.engine import ConversationEngine
+from afterturn.conversation.ledger import BlockPosition, end_anchor
 from afterturn.conversation.proposals import ProposalContext
 from afterturn.conversation.subagents import assemble
-from afterturn.conversation.turn_state import TurnState, snapshot
+from afterturn.conversation.turn_state import HostTurn, TurnMessages, copy_messages
 from afterturn.dialects.detection import find_dialect, follow_dialect
 from afterturn.dialects.dialect import Dialect
 from afterturn.dialects.history import find_point
 from afterturn.errors import ForkedProcess, InvalidInput, MemoryClosed
 from afterturn.guard.secrets import redact_within, scanner
-from afterturn.recall.block import block_hash
 from afterturn.types import HandoverPoint, Phase, RecallCause
 
 logger = logging.getLogger("afterturn")
@@ -30,14 +31,14 @@ logger = logging.getLogger("afterturn")
 
 class Misusable(Protocol):
     def check(self) -> None:
-        """Raises MemoryClosed or ForkedProcess where there is nothing to hope for."""
+        """Raises MemoryClosed or ForkedProcess when memory cannot do anything."""
 
-    def misused(self, event: str, how: str) -> None:
-        """Tells the host, once."""
+    def warn_misuse(self, event: str, how: str) -> None:
+        """Reports to the host, once."""
 
 
 class HostBoundary(Protocol):
-    """A public object: what it stands for is behind the boundary."""
+    """A public object in front of memory's code."""
 
     @property
     def _core(self) -> Misusable: ...
@@ -48,8 +49,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def contained(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F, P], R | None]:
-    """Memory's fault never fails the host's turn: it is logged, told as an event, and gives None."""
+def never_raises(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F, P], R | None]:
+    """Memory's fault never fails the host's turn: it is logged, and the call returns None."""
 
     @functools.wraps(method)
     def call(self: F, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -57,9 +58,9 @@ def contained(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F,
             self._core.check()
             return method(self, *args, **kwargs)
         except ForkedProcess:
-            self._core.misused("memory_forked", "in a forked child; open memory again there")
+            self._core.warn_misuse("memory_forked", "in a forked child; open memory again there")
         except MemoryClosed:
-            self._core.misused("memory_closed", "after its memory was closed")
+            self._core.warn_misuse("memory_closed", "after its memory was closed")
         except Exception:  # the boundary: whatever it is, the host goes on
             logger.exception("memory failed; the turn goes on without it")
         return None
@@ -67,76 +68,87 @@ def contained(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate[F,
     return call
 
 
-# A turn as its host holds it. Its verbs never raise and wait for nothing but the grace that was agreed on.
 M = TypeVar("M")
 
 PhaseName: TypeAlias = Literal["fast", "refined"]
 WITHIN_MAX = 86_400.0
 REASON_CHARS_MAX = 200
-# Enough to tell a format by; lists may be endless, and need not know slices.
-NEWEST_LOOKED_AT = 32
+# Enough to recognise a format by; lists may be endless, and need not support slices.
+NEWEST_EXAMINED = 32
+
+
+class Wait(NamedTuple):
+    """What a call waits for, how long, and the format of its messages, which is detected once per call."""
+
+    run: PhaseRun
+    seconds: float
+    dialect: Dialect | None
 
 
 class TurnVerbs:
-    """What hosts with and without an event loop call alike, from any thread."""
+    """The verbs that are the same with and without an event loop. They may be called from any thread."""
 
-    def __init__(self, core: ConversationCore, state: TurnState | None, messages: Sequence[object] | None) -> None:
+    def __init__(self, core: ConversationEngine, turn: HostTurn | None, messages: Sequence[object] | None) -> None:
         self._core = core
-        self._state = state
+        self._turn = turn
         self._messages = messages
-        self._completed: list[object] | None = None
+        self._completed: TurnMessages | None = None
         self._left = False
-        self._graced: set[int] = set()
 
     def __repr__(self) -> str:
-        if self._state is None:
+        if self._turn is None:
             return f"<Turn of {self._core.key.id}, without memory>"
-        return f"<Turn {self._state.id} of {self._core.key.id}, {'ended' if self._left else 'open'}>"
+        return f"<Turn {self._turn.id} of {self._core.key.id}, {'ended' if self._left else 'open'}>"
 
     @property
     def id(self) -> str:
         """Identifies the turn: recording it twice under one id stores it once. Blank if memory is closed."""
-        return self._state.id if self._state else ""
+        return self._turn.id if self._turn else ""
 
-    @contained
     def inject_now(self, messages: MutableSequence[M]) -> M | None:
-        """Adds the block if it is there and this is a place for it; never waits. Gives the new element.
+        """Adds the block to `messages` if it is ready and may be added here, and returns the new element. Never waits.
 
-        Blocks that a host dropped while it rebuilt its list go back to where they stood.
+        Also puts back blocks that were dropped because you rebuilt the list.
         """
-        if self._state is None or self._left:
+        return self._inject(messages, None)
+
+    @never_raises
+    def _inject(self, messages: MutableSequence[M], dialect: Dialect | None) -> M | None:
+        """`dialect` is that of the messages, if the caller has detected it."""
+        turn = self._turn
+        if turn is None or self._left:
             return None
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
-        # First: whatever is read from now on comes too late for what the model is about to see.
-        self._state.began = True
-        if self._core.has_nothing_for(self._state, messages):
+        # First: whatever is read from now on is too late for what the model is about to see.
+        turn.shared.mark_model_called()
+        if self._core.has_nothing_for(turn, messages):
             return None
-        dialect = _dialect(self._state, messages)
+        dialect = dialect or _detect(turn, messages)
         point = find_point(dialect, messages) if dialect is not None else None
         if dialect is None or point is None:
             return None
-        put_back = self._core.mend(self._state, dialect, messages)
-        parcel = self._core.take(self._state)
-        return put_back if parcel is None else self._hand_over(self._state, parcel, dialect, messages, point)
+        put_back = self._core.restore_blocks(turn, dialect, messages)
+        injection = self._core.take(turn)
+        return put_back if injection is None else self._hand_over(turn, injection, dialect, messages, point)
 
     def _hand_over(
-        self, state: TurnState, parcel: Injection, dialect: Dialect, messages: MutableSequence[M], point: HandoverPoint
+        self, turn: HostTurn, injection: Injection, dialect: Dialect, messages: MutableSequence[M], point: HandoverPoint
     ) -> M:
-        # Told first: were memory closing, the block would be in the list and nobody would know it for ours.
-        # One that hides its history never gets a block put back.
-        hidden, known = state.place.is_hidden, self._core.known_blocks
-        anchor = "" if hidden else anchor_at(dialect, messages, known, state.trail)
-        self._core.delivered(state, parcel, point, anchor)
+        # A host that hides its history never gets a block put back, so its blocks need no anchor.
+        anchor = ""
+        if not turn.scope.is_hidden:
+            anchor = end_anchor(dialect, messages, self._core.known_blocks, turn.shared.chain)
+        # Noted first: if memory is closing, this raises, and the list stays without a block that nobody knows as ours.
+        rows = self._core.note_delivery(turn, injection, point, anchor)
         last, length = messages[-1], len(messages)
-        index, element = put_in(dialect, messages, parcel.text, state.place.placement)
-        if last is state.user_element and len(messages) == length:
-            state.user_element, state.user_index = element, index
-        spots = {block_hash(text): BlockPosition(index, element) for text, _ in parcel.blocks}
-        state.spots.update(spots)
-        # The same bytes may have stood elsewhere before, and gone.
-        state.reported.difference_update(spots)
+        index, element = insert_block(dialect, messages, injection.text, turn.scope.placement)
+        position = BlockPosition(index, element)
+        user = turn.user_position
+        if user is not None and last is user.element and len(messages) == length:
+            turn.user = position
+        turn.shared.add_positions({row.hash: position for row in rows})
         return element
 
     def block_now(self) -> str:
@@ -146,32 +158,32 @@ class TurnVerbs:
         """
         return self._block_now() or ""
 
-    @contained
+    @never_raises
     def _block_now(self) -> str:
-        state = self._state
-        if state is None or self._left:
+        turn = self._turn
+        if turn is None or self._left:
             return ""
-        parcel = self._core.take(state)
-        if parcel is not None:
-            self._core.delivered(state, parcel, HandoverPoint.PROMPT, "")
-            state.texts.append(parcel.text)
-        return BETWEEN.join(state.texts)
+        injection = self._core.take(turn)
+        if injection is not None:
+            for row in self._core.note_delivery(turn, injection, HandoverPoint.PROMPT, ""):
+                turn.shared.add_prompt_text(row.hash, row.text)
+        return BETWEEN.join(turn.shared.prompt_texts)
 
-    @contained
+    @never_raises
     def interject(self, text: str) -> None:
-        """The user has said more while the turn was under way, and the host has appended it: recall starts anew."""
-        self._say(text, RecallCause.INTERJECTION)
+        """The user said more during the turn, and you have appended it to the messages: starts a new recall."""
+        self._start_epoch(text, RecallCause.INTERJECTION)
 
-    @contained
+    @never_raises
     def cue(self, text: str) -> None:
-        """The turn has a new focus, in the host's words; at most `cues_max` times in a turn."""
-        self._say(text, RecallCause.CUE)
+        """The turn has a new focus, in your words: starts a new recall. At most `cues_max` times in a turn."""
+        self._start_epoch(text, RecallCause.CUE)
 
-    def _say(self, text: str, cause: RecallCause) -> None:
+    def _start_epoch(self, text: str, cause: RecallCause) -> None:
         if not isinstance(text, str):
-            raise InvalidInput(f"{cause} takes the words as text, not {type(text).__name__}.")
-        if self._state is not None and not self._left:
-            self._core.say(self._state, text, cause)
+            raise InvalidInput(f"{cause} takes text, not {type(text).__name__}.")
+        if self._turn is not None and not self._left:
+            self._core.start_epoch(self._turn, text, cause)
 
     def delegate(self, task: str, *, remember: bool = False) -> str:
         """The prompt for a sub-agent: the task, what this turn has recalled about it, and its memory tools.
@@ -180,134 +192,142 @@ class TurnVerbs:
         """
         return self._delegate(task, remember=remember) or assemble(task if isinstance(task, str) else "", ())
 
-    @contained
+    @never_raises
     def _delegate(self, task: str, *, remember: bool) -> str | None:
-        state = self._state
-        if state is None:
+        turn = self._turn
+        if turn is None:
             return None
-        return self._core.errands.delegate(occasion_of(state), state.recalled, task, remember=remember)
+        return self._core.subagents.delegate(proposal_context(turn), turn.loop.recalled, task, remember=remember)
 
-    @contained
+    @never_raises
     def returned(self, task: str, result: object) -> None:
         """A sub-agent has finished: what it learned is proposed, and waits for approval.
 
         `result` is a list of statements, or a text; of a long text, its bullet points are proposed.
         """
-        if self._state is not None:
-            self._core.errands.returned(occasion_of(self._state), task, result)
+        if self._turn is not None:
+            self._core.subagents.returned(proposal_context(self._turn), task, result)
 
-    @contained
+    @never_raises
     def complete(self, messages: Sequence[object] | None = None) -> None:
-        """The agent has answered. `messages` may be left out when it is the list that `turn` was given."""
+        """The agent has answered. Omit `messages` if it is the list that `turn` was given."""
         self._complete(messages)
 
-    @contained
+    @never_raises
     def abort(self, reason: str = "aborted") -> None:
-        """The host gives up: nothing is handed over any more and nothing recorded."""
-        if self._state is not None and not self._left:
+        """Gives the turn up: nothing more is handed over, and nothing is recorded."""
+        if self._turn is not None and not self._left:
             self._left = True
-            # It is an event that is stored, and may well be an error's message.
+            # The reason becomes a stored event, and may well be an error's message.
             scan = scanner(scanning=self._core.config.scanning)
-            told = redact_within(str(reason), REASON_CHARS_MAX, scan).text
-            self._core.abort(self._state, told.encode("utf-8", "replace").decode())
+            redacted = redact_within(str(reason), REASON_CHARS_MAX, scan).text
+            self._core.abort_turn(self._turn, redacted.encode("utf-8", "replace").decode())
 
-    @contained
+    @never_raises
     def finish(self, messages: Sequence[object] | None = None) -> None:
-        """`complete` and leave, for a turn that does not live in one block of code."""
+        """`complete` and leave, for a turn that is not a `with` block."""
         self._complete(messages)
         self._leave(failed=False)
 
     def _complete(self, messages: Sequence[object] | None) -> None:
         if messages is not None:
             self._messages = messages
-        if self._state is not None:
-            self._completed = snapshot(self._messages or (), self._state)
+        if self._turn is not None:
+            self._completed = copy_messages(self._messages or (), self._turn)
 
-    @contained
+    @never_raises
     def _leave(self, *, failed: bool) -> None:
-        if self._state is None or self._left:
+        turn = self._turn
+        if turn is None or self._left:
             return
         self._left = True
         try:
-            messages = self._completed if self._completed is not None else snapshot(self._messages or (), self._state)
+            messages = self._completed or copy_messages(self._messages or (), turn)
         except Exception:
-            self._core.abort(self._state, "unreadable_messages")
+            self._core.abort_turn(turn, "unreadable_messages")
             raise
-        self._core.leave(self._state, messages, completed=self._completed is not None, failed=failed)
+        self._core.leave_turn(turn, messages, completed=self._completed is not None, failed=failed)
 
-    @contained
-    def _wait_at(
-        self, messages: Sequence[object] | None, within: float | None, phase: PhaseName
-    ) -> tuple[PhaseRun, float] | None:
+    # Waiting, shared by both kinds of turn.
+
+    @never_raises
+    def _find_wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Wait | None:
         """What a hand-over may wait for, and how long: the grace once per epoch, at its first point."""
-        state = self._state
-        if state is None or self._left:
+        turn = self._turn
+        if turn is None or self._left:
             return None
-        run = state.current.last(Phase(phase))
+        prefetch = turn.shared.current
+        run = prefetch.run_of(Phase(phase))
         if run.settled.settled or run.consumed:
             return None
         by_grace = within is None and phase == "fast"
-        if by_grace and (self._core.config.grace == 0 or state.current.epoch in self._graced):
+        if by_grace and (self._core.config.grace == 0 or prefetch.epoch in turn.waited_epochs):
             return None
-        if messages is not None:
-            dialect = _dialect(state, messages)
-            if dialect is None or find_point(dialect, messages) is None:
-                return None
+        dialect = _detect(turn, messages) if messages is not None else None
+        if messages is not None and (dialect is None or find_point(dialect, messages) is None):
+            return None
         if within is not None:
-            return run, _bounded(within)
+            return Wait(run, _bounded(within), dialect)
         if phase == "refined":
-            # What both phases may take at most: then it has settled, one way or the other.
-            return run, self._core.config.recall_timeout + self._core.config.model_timeout
-        self._graced.add(state.current.epoch)
-        return run, self._core.config.grace
+            # The most that both phases may take: then it has settled, one way or the other.
+            return Wait(run, self._core.config.recall_timeout + self._core.config.model_timeout, dialect)
+        turn.waited_epochs.add(prefetch.epoch)
+        return Wait(run, self._core.config.grace, dialect)
 
-    def _replaced(self, waiting: tuple[PhaseRun, float], phase: PhaseName) -> tuple[PhaseRun, float] | None:
-        """What took the place of a recall that was waited for: after a compaction, the fresh one (H7)."""
-        run = self._state.current.last(Phase(phase)) if self._state is not None else waiting[0]
-        return None if run is waiting[0] or run.settled.settled else (run, waiting[1])
+    def _find_replacement(self, run: PhaseRun, phase: PhaseName) -> PhaseRun | None:
+        """The recall that replaced one that was waited for: after a compaction there is a new one."""
+        assert self._turn is not None
+        newest = self._turn.shared.current.run_of(Phase(phase))
+        return None if newest is run or newest.settled.settled else newest
 
-    def _wait_for_recording(self, within: float) -> float | None:
-        """How long there is something to wait for; None when nothing will ever be known here."""
-        if self._state is None or not self._left or self._core.forked:
+    def _recording_within(self, within: float) -> float | None:
+        """How long to wait for the recording; None when nothing will ever be known here."""
+        if self._turn is None or not self._left or self._core.is_forked:
             return None
         try:
-            return 0.0 if self._core.closed else _bounded(within)
+            return 0.0 if self._core.is_closed else _bounded(within)
         except (TypeError, ValueError, OverflowError):
             logger.warning("wait_recorded(%r): pass a number of seconds", within)
             return 0.0
 
 
 class Turn(TurnVerbs):
-    """For hosts with an event loop: `async with conversation.turn(messages) as turn`."""
+    """One user message and the agent's answer: `async with conversation.turn(messages) as turn`."""
 
     async def inject(
         self, messages: MutableSequence[M], *, within: float | None = None, phase: PhaseName = "fast"
     ) -> M | None:
-        """Adds the block if it is there, waiting for it at most `grace` seconds, once for each thing that is said.
+        """Adds the block to `messages` and returns the new element, or None if there is nothing to add.
 
-        `within` waits that long instead, at this call; `phase="refined"` puts quality before speed.
+        Waits for it up to `grace` seconds, once for each thing that the user says; `within` replaces the grace at this
+        call. `phase="refined"` waits for the choice of a model.
         """
-        await self._wait(messages, within, phase)
-        return self.inject_now(messages)
+        dialect = await self._wait(messages, within, phase)
+        return self._inject(messages, dialect)
 
     async def block(self, *, within: float | None = None, phase: PhaseName = "fast") -> str:
         """`block_now`, waiting as `inject` does."""
         await self._wait(None, within, phase)
         return self.block_now()
 
-    async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> None:
-        waiting = self._wait_at(messages, within, phase)
-        deadline = asyncio.get_running_loop().time() + (waiting[1] if waiting is not None else 0.0)
-        while waiting is not None and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await waiting[0].settled.wait(within=left)
-            waiting = self._replaced(waiting, phase)
+    async def _wait(self, messages: Sequence[object] | None, within: float | None, phase: PhaseName) -> Dialect | None:
+        wait = self._find_wait(messages, within, phase)
+        if wait is None:
+            return None
+        clock = asyncio.get_running_loop().time
+        run: PhaseRun | None = wait.run
+        deadline = clock() + wait.seconds
+        while run is not None and (left := deadline - clock()) > 0:
+            await run.settled.wait(within=left)
+            run = self._find_replacement(run, phase)
+        return wait.dialect
 
     async def wait_recorded(self, within: float = 5.0) -> bool:
-        """Whether the turn is durably stored, as far as that is known within so many seconds."""
-        wait = self._wait_for_recording(within)
-        if self._state is None or wait is None:
+        """Call it after the turn: whether it is durably stored, as far as that is known within `within` seconds."""
+        wait = self._recording_within(within)
+        if self._turn is None or wait is None:
             return False
-        return await self._state.recorded.wait(within=wait) is True
+        return await self._turn.shared.recorded.wait(within=wait) is True
 
     async def __aenter__(self) -> Turn:
         return self
@@ -318,21 +338,23 @@ class Turn(TurnVerbs):
         self._leave(failed=kind is not None)
 
 
-def occasion_of(state: TurnState) -> ProposalContext:
-    """Until its messages are read, nobody knows what was forgotten when the turn began."""
-    return ProposalContext(state.place, state.id, state.forgets_before if state.read.peek() else None)
+def proposal_context(turn: HostTurn) -> ProposalContext:
+    """Until the turn's messages are read, nobody knows what was forgotten before it began."""
+    opened = turn.shared.opened.peek()
+    return ProposalContext(turn.scope, turn.id, opened.forgets if opened is not None else None)
 
 
 def _bounded(within: float) -> float:
-    """What a thread can wait for; infinity it can not."""
+    """Seconds that a thread can wait; it cannot wait for infinity."""
     return min(max(float(within), 0.0), WITHIN_MAX)
 
 
-def _dialect(state: TurnState, messages: Sequence[object]) -> Dialect | None:
-    """The format that the host named, or that the turn began in, unless the newest messages tell otherwise."""
+def _detect(turn: HostTurn, messages: Sequence[object]) -> Dialect | None:
+    """The format that the host named, or in which the turn began, unless the newest messages are in another."""
     if not messages:
         return None
-    if state.place.dialect is not None:
-        return find_dialect(messages, state.place.dialect)
-    newest = list(islice(reversed(messages), NEWEST_LOOKED_AT))[::-1]
-    return find_dialect(newest) if state.dialect is None else follow_dialect(state.dialect, newest)
+    if turn.scope.dialect is not None:
+        return find_dialect(messages, turn.scope.dialect)
+    newest = list(islice(reversed(messages), NEWEST_EXAMINED))[::-1]
+    opened = turn.shared.opened.peek()
+    return find_dialect(newest) if opened is None else follow_dialect(opened.dialect, newest)

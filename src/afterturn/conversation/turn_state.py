@@ -1,110 +1,266 @@
-"""One turn, as memory's loop and the host's path share it."""
+"""The state of one turn, split by the thread that may write it: `HostTurn`, `LoopTurn`, and `SharedTurn` for both.
+
+A host's thread reads `LoopTurn` and memory's loop reads `HostTurn` only where a field says so; everything that both
+sides change is in `SharedTurn`, behind its lock.
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from afterturn.conversation.delivery import Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger, MessageChain
-from afterturn.conversation.prefetch import Prefetch
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
 from afterturn.runtime.once_future import OnceFuture
 from afterturn.types import BlockRow, Hit
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class TurnState:
-    """`read` settles when memory's loop has read the turn's messages; dialect and user message stand from then on.
+@dataclass(frozen=True, slots=True)
+class OpenedTurn:
+    """What memory's loop read when the turn began. `user` is where the turn's user message is, if it has text.
 
-    `prefetches` are in the order of its epochs, the last one current; `carried` is what an earlier turn left for this
-    one. `spots` tell where our blocks stand in the host's list, by hash, `dropped` which earlier ones go back into
-    it, and `reported` which were found missing; `unsure`: we were told of a compaction but not shown it; `held`: how
-    many are being looked into, while nothing is offered. `began`: the model has been called, as far as we know.
-    `trimmed`: the snapshot of its messages begins with its user message. `opening` is the list that it began with,
-    until it is read. `forgets` is the newest forget that its recalls know of, `forgets_before` the newest before it
-    began, as far as we know: a later one covers all of it (M2). `recorded` settles when it is known whether the turn
-    was stored. `durable`: it outlives its process.
-
-    Hosts write `prefetches`, `cues`, `blocks`, `texts` and `began`. `spots`, `dropped`, `reported` and `unsure` are
-    settled under the lock of `Sight`. All else is written on memory's loop.
+    `forgets` is the number of the newest forget at that time: a later one applies to everything in the turn.
     """
 
-    id: str
-    place: ConversationScope
-    prefetches: list[Prefetch]
-    started_at: float
-    speaker: str | None = None
-    durable: bool = False
-    left: bool = False
+    dialect: Dialect
+    user: BlockPosition | None = None
     forgets: int = 0
-    forgets_before: int = 0
-    dialect: Dialect | None = None
-    ledger: Ledger = field(default_factory=Ledger)
-    user_hash: str = ""
-    user_index: int | None = None
-    user_element: object = None
-    carried: Prefetch | None = None
-    recalled: tuple[Hit, ...] = ()
-    cues: int = 0
-    requeried: set[int] = field(default_factory=set)
-    blocks: list[BlockRow] = field(default_factory=list)
-    dropped: tuple[BlockRow, ...] = ()
-    spots: dict[str, BlockPosition] = field(default_factory=dict)
-    reported: set[str] = field(default_factory=set)
-    unsure: bool = False
-    held: int = 0
-    began: bool = False
-    trail: MessageChain | None = None
-    trimmed: bool = False
-    opening: list[object] | None = None
-    texts: list[str] = field(default_factory=list)
-    read: OnceFuture[bool] = field(default_factory=OnceFuture)
-    stored: OnceFuture[bool] = field(default_factory=OnceFuture)
-    recorded: OnceFuture[bool] = field(default_factory=OnceFuture)
+
+
+class SharedTurn:
+    """The part of a turn that both threads use: constants, once-futures, and fields that are changed under one lock.
+
+    `opened` settles when the turn's messages are read, with None if they cannot be; `stored` when the turn is a row in
+    the store; `recorded` when it is known whether its messages were stored. A `durable` turn outlives its process.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        scope: ConversationScope,
+        first: Prefetch,
+        started_at: float,
+        *,
+        speaker: str | None = None,
+        durable: bool = False,
+    ) -> None:
+        self.id = id
+        self.scope = scope
+        self.started_at = started_at
+        self.speaker = speaker
+        self.durable = durable
+        self.first = first
+        self.opened: OnceFuture[OpenedTurn | None] = OnceFuture()
+        self.stored: OnceFuture[bool] = OnceFuture()
+        self.recorded: OnceFuture[bool] = OnceFuture()
+        self.lock = threading.RLock()
+        # From here on: read and written under the lock.
+        self._prefetches = [first]
+        self._handed_over: list[BlockRow] = []
+        self._prompt_texts: dict[str, str] = {}
+        self.model_called = False
+        # Where our blocks are in the host's list, by hash; which earlier ones are to be put back; which were found to
+        # be missing and reported; whether a compaction was announced whose result we were not shown.
+        self.positions: dict[str, BlockPosition] = {}
+        self.dropped: tuple[BlockRow, ...] = ()
+        self.reported: set[str] = set()
+        self.unsure = False
+        # How far the host's list was followed when it was read.
+        self.chain: MessageChain | None = None
+
+    # Prefetches, in the order of the turn's epochs. The last one is current.
 
     @property
-    def first(self) -> Prefetch:
-        return self.prefetches[0]
+    def prefetches(self) -> list[Prefetch]:
+        with self.lock:
+            return list(self._prefetches)
 
     @property
     def current(self) -> Prefetch:
-        return self.prefetches[-1]
+        with self.lock:
+            return self._prefetches[-1]
 
     @property
     def epochs(self) -> int:
-        return sum(prefetch.cause.is_epoch for prefetch in self.prefetches)
+        with self.lock:
+            return sum(prefetch.cause.is_epoch for prefetch in self._prefetches)
+
+    def add_prefetch(self, prefetch: Prefetch) -> None:
+        with self.lock:
+            self._prefetches.append(prefetch)
+
+    # Blocks that the host was given.
+
+    @property
+    def blocks(self) -> list[BlockRow]:
+        with self.lock:
+            return list(self._handed_over)
+
+    def hand_over(self, rows: Iterable[BlockRow]) -> None:
+        with self.lock:
+            self._handed_over.extend(rows)
+
+    def mark_model_called(self) -> None:
+        """From now on nothing of an earlier turn is put back: that would change a prompt which the model has seen."""
+        with self.lock:
+            self.model_called = True
+
+    def add_positions(self, positions: Mapping[str, BlockPosition]) -> None:
+        """Blocks were added to the host's list."""
+        with self.lock:
+            self.positions.update(positions)
+            # The same bytes may have been elsewhere before, and been removed.
+            self.reported.difference_update(positions)
+
+    def read_positions(
+        self, positions: Mapping[str, BlockPosition], dropped: tuple[BlockRow, ...], chain: MessageChain | None
+    ) -> None:
+        """The list was read as it was when the turn began. Blocks that were added since are kept."""
+        with self.lock:
+            self.positions = {**positions, **self.positions}
+            self.dropped = () if self.model_called else dropped
+            self.chain = chain
+
+    def expect_compaction(self) -> None:
+        """A compaction was announced whose result we were not shown: the next list is searched for our blocks."""
+        with self.lock:
+            self.unsure = True
+
+    def keep_dropped(self, hashes: Iterable[str]) -> None:
+        """Only these blocks may still be put back."""
+        allowed = frozenset(hashes)
+        with self.lock:
+            self.dropped = tuple(row for row in self.dropped if row.hash in allowed)
+
+    def clear_blocks(self) -> None:
+        """The conversation was reset: nothing of ours is expected in the list."""
+        with self.lock:
+            self.positions, self.dropped, self._prompt_texts = {}, (), {}
+
+    def is_intact(self, messages: Sequence[object]) -> bool:
+        """Whether every block is where it was, by one look at each position."""
+        if self.scope.is_hidden:
+            return True
+        with self.lock:
+            return (
+                not self.dropped
+                and not self.unsure
+                and all(position.holds(messages) for position in self.positions.values())
+            )
+
+    # Blocks as text, for hosts that write their prompt themselves.
+
+    @property
+    def prompt_texts(self) -> list[str]:
+        with self.lock:
+            return list(self._prompt_texts.values())
+
+    def add_prompt_text(self, hash: str, text: str) -> None:
+        with self.lock:
+            self._prompt_texts[hash] = text
+
+    def set_prompt_texts(self, texts: Mapping[str, str]) -> None:
+        with self.lock:
+            self._prompt_texts = dict(texts)
+
+
+@dataclass(slots=True, eq=False)
+class LoopTurn:
+    """A turn as memory's loop sees it. Only code on that loop writes here; a host reads `recalled`, one tuple.
+
+    `carried` is a recall that an earlier turn left for this one. `opening` is the list that the turn began with, until
+    it is read. `holds` counts the compactions that are being examined; meanwhile nothing is offered.
+    """
+
+    shared: SharedTurn
+    user_hash: str = ""
+    user_index: int | None = None
+    left: bool = False
+    dialect: Dialect | None = None
+    forgets: int = 0
+    forgets_before: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    carried: Prefetch | None = None
+    recalled: tuple[Hit, ...] = ()
+    requeried_epochs: set[int] = field(default_factory=set)
+    holds: int = 0
+    opening: list[object] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.shared.id
+
+    @property
+    def scope(self) -> ConversationScope:
+        return self.shared.scope
+
+
+@dataclass(slots=True, eq=False)
+class HostTurn:
+    """A turn as its host's calls see it. Only they write here.
+
+    `user` replaces the opened turn's position once a block was merged into the user's message. `waited_epochs` are
+    those for which the grace was spent.
+    """
+
+    shared: SharedTurn
+    loop: LoopTurn
+    cues: int = 0
+    user: BlockPosition | None = None
+    waited_epochs: set[int] = field(default_factory=set)
+
+    @property
+    def id(self) -> str:
+        return self.shared.id
+
+    @property
+    def scope(self) -> ConversationScope:
+        return self.shared.scope
+
+    @property
+    def user_position(self) -> BlockPosition | None:
+        opened = self.shared.opened.peek()
+        return self.user or (opened.user if opened is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMessages:
+    """A copy of a turn's messages. `starts_with_user`: it begins with the turn's user message, not before."""
+
+    messages: list[object]
+    starts_with_user: bool = False
 
 
 COPIED_LEVELS_MAX = 6
-LOOKED_AT_MAX = 10_000
+SEARCHED_MAX = 10_000
 
 
-def snapshot(messages: Sequence[object], state: TurnState) -> list[object]:
-    """This turn's messages, copied so that the host's later edits do not reach them.
+def copy_messages(messages: Sequence[object], turn: HostTurn) -> TurnMessages:
+    """This turn's messages, copied so that the host's later edits do not change them.
 
-    From its user message on where that is still the object it was; all of them when the host has rebuilt its list.
+    From its user message on where that is still the same object; all of them when the host has rebuilt its list.
     """
-    found = _place_of(messages, state.user_element, state.user_index)
-    state.trimmed = found is not None
-    start = found or 0
-    return [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, start, None)]
+    user = turn.user_position
+    found = _find_index(messages, user) if user is not None else None
+    copied = [_copied(message, COPIED_LEVELS_MAX) for message in itertools.islice(messages, found or 0, None)]
+    return TurnMessages(copied, found is not None)
 
 
-def _place_of(messages: Sequence[object], element: object, expected: int | None) -> int | None:
-    """Where the very same object stands: mostly where it stood, else looked for from the end."""
-    if expected is None:
-        return None
-    if expected < len(messages) and messages[expected] is element:
-        return expected
-    looked_at = range(len(messages) - 1, max(-1, len(messages) - 1 - LOOKED_AT_MAX), -1)
-    return next((at for at in looked_at if messages[at] is element), None)
+def _find_index(messages: Sequence[object], user: BlockPosition) -> int | None:
+    """Where the same object is now: usually where it was, else searched for from the end."""
+    if user.holds(messages):
+        return user.index
+    searched = range(len(messages) - 1, max(-1, len(messages) - 1 - SEARCHED_MAX), -1)
+    return next((at for at in searched if messages[at] is user.element), None)
 
 
 def _copied(value: object, levels: int) -> object:
-    """Containers are copied, a client library's objects one level deep; what is immutable stays itself."""
+    """Containers are copied, a client library's objects one level deep; immutable values are not."""
     if levels == 0 or isinstance(value, _IMMUTABLE):
         return value
     if isinstance(value, Mapping):
@@ -113,7 +269,7 @@ def _copied(value: object, levels: int) -> object:
         return [_copied(item, levels - 1) for item in value]
     try:
         return copy.copy(value)
-    except Exception:  # noqa: BLE001  somebody's class does not like to be copied: then it is read as it is later
+    except Exception:  # noqa: BLE001  a host's class may refuse to be copied: then it is read later as it is
         return value
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from afterturn import blocking
 from afterturn.config import Config, load_config
-from afterturn.conversation.read_turn import compose, weighed_max
+from afterturn.conversation.read_turn import candidates_max, compose
 from afterturn.embedders.service import SLICE
 from afterturn.errors import ConfigError, DeadlineExceeded
 from afterturn.evaluation.datasets import Dataset, Item, Question, Talk
@@ -318,7 +318,9 @@ class Subject:
     def rendered(self, entries: Sequence[Entry], question: str) -> ExaminedBlock:
         """The block that this ranking would give."""
         wanted = frozenset(terms(question))
-        hits = [self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: weighed_max(self.config)])]
+        hits = [
+            self._as_hit(entry, place, wanted) for place, entry in enumerate(entries[: candidates_max(self.config)])
+        ]
         block = compose(hits, self.config, visible_bytes=0, now=self.clock.now())
         return ExaminedBlock() if block is None else block_of(block.text)
 
@@ -533,7 +535,7 @@ class Examination:
         self._known = known
 
     def _answer(self, question: Question) -> Mapping[str, Answer]:
-        limit = _RANKED_FOR_SESSIONS if question.by_session else weighed_max(self._subject.config)
+        limit = _RANKED_FOR_SESSIONS if question.by_session else candidates_max(self._subject.config)
         hits = self._subject.ranked(self._space, question.text, limit)
         ours = Answer(
             self._named([self._names[hit.entry.id] for hit in hits], question),

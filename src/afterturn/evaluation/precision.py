@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from afterturn.config import Config
-from afterturn.conversation.read_turn import weighed_max
+from afterturn.conversation.read_turn import candidates_max
 from afterturn.evaluation.datasets import UNIVERSAL, Belief, Case, Collection
 from afterturn.evaluation.examination import DAY, OURS, Bm25, Dense, Subject
 from afterturn.types import Entry
@@ -77,7 +77,7 @@ class Precision:
         ]
 
     def _baselines(self, entries: Sequence[Entry], question: str) -> dict[str, list[int]]:
-        limit = weighed_max(self._subject.config)
+        limit = candidates_max(self._subject.config)
         bm25 = Bm25()
         bm25.add_all(entry.text for entry in entries)
         places = {"bm25": bm25.rank(question, limit)}

@@ -35,7 +35,8 @@ class RecallRequest(NamedTuple):
     """One question above the store. `limit` bounds all lanes together; the best `lane_min` of each are among them.
 
     `admitted` says which entries may be found. Without a conversation there is no short-term lane: every record is
-    episodic. `query_vector` leaves out the names of speakers; a function gets the text without them.
+    episodic. `query_vector` leaves out the names of speakers; a function gets the text without them. `repeatable_refs`
+    are those of the excluded references that a turn may show again when nothing else is relevant.
     """
 
     text: str
@@ -46,6 +47,7 @@ class RecallRequest(NamedTuple):
     query_vector: QueryVector | None = None
     lanes: tuple[Lane, ...] = tuple(Lane)
     correlation: str = ""
+    repeatable_refs: frozenset[str] = frozenset()
 
     @property
     def scope(self) -> Scope:
@@ -54,6 +56,10 @@ class RecallRequest(NamedTuple):
     @property
     def now(self) -> float:
         return self.admitted.now
+
+    def asked(self, *, now: float, correlation: str) -> RecallRequest:
+        """The same question, asked now."""
+        return self._replace(admitted=self.admitted._replace(now=now), correlation=correlation)
 
     @property
     def searched_lanes(self) -> tuple[Lane, ...]:

@@ -124,11 +124,7 @@ class SpaceCore:
         )
         if at is not None:
             return await self._services.store.read(lambda unit: search_as_of(unit, request, at))
-        embedding = self._services.embedding
-        if embedding is None:
-            return await self._services.store.read(lambda unit: search(unit, request))
-        asked = request._replace(query_vector=await embedding.query_vector(request.text, self._scope))
-        return await self._services.store.read(lambda unit: search(unit, asked, embedding.index))
+        return await self._services.recall_client.ask(request, search)
 
     async def add(self, text: str, **fields: Unpack[DraftFields]) -> Added:
         """Adds one statement as a memory. If the space already says so, returns that memory with `created=False`.

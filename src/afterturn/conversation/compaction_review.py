@@ -1,0 +1,106 @@
+"""Schedules a review of the messages that a compaction is about to remove. Nobody waits for it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from afterturn.conversation.scope import ConversationScope
+from afterturn.conversation.tools import holds_answer
+from afterturn.dialects.detection import find_dialect
+from afterturn.dialects.dialect import Dialect
+from afterturn.dialects.history import curated, exchange_from
+from afterturn.errors import AfterturnError
+from afterturn.guard.secrets import redact
+from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
+from afterturn.learning.snapshot import MESSAGES_MAX, snapshot_messages, with_sources
+from afterturn.ports import Unit
+from afterturn.prompt.compaction import TAG as SNAPSHOT_TAG
+from afterturn.recall.block import strip_blocks
+from afterturn.types import Message, ReviewKind, ReviewMessage, ReviewRow, Scope
+
+if TYPE_CHECKING:
+    from afterturn.services import Services
+
+logger = logging.getLogger("afterturn")
+
+
+async def review_compaction(
+    services: Services,
+    scope: ConversationScope,
+    messages: Sequence[object],
+    dialect: Dialect | None,
+    blocks: Collection[str],
+) -> None:
+    """Schedules a review of `messages`, never for a sub-agent. A failure is logged, and the compaction goes on.
+
+    `blocks` are the hashes of our own blocks. Without `dialect` the format is detected.
+    """
+    if scope.subagent:
+        return
+    dialect = dialect or find_dialect(messages, scope.dialect)
+    if dialect is None:
+        logger.warning("conversation %r: the format of the compacted messages is unknown", scope.id)
+        return
+    strip = functools.partial(strip_blocks, known_hashes=blocks)
+    exchanged = exchange_from(dialect, curated(dialect, messages), 0, strip).messages
+    scanning, at = services.config.scanning, services.clock.now()
+    to_review = snapshot_messages(
+        [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)], at
+    )
+    review_id = services.ids.new()
+    try:
+        scheduled = await services.store.write(lambda unit: _schedule(unit, scope, to_review, review_id, at))
+    except AfterturnError as error:
+        logger.warning("conversation %r: the compacted messages are not reviewed: %r", scope.id, error)
+        return
+    if scheduled is not None:
+        services.events.emit(
+            "review_scheduled",
+            space=scope.owner,
+            conversation=scope.id,
+            review=scheduled.review,
+            kind=scheduled.kind.value,
+            messages=scheduled.messages,
+        )
+
+
+def _schedule(
+    unit: Unit, scope: ConversationScope, to_review: Sequence[ReviewMessage], review_id: str, at: float
+) -> ScheduledReview | None:
+    """None when earlier reviews have read all of the messages."""
+    _, since = unit.reviews.unreviewed(scope.key)
+    records = unit.records.of_conversation(Scope(scope.tenant, (scope.writes,)), scope.id, limit=MESSAGES_MAX)
+    reviewed = {record.id for record in records if (record.position or 0) < since}
+    messages = [
+        replace(message, fresh=message.source not in reviewed)
+        for message in with_sources(unit, scope.key, scope.writes, to_review)
+    ]
+    if not any(message.fresh for message in messages):
+        return None
+    review = ReviewRow(
+        id=review_id,
+        kind=ReviewKind.COMPACTION,
+        tenant=scope.tenant,
+        space=scope.owner,
+        writes=scope.writes,
+        created_at=at,
+        conversation=scope.id,
+        reads=scope.reads,
+        agent=scope.agent,
+        project=scope.project,
+        forgets=unit.conversations.forgets(scope.tenant, scope.owner),
+    )
+    return join_or_schedule(unit, review, messages)
+
+
+def _without_secrets(message: Message) -> Message:
+    return replace(message, text=redact(message.text).text, speaker=redact(message.speaker).text)
+
+
+def _is_ours(message: Message) -> bool:
+    """Answers of memory's tools, and summaries of earlier compactions, which a model wrote as the user."""
+    return (message.role == "tool" and holds_answer(message.text)) or f"<{SNAPSHOT_TAG}>" in message.text
