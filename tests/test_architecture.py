@@ -1,4 +1,4 @@
-"""The shape of the code: public names, sizes, who may do what. Import directions are import-linter's."""
+"""The shape of the code: public names, sizes, and which module may do what. import-linter checks the imports."""
 
 import ast
 import json
@@ -126,7 +126,7 @@ def test_no_module_has_a_name_that_says_nothing():
 
 
 @pytest.mark.parametrize("word", RESERVED)
-def test_what_is_reserved_stays_where_it_belongs(word: str):
+def test_reserved_calls_stay_in_their_modules(word: str):
     """G1: only the gate makes an `Admitted`; time, environment and tasks have one owner each."""
     elsewhere = [
         f"{name(path)}:{node.lineno}"
@@ -137,7 +137,7 @@ def test_what_is_reserved_stays_where_it_belongs(word: str):
     assert elsewhere == []
 
 
-def test_what_is_reserved_is_seen_in_whatever_way_it_is_written():
+def test_reserved_calls_are_found_in_every_spelling():
     written = [
         "asyncio.get_running_loop().create_task(work)",
         "self._loop.create_task(work)",

@@ -1,4 +1,4 @@
-"""Where settings come from, and what a wrong one says."""
+"""Sources of settings, and errors about invalid ones."""
 
 import json
 from pathlib import Path

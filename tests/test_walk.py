@@ -1,4 +1,4 @@
-"""How far a reader walks from a user's message to its block, counted by `tools/walk.py`."""
+"""Counts the files between a user's message and its block, with `tools/walk.py`."""
 
 import json
 import subprocess

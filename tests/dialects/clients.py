@@ -1,4 +1,4 @@
-"""The client libraries' own types, and what they make of a history."""
+"""The client libraries' own types, and how they parse a history."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""With a block of ours in them, histories are still what the client libraries take."""
+"""Histories with an afterturn block are still valid for the client libraries."""
 
 import copy
 from typing import Any

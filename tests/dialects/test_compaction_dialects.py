@@ -1,4 +1,4 @@
-"""Compacted histories are still what each provider takes, by its client library's own types (K1)."""
+"""Compacted histories are still valid for each provider, by its client library's own types (K1)."""
 
 import copy
 from typing import Any
@@ -94,7 +94,7 @@ def test_a_broken_history_raises_nothing_and_is_not_edited(name, data):
 @by_dialect
 @settings(max_examples=30)
 @given(st.data())
-def test_what_is_shown_and_called_is_counted(name, data):
+def test_shown_memories_and_calls_are_counted(name, data):
     """K1: pictures, files and calls are no text, and cost a model something."""
     dialect = get_dialect(name)
     script = data.draw(scripts(turns_max=1))

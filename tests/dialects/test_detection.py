@@ -1,4 +1,4 @@
-"""Which format a list is in."""
+"""Detecting the format of a message list."""
 
 from types import SimpleNamespace
 
@@ -67,7 +67,7 @@ def test_a_format_is_recognised_by_what_only_it_has(messages, name):
         [USER, GEMINI_USER],
     ],
 )
-def test_what_is_in_no_format_or_in_two_has_no_dialect(messages):
+def test_a_list_in_no_format_or_in_two_has_no_dialect(messages):
     """H1: no block rather than one in the wrong shape."""
     assert find_dialect(messages) is None
 
@@ -130,7 +130,7 @@ def test_a_list_that_could_be_anything_shows_itself_later(later, name):
     assert followed.name == name
 
 
-def test_what_turns_out_to_be_in_two_formats_gets_no_block():
+def test_a_list_in_two_formats_gets_no_block():
     """H1: no block rather than one in the wrong shape."""
     assert follow_dialect(get_dialect("openai_chat"), [TOOL_CALL, ANTHROPIC_RESULT]) is None
 

@@ -1,4 +1,4 @@
-"""The tables of docs/dialects.md are what the dialects do. Run as a program, this file writes them anew."""
+"""The tables of docs/dialects.md match the dialects. Run as a program, this file writes them."""
 
 import json
 import re

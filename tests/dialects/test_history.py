@@ -1,4 +1,4 @@
-"""What holds in every format, however long or odd the list."""
+"""Properties of every format, for long and unusual lists."""
 
 import copy
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A block among objects is an object too."""
+"""In a list of objects, a block is an object too."""
 
 import pytest
 from clients import types

@@ -321,7 +321,7 @@ def test_an_object_that_cannot_be_copied_gets_no_block(caplog):
     assert "there is only one of me" in caplog.text
 
 
-def test_what_was_spoken_is_read_and_a_picture_says_nothing():
+def test_audio_transcripts_are_read_and_images_have_no_text():
     """C1: an assistant's audio comes with its transcript."""
     spoken = {"role": "assistant", "content": None, "audio": {"id": "x", "transcript": "Hello."}}
     assert CHAT.read(spoken) == CHAT.read(assistant("Hello."))

@@ -1,4 +1,4 @@
-"""Items of OpenAI's Responses, as dictionaries and as the client library's objects."""
+"""Items of OpenAI's Responses API, as dictionaries and as the client library's objects."""
 
 import pytest
 

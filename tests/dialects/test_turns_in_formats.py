@@ -82,7 +82,7 @@ async def test_a_block_reaches_the_model_once_and_is_not_recorded(memory, name, 
 
 @formats
 @placements
-async def test_what_the_model_sees_is_not_said_again(memory, name, placement):
+async def test_visible_memories_are_not_repeated(memory, name, placement):
     """H6, L3: a block is known again in the host's list, as an element or in one."""
     conversation = memory.conversation("c", user="ada", placement=placement)
     messages: list[Any] = []

@@ -1,4 +1,4 @@
-"""Deep-copied views of a history, and where it may be cut."""
+"""Deep copies of a history, and the positions at which it may be cut."""
 
 import copy
 import threading
@@ -66,7 +66,7 @@ def test_whatever_is_left_of_a_broken_history_pairs(name, data):
 @formats
 @some
 @given(data=st.data())
-def test_what_users_wrote_is_never_curated_away(name, data):
+def test_memories_that_users_wrote_are_never_removed_by_curation(name, data):
     """K2: a broken call takes its responses with it, not the words beside them."""
     dialect = get_dialect(name)
     messages = data.draw(broken_histories(name))
@@ -114,7 +114,7 @@ def test_thinking_that_led_to_nothing_goes(name):
     assert curated(get_dialect(name), [*messages, *THINKING_ALONE[name]]) == messages
 
 
-def test_what_a_model_shows_without_a_word_stays():
+def test_a_reply_without_text_stays():
     """K2: a picture is an answer."""
     picture = {"role": "model", "parts": [{"inline_data": {"mime_type": "image/png", "data": "iVBO"}}]}
     assert curated(get_dialect("gemini"), [picture]) == [picture]

@@ -1,4 +1,4 @@
-"""`afterturn eval --answer` against a real server on loopback, which knows only what stands in its prompt."""
+"""`afterturn eval --answer` with a real server on loopback, which knows only its prompt."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Cases with beliefs: each is asked in the spaces that it is granted, and what it changes is there for the next."""
+"""Cases with beliefs: each reads the spaces of its scopes, and its changes are visible to the next."""
 
 import json
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_cases_that_need_a_smaller_budget_are_left_out(folder: Path):
     ]
 
 
-def test_what_is_of_another_scope_or_user_or_is_gone_is_never_recalled(folder: Path):
+def test_beliefs_of_other_scopes_and_users_and_deleted_ones_are_never_recalled(folder: Path):
     """L2, L7: neither another space nor what was superseded reaches a block."""
     collection = read_cases(folder)
     with open_subject() as subject:
@@ -110,7 +110,7 @@ def test_a_folder_of_cases_is_a_data_set_of_its_own(folder: Path):
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '[{"_id": 1}]', json.dumps([belief("a", "b", scope=[])])])
-def test_what_holds_no_beliefs_is_refused_with_its_path(tmp_path: Path, content: str):
+def test_a_folder_without_beliefs_is_refused_with_its_path(tmp_path: Path, content: str):
     (tmp_path / "beliefs.seed.json").write_text(content, encoding="utf-8")
     with pytest.raises(InvalidFile, match=tmp_path.name):
         read_cases(tmp_path)

@@ -1,4 +1,4 @@
-"""What an evaluation takes from files: conversations, utterances, cases. What is not understood is named."""
+"""Reading files for an evaluation: conversations, utterances, cases. Unusable files are listed."""
 
 import gzip
 import json
@@ -116,7 +116,7 @@ def test_unknown_evidence_is_left_out_and_duplicates_count_once(tmp_path: Path):
 @pytest.mark.parametrize(
     "content", [[], {}, [1], [{"conv_id": "x"}], "text", [{"conv_id": 1, "items": [{}]}], talk([])]
 )
-def test_what_holds_no_conversations_is_refused_with_its_path(tmp_path: Path, content: object):
+def test_a_file_without_conversations_is_refused_with_its_path(tmp_path: Path, content: object):
     path = written(tmp_path / "other.json", content)
     with pytest.raises(InvalidFile, match=r"other\.json"):
         read_dataset(path)
@@ -130,7 +130,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["talks.json", "said.jsonl"])
-def test_what_is_nested_beyond_reason_is_refused(tmp_path: Path, name: str):
+def test_deeply_nested_input_is_refused(tmp_path: Path, name: str):
     path = tmp_path / name
     path.write_text("[" * 100_000, encoding="utf-8")
     with pytest.raises(InvalidFile, match=name):

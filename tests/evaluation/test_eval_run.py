@@ -1,4 +1,4 @@
-"""`afterturn eval` on conversations of a few lines: a real store, real turns, every system beside the others."""
+"""`afterturn eval` on short conversations: a real store, real turns, and all baselines."""
 
 import json
 import re
@@ -141,7 +141,7 @@ def test_adversarial_questions_are_counted_separately(folder: Path, tmp_path: Pa
     assert (found["n"], found["without_adversarial"]["n"], found["categories"]["adversarial"]["n"]) == (3, 2, 1)
 
 
-def test_what_is_asked_early_knows_only_what_was_said_before(subject: Subject):
+def test_an_early_question_sees_only_earlier_messages(subject: Subject):
     asked = "Which greyhound called Pepper was adopted?"
     early, late = question(asked, "s1", known=2, by_session=True), question(asked, "s3", by_session=True)
     examination = Examination(subject, "user:early", talk(late, early))
@@ -214,7 +214,7 @@ def test_questions_that_nothing_answers_can_be_asked_alone(tmp_path: Path, capsy
     assert "no block for questions without an answer (1)" in capsys.readouterr().out
 
 
-def test_what_the_embedder_can_is_passed_on():
+def test_the_cache_has_the_ports_of_its_embedder():
     """M3: one that holds on to connections is closed, and gets as many texts at a time as it wants."""
 
     class Connected(HashingEmbedder):

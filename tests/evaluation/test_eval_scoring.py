@@ -1,4 +1,4 @@
-"""Figures of rankings, held against numbers worked out by hand, and what must hold for every ranking."""
+"""The figures of rankings, compared with values computed by hand, and properties of every ranking."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A command line to speak to: in this process where that is the same, as a child where it is not."""
+"""Runs `afterturn` commands, in this process or as a child; and a memory for the provider tests."""
 
 import io
 import json
@@ -6,12 +6,15 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from provider_hosts import SAID, HeldEmbedder
 
+import afterturn
 from afterturn.hosts.cli.app import run
 
 
@@ -85,3 +88,18 @@ def read_terminal(descriptor: int) -> bytes:
 @pytest.fixture
 def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def embedder() -> HeldEmbedder:
+    """Blocks while a test holds it, and every recall with it."""
+    return HeldEmbedder()
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[afterturn.Memory]:
+    """A memory that knows SAID."""
+    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
+        await opened.space("user:ada").add(SAID)
+        await opened.ready()
+        yield opened

@@ -1,4 +1,4 @@
-"""A host in a process of its own: plays turns with a provider's client, records them, learns from them, and ends."""
+"""A host in its own process: it runs turns with a provider's client, records them, learns from them, and ends."""
 
 import asyncio
 import json

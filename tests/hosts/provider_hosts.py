@@ -1,4 +1,4 @@
-"""What hosts of these tests say, a memory whose recall a test can hold back, and what can be read off prompts."""
+"""Messages of the provider tests, an embedder that a test can block, and functions that read prompts."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers as a provider does, from a script, and keeps the prompts it was sent."""
+"""A real HTTP server on loopback that answers as a provider does, from a script, and keeps the prompts it gets."""
 
 import json
 import threading

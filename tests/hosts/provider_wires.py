@@ -1,4 +1,4 @@
-"""The providers' formats as they go over the wire: how each writes a reply, and where calls and results stand."""
+"""The providers' wire formats: how each writes a reply, and where calls and results are."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Where the command line ends: help, exit codes, one line for bad input, pipes, Ctrl-C, terminals."""
+"""The process around a command: help, exit codes, one-line errors, pipes, Ctrl-C, terminals."""
 
 from __future__ import annotations
 

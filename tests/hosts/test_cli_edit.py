@@ -1,4 +1,4 @@
-"""`edit`: memories in an editor, the difference, what others did meanwhile, and nothing lost."""
+"""`edit`: memories in an editor, the difference, concurrent changes, and no lost text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def texts(cli: CommandLine) -> list[str]:
     return sorted(line["text"] for line in cli("list", "--json").lines)
 
 
-def test_what_was_edited_is_shown_and_done_and_one_undo_takes_it_back(
+def test_edits_are_shown_and_applied_and_one_undo_reverts_them(
     cli: CommandLine, editing: Callable[..., Answer], kept: Path
 ) -> None:
     """V8, M1: added, changed, deleted, in one go."""
@@ -132,7 +132,7 @@ def test_a_line_that_cannot_be_read_is_named_and_the_text_is_kept(
     assert texts(cli) == ["Ada drinks oolong"]
 
 
-def test_what_somebody_else_changed_meanwhile_is_kept_in_a_file(
+def test_edits_of_memories_that_others_changed_are_saved_in_a_file(
     cli: CommandLine, editing: Callable[..., Answer], kept: Path
 ) -> None:
     """V8, M1: told, not overwritten; the rest is done, and the exit code says that not all was."""
@@ -281,7 +281,7 @@ def test_a_file_and_an_editor_do_not_go_together(cli: CommandLine) -> None:
     assert cli("edit", "--file", "-", "--target", "user").code == 2
 
 
-def test_what_is_forgotten_while_it_is_edited_is_kept_nowhere(
+def test_a_memory_forgotten_while_it_is_edited_is_saved_nowhere(
     cli: CommandLine, editing: Callable[..., Answer], kept: Path
 ) -> None:
     """M2: neither in the space nor in a file."""

@@ -1,4 +1,4 @@
-"""What the command line makes of values: times, JSON, safe text, metadata, lines to import."""
+"""Values on the command line: times, JSON, safe text, metadata, lines to import."""
 
 import json
 from datetime import UTC

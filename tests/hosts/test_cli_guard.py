@@ -1,4 +1,4 @@
-"""What a person at the command line is told of the guard's verdict."""
+"""How the command line reports the guard's decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def test_quarantine_is_reported_and_shown(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("setting, origin", [("all", "agent"), ("background", "background_review")])
-def test_what_waits_says_where(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, setting: str, origin: str) -> None:
+def test_a_proposed_memory_prints_the_inbox_command(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, setting: str, origin: str
+) -> None:
     """V8: with the command that shows it."""
     monkeypatch.setenv("AFTERTURN_APPROVAL", setting)
     answer = cli("add", "Node 22 is used", "--origin", origin)

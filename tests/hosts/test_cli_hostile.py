@@ -1,4 +1,4 @@
-"""What a hostile file, message or argument can do to the command line: nothing but be named."""
+"""Hostile files, messages and arguments are reported and have no other effect."""
 
 from __future__ import annotations
 

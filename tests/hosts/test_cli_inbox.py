@@ -152,7 +152,7 @@ def test_a_proposal_whose_memory_moved_on_says_so(cli: CommandLine, changes: dic
     assert cli("show", id).out.startswith("The user drinks white tea\n")
 
 
-def test_what_does_not_wait_is_not_shown_as_a_proposal(cli: CommandLine) -> None:
+def test_a_memory_that_needs_no_approval_is_not_a_proposal(cli: CommandLine) -> None:
     """A3: the message says what to do instead."""
     id = cli.add("The user drinks green tea")
     answer = cli("inbox", "show", id)

@@ -1,4 +1,4 @@
-"""`afterturn models`: what is there, what is not, and what to do; and vectors that wait, as people see them."""
+"""`models`: get, list and remove model files; and how waiting vectors are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`review run | log | show | undo` and `usage`: what was learned, told to a person, and the way back."""
+"""`review run | log | show | undo` and `usage`: what was learned, and how to undo it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_refusals_are_explained_in_plain_words(cli: CommandLine) -> None:
     assert "undo:" not in out
 
 
-def test_what_waits_says_where_to_decide(cli: CommandLine) -> None:
+def test_a_waiting_change_prints_the_inbox_command(cli: CommandLine) -> None:
     """V8: with approval, a review's changes wait in the inbox."""
     talk(cli, SAID)
     text = "The user always drinks oolong tea"

@@ -1,4 +1,4 @@
-"""Looking after a store: trace, stats, doctor, worker, config; and what a terminal adds."""
+"""Maintenance commands: trace, stats, doctor, worker, config; and output on a terminal."""
 
 from __future__ import annotations
 

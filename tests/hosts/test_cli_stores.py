@@ -1,4 +1,4 @@
-"""What the command line says when the store is in the way: locked, newer, damaged, held by a reader."""
+"""Errors of the command line for stores that are locked, newer, damaged or in use."""
 
 from __future__ import annotations
 

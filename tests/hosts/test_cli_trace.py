@@ -1,4 +1,4 @@
-"""`trace CONVERSATION` and `replay`: what a person can see of past turns, and what nobody should."""
+"""`trace CONVERSATION` and `replay`: past turns, without texts that were forgotten."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_an_impossible_trace_is_a_one_line_error(cli: CommandLine, arguments: li
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_what_was_said_never_steers_the_terminal(cli: CommandLine, arguments: list[str], form: list[str]) -> None:
+def test_texts_of_memories_never_control_the_terminal(cli: CommandLine, arguments: list[str], form: list[str]) -> None:
     """H4: escapes in memories, in questions and in names are shown, not acted on."""
     known = cli.add("Ada's cat is called Miso " + ESCAPES)
     cli.add("Ada's cat is old " + ESCAPES)

@@ -1,4 +1,4 @@
-"""What one process records is in what the next one sends to its model, whatever format the provider speaks."""
+"""Messages that one process records are in the prompts of the next, in every provider format."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def block_of(prompt: list[dict[str, Any]]) -> str:
 
 
 @every_loop
-async def test_what_was_said_in_another_process_is_in_every_prompt_of_a_later_turn(
+async def test_messages_of_another_process_are_in_every_prompt_of_a_later_turn(
     memory: afterturn.Memory, providers: dict[str, Provider], name: str
 ):
     """C1, C2, H1, H3: word by word, once, from the first model request on; what a tool answered then is not (C6)."""
@@ -97,7 +97,7 @@ async def test_what_was_said_in_another_process_is_in_every_prompt_of_a_later_tu
 
 
 @every_loop
-async def test_what_was_learned_in_another_process_is_in_every_prompt_of_a_later_turn(
+async def test_facts_learned_in_another_process_are_in_every_prompt_of_a_later_turn(
     memory: afterturn.Memory, providers: dict[str, Provider], name: str
 ):
     """V11, V5, L10, H1: as one statement that says who wrote it, and not beside the message that it rests on."""

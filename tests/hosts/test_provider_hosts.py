@@ -2,9 +2,8 @@
 the provider keeps."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,19 +32,6 @@ every_loop = pytest.mark.parametrize("name", NAMES)
 at_either_point = pytest.mark.parametrize("late", [False, True], ids=["at the user's message", "at the tool results"])
 # Where a tool's results are messages of their own role, nothing of the user's is left to merge with.
 MERGES_WITH_RESULTS = ("anthropic", "gemini")
-
-
-@pytest.fixture
-def embedder() -> HeldEmbedder:
-    return HeldEmbedder()
-
-
-@pytest.fixture
-async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[afterturn.Memory]:
-    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
-        await opened.space("user:ada").add(SAID)
-        await opened.ready()
-        yield opened
 
 
 @pytest.fixture

@@ -59,11 +59,6 @@ class Host:
 
 
 @pytest.fixture
-def embedder() -> HeldEmbedder:
-    return HeldEmbedder()
-
-
-@pytest.fixture
 async def host(name: str, tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[Host]:
     loop = get_loop(name)
     async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as memory:

@@ -1,4 +1,4 @@
-"""A loop that streams its answer as an async generator: its consumer decides whether the turn is ever left."""
+"""A loop that streams its answer as an async generator: its consumer decides whether the turn ends."""
 
 import asyncio
 import gc

@@ -1,7 +1,7 @@
-"""The loops of docs/providers.md with synchronous clients: in async code, which they block, and without a loop."""
+"""The loops of docs/providers.md with synchronous clients: inside async code, and without an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +38,6 @@ from afterturn.types import Filter, Kind
 
 every_loop = pytest.mark.parametrize("name", NAMES)
 RECORDS = Filter(kind=Kind.RECORD)
-
-
-@pytest.fixture
-def embedder() -> HeldEmbedder:
-    return HeldEmbedder()
-
-
-@pytest.fixture
-async def memory(tmp_path: Path, embedder: HeldEmbedder) -> AsyncIterator[afterturn.Memory]:
-    async with afterturn.open(tmp_path / "memory.db", components=afterturn.Components(embedder=embedder)) as opened:
-        await opened.space("user:ada").add(SAID)
-        await opened.ready()
-        yield opened
 
 
 @pytest.fixture

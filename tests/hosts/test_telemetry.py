@@ -1,4 +1,4 @@
-"""Memory's events as spans and metrics, with OpenTelemetry's own SDK and exporters that keep what they are given."""
+"""Memory's events as spans and metrics, with OpenTelemetry's own SDK and in-memory exporters."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Programs of the laboratory that tests start find its package wherever they run."""
+"""Lets child processes of the tests import the package lab from any folder."""
 
 import os
 from collections.abc import Iterator

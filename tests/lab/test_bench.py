@@ -1,4 +1,4 @@
-"""The benchmarks' reports, and how figures are made. Times are not asserted: they belong to the machine."""
+"""The reports of the benchmarks, and how figures are computed. Times are not asserted: they depend on the machine."""
 
 import gzip
 import json
@@ -122,7 +122,7 @@ def test_one_run_compares_turns_with_and_without_reviews(reports: dict[str, Repo
 
 
 @pytest.mark.slow
-def test_what_is_compared_really_reviews_and_writes(reports: dict[str, Report]):
+def test_the_measured_reviews_really_write(reports: dict[str, Report]):
     """V1, V11: otherwise a small difference would mean nothing."""
     answering, hanging, rules = (figure.notes[0] for figure in reports["review"].figures)
     assert "2 reviews by a model" in answering

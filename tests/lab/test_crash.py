@@ -1,4 +1,4 @@
-"""Children killed with -9 while they add, update, delete, forget, record and migrate; and a judge who would notice."""
+"""Processes killed with SIGKILL while they write and migrate lose nothing; and the judge finds faults."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A run that is told to end leaves nothing behind."""
+"""A run that is interrupted or terminated leaves nothing behind."""
 
 import gzip
 import json

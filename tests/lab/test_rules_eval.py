@@ -1,4 +1,4 @@
-"""`make eval-rules`: what it counts, and what it says about files that it cannot use."""
+"""`make eval-rules`: its counts, and its errors about unusable files."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_lesson_about_the_wrong_thing_is_wrong_and_missed():
     assert (found["precision"], found["recall"]) == (0.0, 0.0)
 
 
-def test_what_may_also_be_learned_counts_neither_way():
+def test_optional_lessons_count_neither_way():
     """V11: a second lesson beside the expected one is no mistake where the label allows it."""
     said = "My name is Maximilian but call me Max."
     expected = Expected("name", Target.USER, ("call", "max"))
@@ -94,7 +94,7 @@ def test_the_command_prints_figures_and_examples(labelled: Path, talk: Path, cap
     assert sum(part["messages"] for part in figures["labelled"].values()) == len(LABELLED)
 
 
-def test_what_is_held_out_is_never_shown(tmp_path: Path):
+def test_held_out_messages_are_never_shown(tmp_path: Path):
     """V11: or the next rule would be written for it."""
     rows = [{"text": f"I live in Oslo {number}.", "language": "en", "lessons": []} for number in range(40)]
     path = tmp_path / "many.jsonl"

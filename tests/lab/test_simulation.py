@@ -1,4 +1,4 @@
-"""Everything in one thread and on virtual time, over a real store: a hundred orders of events, by seed."""
+"""The simulation: one thread, virtual time, a real store, and a hundred orders of events, by seed."""
 
 import asyncio
 import os
@@ -145,7 +145,7 @@ def test_a_message_between_a_call_and_its_response_is_noticed() -> None:
         check_pairs([call, first, _said("user", BLOCK), second])
 
 
-def test_what_is_shown_twice_is_noticed() -> None:
+def test_a_memory_shown_twice_is_noticed() -> None:
     """H5: by the lab's own eyes."""
     check_references([_said("user", BLOCK), _said("assistant", BLOCK)])
     with pytest.raises(PromiseBroken, match="H5: m1"):

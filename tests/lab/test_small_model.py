@@ -1,4 +1,4 @@
-"""A real model, very small, reviews real conversations over HTTP."""
+"""A real, very small model reviews real conversations over HTTP."""
 
 from pathlib import Path
 

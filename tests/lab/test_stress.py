@@ -1,4 +1,4 @@
-"""Several processes at one store, doing whatever chance says; and a judge who would notice."""
+"""Several processes act at random on one store and break no promise; and the judge finds faults."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_a_killed_process_may_have_forgotten_what_it_began_to_forget(
 
 
 @pytest.mark.parametrize("began, complaints", [(2.5, 0), (3.5, 1)])
-async def test_what_a_host_says_again_while_it_is_forgotten_has_not_come_back(
+async def test_a_message_repeated_during_a_forget_is_not_a_broken_promise(
     aftermath: Aftermath, tmp_path: Path, began: float, complaints: int
 ) -> None:
     """M2, V9: a compaction that is told of at the same moment names messages that memory no longer knows."""
@@ -177,7 +177,7 @@ async def test_a_source_that_a_host_names_while_it_is_forgotten_is_its_own_affai
 
 
 @pytest.mark.parametrize("mark, complaints", [("markan1", 0), ("markan2", 1)])
-async def test_what_was_learned_from_a_compaction_need_not_rest_on_a_record(
+async def test_a_fact_learned_from_a_compaction_needs_no_record(
     aftermath: Aftermath, tmp_path: Path, mark: str, complaints: int
 ) -> None:
     """V9, V5: the host may tell of messages that are not recorded; whatever else was learned says from what."""

@@ -1,4 +1,4 @@
-"""Cancels a call at whichever of its awaits a test names."""
+"""Cancels a call at a chosen await."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""Real processes to test with: they speak in lines, every wait is bounded, and warnings are errors in them too."""
+"""Child processes for tests. They communicate in lines, every wait is bounded, and warnings are errors."""
 
 import select
 import signal

@@ -1,4 +1,4 @@
-"""A call cancelled at each of its awaits: what it writes is there whole or not at all, and memory goes on."""
+"""A call cancelled at any of its awaits has written everything or nothing, and memory continues."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

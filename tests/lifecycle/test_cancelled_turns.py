@@ -1,4 +1,4 @@
-"""Turns, drains and restores cancelled at each of their awaits: whoever tries again succeeds, nothing is doubled."""
+"""Turns, drains and restores cancelled at each of their awaits can be repeated without duplicates."""
 
 from pathlib import Path
 

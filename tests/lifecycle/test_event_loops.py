@@ -1,4 +1,4 @@
-"""Memory runs on a loop of its own: whatever the host does with its loops and threads, recall and recording go on."""
+"""Memory runs on its own loop, so recall and recording do not depend on the host's loops and threads."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""How a process may end with memory open: by reaching its end, by Ctrl-C, by SIGTERM, by being killed."""
+"""A process may end with memory open: normally, by Ctrl-C, by SIGTERM or by SIGKILL."""
 
 import signal
 from pathlib import Path

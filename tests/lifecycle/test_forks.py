@@ -1,4 +1,4 @@
-"""Forked, spawned and executed children of a process that has a memory open."""
+"""Forked, spawned and executed children of a process with an open memory."""
 
 import pytest
 from children import StartChild

@@ -1,4 +1,4 @@
-"""Several processes on one file: nothing is lost, doubled or stale, and jobs are done once by whoever comes."""
+"""Several processes with one file: nothing is lost, duplicated or stale, and each job runs once."""
 
 import collections
 import signal

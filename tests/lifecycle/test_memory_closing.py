@@ -1,4 +1,4 @@
-"""Closing: bounded whatever hangs, nothing promised is lost, nothing is left behind."""
+"""Closing takes a bounded time, loses nothing that was promised, and leaves nothing behind."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The same API with no memory (`open(None)`), and memory that leaves its jobs to others (`background=False`)."""
+"""`open(None)`: the same API without memory; and `background=False`, which leaves jobs to other processes."""
 
 import subprocess
 import sys

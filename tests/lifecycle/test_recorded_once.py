@@ -1,4 +1,4 @@
-"""A turn counts once, and so does what follows from it, however many processes record it and however often."""
+"""A turn is recorded, counted and reviewed once, even if several processes record it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns that the store does not take at once: they wait, in memory and in files, and are stored exactly once."""
+"""Turns that the store cannot take at once wait in memory and in files, and are stored exactly once."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Settings that `open` is given, seen at work from outside; and what memory tells of its embedder."""
+"""The effect of settings that `open` gets, and the events about the embedder."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers chat completions from a script, and keeps what it was sent."""
+"""A real HTTP server on loopback that answers chat completions from a script, and keeps the requests."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What models cost is counted, and a day's limit pauses them."""
+"""Token usage of models is counted, and a daily limit pauses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against a real server on loopback: what it sends, what it makes of each kind of reply, how it gives up."""
+"""The chat client against a real server on loopback: its requests, how it reads replies, and when it gives up."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What replies mean, whatever is in them."""
+"""Parsing the replies of models."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ids: in the order of their making, and never the same twice."""
+"""Ids sort by creation and are unique."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Running jobs: leases, backoff, giving up, another chance. On a real store, with a clock that tests move."""
+"""Running jobs on a real store with a manual clock: leases, retries, giving up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -112,7 +112,7 @@ async def test_a_job_whose_lease_was_lost_commits_nothing(bench: Bench) -> None:
     assert await bench.page() == []
 
 
-async def test_what_a_handler_returns_commits_with_the_jobs_end(bench: Bench) -> None:
+async def test_a_handlers_writes_commit_with_the_end_of_its_job(bench: Bench) -> None:
     """C8: when those writes fail, the job is not done either."""
     await bench.add("job-1")
 
@@ -176,7 +176,7 @@ async def test_waking_runs_newer_jobs(bench: Bench) -> None:
     assert task.cancelled()
 
 
-async def test_what_becomes_due_while_jobs_run_waits_for_others_like_it(bench: Bench) -> None:
+async def test_jobs_that_become_due_while_others_run_are_batched(bench: Bench) -> None:
     """C8: beside a steady writer a job for each of its writes would cost more than the writes do."""
     await bench.add("job-1")
 

@@ -1,4 +1,4 @@
-"""The private loop: accepting work, refusing it, and ending for good."""
+"""The private loop: accepting work, refusing it, and closing."""
 
 import asyncio
 import contextvars
@@ -47,7 +47,7 @@ def test_threads_without_a_loop_wait_for_their_answer(loop: LoopThread) -> None:
     assert loop.wait(_thread_name()) == "test-loop"
 
 
-def test_what_was_posted_before_the_end_runs_before_it(loop: LoopThread) -> None:
+def test_work_posted_before_the_end_runs_before_it(loop: LoopThread) -> None:
     """C4: whoever was told yes is served, however close behind them the end comes."""
     seen: list[int] = []
 

@@ -1,4 +1,4 @@
-"""A value between threads: settled once, read at once, waited for with a bound."""
+"""A future between threads: set once, read at once, and waited for with a limit."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Tasks that outlive a call: watched, kept apart, ended together."""
+"""Tasks that outlive a call: failures are kept apart, and closing ends all of them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Threads for blocking work: order, bounded closing, nothing left behind."""
+"""Threads for blocking work: order, bounded closing, no thread left behind."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The scripted model: what a call gets, what it keeps, and where its script ends."""
+"""The scripted model: its replies, the calls it keeps, and the end of its script."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def test_a_message_stays_as_it_was_written() -> None:
     assert await model.complete(HELLO) == written
 
 
-async def test_what_a_call_saw_outlives_what_the_host_does_to_its_list() -> None:
+async def test_a_call_keeps_its_messages_when_the_host_changes_its_list() -> None:
     model = ScriptedModel("one")
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     await model.complete(messages, [{"type": "function"}])
