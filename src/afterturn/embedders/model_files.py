@@ -1,4 +1,4 @@
-"""Model files as they lie on disk: one folder a model and version, a manifest with checksums, put there whole."""
+"""Model files on disk: one folder per model and version, with a manifest of checksums, written as a whole."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FOLDER_MODE = 0o755
 # Longer than any download takes.
 _LEFTOVER_SECONDS = 86_400.0
 _MANIFEST_BYTES_MAX = 65536
-# Somebody else's folder of the same name is there already, and not empty.
+# A folder of the same name exists and is not empty.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Where a model's files are, or would be."""
+    """The folder of a model's files, whether it exists or not."""
 
     folder: Path
     name: str
@@ -38,7 +38,7 @@ class ModelFiles:
 
 
 def find_models(folder: Path) -> list[ModelFiles]:
-    """What is there, damaged or not, by name."""
+    """The installed models by name, damaged or not."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError:
@@ -47,18 +47,18 @@ def find_models(folder: Path) -> list[ModelFiles]:
 
 
 def check_writable(files: ModelFiles) -> None:
-    """EmbedderUnavailable when its folder can not be written: better said before a download than after it."""
+    """Raises EmbedderUnavailable when the folder cannot be written, before a download."""
     _scratch(files).rmdir()
 
 
 def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
-    """All of them or none, in place of what was there. EmbedderUnavailable when the folder can not be written."""
+    """Replaces all files or none. Raises EmbedderUnavailable when the folder cannot be written."""
     made = _scratch(files)
     try:
         for name, data in contents.items():
             _write(made / name, data)
         _write(made / MANIFEST, _manifest(files, contents))
-        # One folder may serve all users of a machine; a temporary one is its maker's alone.
+        # One folder may serve all users of a machine; a temporary one is readable for its owner only.
         made.chmod(_FOLDER_MODE)
         _swap(made, files)
     except OSError as error:
@@ -69,7 +69,7 @@ def put_files(files: ModelFiles, contents: Mapping[str, bytes]) -> None:
 
 
 def remove_files(files: ModelFiles) -> bool:
-    """Whether there were any. First out of sight as a whole, so that nobody reads half of it."""
+    """Returns whether there were any. Renames the folder first, so that nobody reads a part of it."""
     try:
         gone = Path(tempfile.mkdtemp(prefix=".removed.", dir=files.folder))
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def remove_files(files: ModelFiles) -> bool:
 
 
 def verified(files: ModelFiles, names: Sequence[str]) -> list[bytes]:
-    """The contents, held against the manifest. EmbedderUnavailable names what is wrong and what mends it."""
+    """The contents, checked against the manifest. Raises EmbedderUnavailable with the reason and the remedy."""
     if not files.path.is_dir():
         raise _unavailable(files, f"The files of {files.name} are not in {files.folder}")
     sums = _checksums(files)
@@ -96,7 +96,7 @@ def verified(files: ModelFiles, names: Sequence[str]) -> list[bytes]:
 
 
 def verify_all(files: ModelFiles) -> None:
-    """EmbedderUnavailable, as `verified` raises it, when a file of the manifest is not as it was."""
+    """Raises EmbedderUnavailable, as `verified` does, when a file differs from the manifest."""
     verified(files, list(_checksums(files)))
 
 
@@ -113,15 +113,15 @@ def _scratch(files: ModelFiles) -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """What processes that were killed have left half done, long ago."""
-    # Something was put there just now.
+    """Deletes what killed processes left long ago."""
+    # It was written just now.
     now = folder.stat().st_mtime
     for path in folder.glob(".*"):
         try:
             if path.is_dir() and path.stat().st_mtime < now - _LEFTOVER_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
         except FileNotFoundError:
-            # Its owner was quicker.
+            # Its owner has deleted it meanwhile.
             continue
 
 
@@ -159,7 +159,7 @@ def _swap(made: Path, files: ModelFiles) -> None:
         if error.errno not in _TAKEN:
             raise
         remove_files(files)
-        # Another process may be quicker with the same files; then they are as good as ours.
+        # Another process may have written the same files first; they are as good.
         try:
             made.rename(files.path)
         except OSError as again:

@@ -1,4 +1,7 @@
-"""Reads safetensors files: 8 bytes of header length, a JSON header with shapes and places, then the numbers."""
+"""Static word vectors, the default embedder: no model to run, no download, tens of thousands of texts a second.
+
+The vectors are read from the files of the `wordllama` wheel; the package itself is never imported.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _ELEMENTS = {"F16": "<f2", "F32": "<f4", "I64": "<i8"}
 
 
 def map_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
-    """By name, read from the file when they are used. OSError, or ValueError for what is no such file."""
+    """The arrays of a safetensors file by name, read when used. Raises OSError, or ValueError for another format."""
     import numpy as np
 
     header, start = _read_header(path)
@@ -52,10 +55,6 @@ def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[np.generi
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its tensor {name!r} is not as announced ({error})") from error
 
-
-# Static word vectors, the default embedder: no model to run, no download, tens of thousands of texts a second.
-#
-# The vectors come in the `wordllama` wheel and are read from its files; the package itself is never imported.
 
 _PACKAGE = "wordllama"
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -96,11 +95,11 @@ class StaticEmbedder:
         return True
 
     def load(self) -> None:
-        """Opens the files now, some 60 ms. EmbedderUnavailable when the wheel is missing or damaged."""
+        """Opens the files, in some 60 ms. Raises EmbedderUnavailable when the wheel is missing or damaged."""
         self._parts()
 
     async def start_aside(self) -> Aside | None:
-        """The Separable port. Only the installed wheel's vectors can be had from another process."""
+        """The Separable port. A child process can only use the vectors of the installed wheel."""
         return None if self._folder else await start_child(self.identity)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -159,7 +158,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
-    # One text at a time: the batch calls start threads of their own, and warn in every child that forks afterwards.
+    # One text at a time: batch calls start threads, and warn in every child that forks afterwards.
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 
@@ -169,13 +168,13 @@ def _pooled(weights: NDArray[np.float16], tokens: Sequence[Sequence[int]]) -> ND
 
     sums = np.zeros((len(tokens), _DIMENSIONS), dtype=np.float32)
     flat = np.array([token for ids in tokens for token in ids], dtype=np.intp)
-    # Each row is converted once, however often it occurs: converting costs more than copying, if there is much of it.
+    # Each row is converted once, however often it occurs: converting costs more than copying.
     distinct, places = np.unique(flat, return_inverse=True) if len(tokens) > 1 else (flat, np.arange(flat.size))
     rows = weights[distinct].astype(np.float32)
     start = 0
-    # Text by text, so that what is summed up is still in the processor's cache: half the time of all at once.
+    # Text by text, so that the sum stays in the processor's cache: half the time of all at once.
     for at, ids in enumerate(tokens):
-        # The length of a mean's direction does not depend on the count, so the sum does.
+        # The sum has the direction of the mean.
         rows[places[start : start + len(ids)]].sum(axis=0, out=sums[at])
         start += len(ids)
     norms = np.linalg.norm(sums, axis=1, keepdims=True)

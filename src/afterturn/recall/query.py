@@ -356,19 +356,19 @@ def _rarity(frequency: int, documents: int) -> float:
     return rarity * (1 - frequency / (documents + _FEW))
 
 
-# What was said in a month that is named counts so much more; as much as being the user's own word.
+# How much an entry of a named month gains: as much as by being the user's own message.
 _THEN = 0.3
-# A pasted page names many months and asks for none of them.
+# A pasted page names many months and asks about none of them.
 _READ_CHARS_MAX = 2_000
 _NAMES = "january february march april may june july august september october november december".split()
 _SHORT = {name[:3]: number for number, name in enumerate(_NAMES, start=1)}
-# What no month is written without; most questions hold nothing of it, and looking for that takes a microsecond.
+# Every month in a text contains one of these; checking for them takes a microsecond.
 _HINTS = (*_SHORT, "-0", "-1")
 _LOOKED_BACK = 16
 
 
 class MonthRange(NamedTuple):
-    """`year` is None where none is named: any year's will do."""
+    """`year` is None if the question names none: any year matches."""
 
     year: int | None
     month: int
@@ -378,9 +378,9 @@ _NEVER: frozenset[MonthRange] = frozenset()
 
 
 def raise_named_months(hits: Iterable[Hit], question: str) -> list[Hit]:
-    """`hits`, with a higher score where they are of a month that the question names. In the order given.
+    """Raises the score of hits from a month that the question names. Keeps the order.
 
-    The score stays between 0 and 1, and nothing is taken from the others: what happened in May may be told in June.
+    Scores stay between 0 and 1, and others lose nothing: something of May may have been said in June.
     """
     found = list(hits)
     months = months_in(question) if found else _NEVER
@@ -390,7 +390,7 @@ def raise_named_months(hits: Iterable[Hit], question: str) -> list[Hit]:
 
 
 def months_in(text: str) -> frozenset[MonthRange]:
-    """Such as "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". Names are read in English alone."""
+    """Reads "in May", "on 7 October 2023", "March 3rd" and "2023-10-07". Only English names are known."""
     read = text[:_READ_CHARS_MAX]
     plain = read.lower()
     if not any(hint in plain for hint in _HINTS):
@@ -406,7 +406,7 @@ def months_in(text: str) -> frozenset[MonthRange]:
 
 
 class _Patterns(NamedTuple):
-    """`after` and `beginning` are for what stands before a name."""
+    """`after` and `beginning` are matched against the text before a name."""
 
     named: re.Pattern[str]
     written: re.Pattern[str]
@@ -416,10 +416,10 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    """Made when first needed: it takes longer than a whole recall."""
+    """Compiled when first needed: it takes longer than a whole recall."""
     names = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _NAMES)
     day = r"(?:st|nd|rd|th)?"
-    # Letters that merely look like others ("ſept") are not ours to read.
+    # ASCII only: "ſept" is not a month.
     flags = re.IGNORECASE | re.ASCII
     return _Patterns(
         re.compile(
@@ -447,7 +447,7 @@ def _is_month(text: str, found: re.Match[str], patterns: _Patterns) -> bool:
 
 
 def _raised(score: float) -> float:
-    """By the odds, as all that is known of an entry beside its words."""
+    """Raises the odds, as `prior` does."""
     return score * (1 + _THEN) / (1 + _THEN * score) if score > 0 else score
 
 

@@ -1,6 +1,6 @@
-"""Refined recall (R7): a model chooses among the candidates. What it is shown, what is asked, how its answer is read.
+"""Refined recall: a model chooses among the candidates. The list it is shown, the prompt, and the parser of its answer.
 
-Pure but for the model's call, which is bounded by whoever asks for a selection.
+The caller limits the time of the model's call.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MANIFEST_BYTES_MAX = 25_000
 # With few candidates each shows this much; of 200, each shows about 124 bytes: number, lane, age and author first.
 _LINE_BYTES_MAX = 400
 _PREFIX_BYTES = 48
-# Looking for a memory's best part in all of a long record takes milliseconds; its beginning will do here.
+# Searching all of a long record for its best part takes milliseconds; its beginning is enough here.
 _SEARCHED_CHARS_MAX = 2_000
 _QUESTION_BYTES_MAX = 4_000
-# Building lines is Python-bound and on the loop of all turns: so many are made at a stretch, in a millisecond at most.
+# Lines are built on the loop of all turns, so only this many at a time, in a millisecond at most.
 _SLICE = 2
 _ANSWER_CHARS_MAX = 16_384
 _OBJECTS_TRIED_MAX = 64
@@ -42,7 +42,7 @@ _REPAIR = (
     'That can not be used: {fault} Answer again, with nothing but JSON such as {{"ids": [2, 5]}} or {{"ids": []}}.'
 )
 
-# What looks like an end of the list must not be in it, whatever a memory says.
+# A memory must not contain what looks like the end of the list.
 _PLAIN = str.maketrans("<>", "‹›")
 _OPEN, _CLOSE = "<memories>", "</memories>"
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
@@ -55,9 +55,9 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a model is shown, one line a candidate: `[1] long_term, …` is the first of `hits`, and so on.
+    """The list that a model is shown, one line per candidate: `[1] long_term, …` is the first of `hits`, and so on.
 
-    Of the first 200 at the most, in the order given, in at most 25,000 bytes of UTF-8.
+    At most the first 200, in the order given, in at most 25,000 bytes of UTF-8.
     """
 
     text: str
@@ -73,7 +73,7 @@ def prompt(question: str, shown: Manifest, *, entries_max: int) -> list[dict[str
 
 
 def schema(entries_max: int) -> dict[str, Any]:
-    """The form of an answer, for servers that can hold a model to one."""
+    """The JSON schema of an answer, for servers that can enforce one."""
     ids = {"type": "array", "items": {"type": "integer"}, "maxItems": entries_max}
     return {"type": "object", "properties": {"ids": ids}, "required": ["ids"], "additionalProperties": False}
 
@@ -81,8 +81,8 @@ def schema(entries_max: int) -> dict[str, Any]:
 def parse(answer: str, shown: Manifest, *, entries_max: int) -> list[Hit]:
     """The chosen hits, best first, each once; those beyond `entries_max` are left out.
 
-    SelectionVoid with a reason: `no_text`, `not_json`, `wrong_shape`, and `unknown_id`, where one number that was not
-    shown voids all of them, since whoever invents one may have invented the others.
+    Raises SelectionVoid with a reason: `no_text`, `not_json`, `wrong_shape` or `unknown_id`. One number that was not
+    shown voids all of them: a model that invents one may have invented the others.
     """
     if not answer.strip():
         raise _void("no_text")
@@ -100,10 +100,10 @@ def parse(answer: str, shown: Manifest, *, entries_max: int) -> list[Hit]:
 async def select(
     model: ChatModel, question: str, hits: Sequence[Hit], *, entries_max: int, line: Callable[[Hit], str]
 ) -> list[Hit]:
-    """What the model chooses of `hits`, best first, maybe nothing. No limit of time is set here.
+    """The hits that the model chooses, best first; maybe none. Sets no time limit.
 
-    An answer that can not be read is asked for once more, with what is wrong with it (V12). Raises SelectionVoid, and
-    whatever the model raises. With nothing to choose from, no model is called (R6).
+    If an answer cannot be parsed, the model is asked once more, with the reason. Raises SelectionVoid, and what the
+    model raises. Without hits, the model is not called.
     """
     shown = await make_manifest(hits, line=line)
     if not shown.hits or entries_max <= 0:
@@ -134,7 +134,7 @@ async def make_manifest(hits: Sequence[Hit], *, line: Callable[[Hit], str]) -> M
 
 
 def _lines(hits: Sequence[Hit], line: Callable[[Hit], str]) -> Iterator[tuple[Hit, str]]:
-    """Each within its share of what is left, so that all fit; what a short one leaves is for those after it."""
+    """Each gets an equal share of the rest, so that all fit; a short one leaves its room to those after it."""
     candidates = hits[:CHOICES_MAX]
     left = MANIFEST_BYTES_MAX
     for at, hit in enumerate(candidates):
@@ -166,7 +166,7 @@ def _cut(line: str, bytes_max: int) -> str:
 
 
 def _object(answer: str) -> Mapping[str, Any]:
-    """The JSON object of an answer: all of it, or the last with "ids" in a text or a code fence, thoughts left out."""
+    """The JSON object of an answer: all of it, or the last with "ids" in a text or a code fence, without thoughts."""
     said = answer.rpartition(_THOUGHT_END)[2].partition(_THOUGHT)[0]
     text = said[-_ANSWER_CHARS_MAX:]
     found = _json(text)
@@ -187,7 +187,7 @@ def _json(text: str) -> Any:
 
 
 def _last_object(text: str) -> Any:
-    """None where there is none. Few places are tried, so that an answer full of braces costs little."""
+    """None if there is none. Tries few positions, so that an answer full of braces costs little."""
     decoder, end, seen = json.JSONDecoder(), len(text), None
     for _ in range(_OBJECTS_TRIED_MAX):
         end = text.rfind("{", 0, end)
@@ -223,7 +223,7 @@ def _void(reason: str) -> SelectionVoid:
 
 
 def _repair(answer: str, reason: str) -> list[dict[str, Any]]:
-    # Never without an answer between: some models' templates demand that the roles alternate.
+    # With an answer in between: the templates of some models require that roles alternate.
     return [
         {"role": "assistant", "content": answer.strip()[:_QUOTED_CHARS_MAX] or CUT},
         {"role": "user", "content": _REPAIR.format(fault=_FAULTS[reason])},
