@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from afterturn.config import Config, default_store, find_store, load_config
+from afterturn.config import Config, Settings, default_store, find_store, load_config
 from afterturn.conversation.ledger import Ledger
 from afterturn.conversation.read_turn import answer_question, compose, make_question
 from afterturn.conversation.scope import make_scope
@@ -35,7 +35,7 @@ def recall_once(
     lanes: Sequence[Lane] | None = None,
     filter: Filter = ANYTHING,
     exclude: Iterable[str] = (),
-    config: Config | Mapping[str, Any] | None = None,
+    config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> SearchResults:
     """Searches one space as `Space.search` does before vectors are loaded: `missing` always holds "vectors".
 
@@ -63,11 +63,12 @@ def recall_block_once(
     user: str | None = None,
     space: str | None = None,
     store: str | os.PathLike[str] | None = None,
-    config: Config | Mapping[str, Any] | None = None,
+    config: Config | Settings | Mapping[str, Any] | None = None,
 ) -> str:
-    """The block that the first turn of a new conversation would get for this user message, by words alone.
+    """Returns the block that the first turn of a new conversation would get for this user message, by words alone.
 
-    An empty text when nothing is worth telling. It does not know what the model has seen before.
+    An empty text if there is nothing relevant. It does not know what the model has seen before. Name the space and the
+    store as for `recall_once`.
     """
     settings, ids, now = _settings(config), TimeOrderedIds(), SystemClock().now()
     scope = make_scope(settings.tenant, ids.new(), {"owner": _space(user, space)})
@@ -85,7 +86,7 @@ def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[
     return read_once(path, config, SystemClock(), work)
 
 
-def _settings(config: Config | Mapping[str, Any] | None) -> Config:
+def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:
     merged = config if isinstance(config, Config) else load_config(dict(config or {}))
     check_name(merged.tenant, "tenant")
     return merged
