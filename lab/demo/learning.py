@@ -98,9 +98,9 @@ async def _meet(play: SceneContext, id: str, exchange: Exchange) -> None:
     """Begins a new conversation; its system prompt ends with the standing memories."""
     conversation = play.memory.conversation(id, user=USER)
     system = await conversation.standing().appended(_BASIL)
-    stands = _STANDING.findall(system)
+    standing = _STANDING.findall(system)
     play.screen.moment(
-        [Cell("note", "(a new conversation)")], ["in the system prompt:", *(f"  {one}" for one in stands)]
+        [Cell("note", "(a new conversation)")], ["in the system prompt:", *(f"  {one}" for one in standing)]
     )
     await Host(play, conversation, system=system).play(exchange)
 

@@ -29,7 +29,7 @@ def _run(seeds: list[int], folder: Path, *, is_traced: bool) -> list[Result]:
     template = folder / "template.db"
     make_template(template)
     if is_traced or not sys.stderr.isatty():
-        return [run_seed(seed, folder, template, tell=print if is_traced else None) for seed in seeds]
+        return [run_seed(seed, folder, template, on_line=print if is_traced else None) for seed in seeds]
     from rich.console import Console
     from rich.progress import track
 

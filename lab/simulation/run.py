@@ -43,13 +43,13 @@ class Result:
     log: list[str] = field(default_factory=list)
 
 
-def run_seed(seed: int, folder: Path, template: Path, *, tell: Callable[[str], None] | None = None) -> Result:
-    """Runs a whole scenario in `folder`, on a copy of the store `template`. `tell` is called with each log line."""
+def run_seed(seed: int, folder: Path, template: Path, *, on_line: Callable[[str], None] | None = None) -> Result:
+    """Runs a whole scenario in `folder`, on a copy of the store `template`. `on_line` is called with each log line."""
     result = Result(seed)
     path = folder / f"{seed}.db"
     shutil.copyfile(template, path)
     world = World(seed)
-    world.tell = tell
+    world.on_line = on_line
     with _quiet() as complaints:
         scenario = Scenario(world, path)
         try:

@@ -44,7 +44,7 @@ class World:
     def __init__(self, seed: int | str) -> None:
         self.random = Random(seed)
         self.log: list[str] = []
-        self.tell: Callable[[str], None] | None = None
+        self.on_line: Callable[[str], None] | None = None
         self._now = 0.0
         self._actors: list[Actor] = []
         self._at_work: list[Actor] = []
@@ -62,8 +62,8 @@ class World:
     def note(self, who: str, what: str) -> None:
         line = f"{self._now:10.4f} {who:<14} {what}"
         self.log.append(line)
-        if self.tell is not None:
-            self.tell(line)
+        if self.on_line is not None:
+            self.on_line(line)
 
     def add(self, actor: Actor) -> None:
         self._actors.append(actor)

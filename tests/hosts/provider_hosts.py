@@ -47,7 +47,7 @@ class HeldEmbedder(HashingEmbedder):
         return super().embed(texts)
 
 
-class Watched:
+class WatchedConversation:
     """A conversation whose turns a test can look at, though a loop keeps them to itself."""
 
     def __init__(self, conversation: Any) -> None:
@@ -67,7 +67,9 @@ class Watched:
         assert self.turns[-1]._turn.shared.current.fast.settled.wait_blocking(within=HELD_MAX) is not None
 
 
-def settle_before_first_reply(server: ProviderServer, embedder: HeldEmbedder, conversation: Watched) -> None:
+def settle_before_first_reply(
+    server: ProviderServer, embedder: HeldEmbedder, conversation: WatchedConversation
+) -> None:
     """The recall comes when the model has the first prompt already, and before it answers."""
 
     def once() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider_hosts import ANSWERS, ASKED, LOOKS, SAID, Watched, blocks_in, text_of
+from provider_hosts import ANSWERS, ASKED, LOOKS, SAID, WatchedConversation, blocks_in, text_of
 from provider_loops import NAMES, connected, get_loop, run_tool
 from provider_server import ProviderServer
 from provider_wires import Reply
@@ -72,7 +72,7 @@ async def ask(memory: afterturn.Memory, server: ProviderServer, name: str, text:
     loop = get_loop(name)
     server.prompts.clear()
     server.script.extend([LOOKS, ANSWERS])
-    conversation = Watched(memory.conversation(f"asked: {text}", user="ada"))
+    conversation = WatchedConversation(memory.conversation(f"asked: {text}", user="ada"))
     messages: list[Any] = [loop.wire.user(text)]
     async with connected(name, server.origin) as client:
         await loop.ask(client, conversation, messages, loop.tools, run_tool)

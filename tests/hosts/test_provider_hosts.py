@@ -14,7 +14,7 @@ from provider_hosts import (
     RECORDED,
     SAID,
     HeldEmbedder,
-    Watched,
+    WatchedConversation,
     begins_with,
     blocks_in,
     said_in,
@@ -45,7 +45,7 @@ def server(wire: Wire) -> Iterator[ProviderServer]:
         yield serving
 
 
-async def play(name: str, server: ProviderServer, conversation: Watched, messages: list[Any]) -> None:
+async def play(name: str, server: ProviderServer, conversation: WatchedConversation, messages: list[Any]) -> None:
     loop = get_loop(name)
     async with connected(name, server.origin) as client:
         assert await loop.ask(client, conversation, messages, loop.tools, run_tool) == "Chicken."
@@ -62,7 +62,7 @@ async def test_a_merged_block_leaves_roles_alternating(
     memory: afterturn.Memory, server: ProviderServer, embedder: HeldEmbedder, name: str, late: bool
 ):
     """H1, H3, C5: it is in an element that was not sent before, behind what the user or the tools said."""
-    conversation = Watched(memory.conversation("tuesday", user="ada", placement="merge"))
+    conversation = WatchedConversation(memory.conversation("tuesday", user="ada", placement="merge"))
     if late:
         settle_before_first_reply(server, embedder, conversation)
     await play(name, server, conversation, [server.wire.user(ASKED)])
@@ -84,7 +84,7 @@ async def test_among_the_clients_own_objects_a_block_is_one_too(
     memory: afterturn.Memory, server: ProviderServer, name: str
 ):
     """H1: a host that reads `content.parts` finds them in every element, and the wire sees no difference."""
-    conversation = Watched(memory.conversation("tuesday", user="ada"))
+    conversation = WatchedConversation(memory.conversation("tuesday", user="ada"))
     contents: list[Any] = [types.Content(role="user", parts=[types.Part(text=ASKED)])]
     await play(name, server, conversation, contents)
     assert type(contents[1]) is types.Content
@@ -99,7 +99,7 @@ async def test_calls_without_ids_are_paired_by_name_and_number(
     memory: afterturn.Memory, server: ProviderServer, embedder: HeldEmbedder, name: str, late: bool
 ):
     """H1: two calls of one tool are answered when there are two responses."""
-    conversation = Watched(memory.conversation("tuesday", user="ada"))
+    conversation = WatchedConversation(memory.conversation("tuesday", user="ada"))
     if late:
         settle_before_first_reply(server, embedder, conversation)
     await play(name, server, conversation, [server.wire.user(ASKED)])
@@ -116,7 +116,7 @@ async def test_a_history_that_the_provider_keeps_gets_its_block_once(
 ):
     """H1, H2, H6, L3: what was handed over is in sight, though the host's list does not show it."""
     await memory.space("user:ada").add(TRAIN)
-    conversation = Watched(memory.conversation("tuesday", user="ada", history="hidden"))
+    conversation = WatchedConversation(memory.conversation("tuesday", user="ada", history="hidden"))
     if late:
         settle_before_first_reply(server, embedder, conversation)
     tools = get_loop("responses").tools

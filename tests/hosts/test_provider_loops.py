@@ -15,7 +15,7 @@ from provider_hosts import (
     SAID,
     TAG,
     HeldEmbedder,
-    Watched,
+    WatchedConversation,
     begins_with,
     blocks_in,
     said_in,
@@ -42,7 +42,7 @@ class Host:
         self.server = server
         self._client = client
 
-    async def ask(self, conversation: Watched, messages: list[Any], text: str, *script: Reply) -> str:
+    async def ask(self, conversation: WatchedConversation, messages: list[Any], text: str, *script: Reply) -> str:
         """One turn, recorded."""
         self.server.script.extend(script)
         messages.append(self.loop.wire.user(text))
@@ -50,8 +50,8 @@ class Host:
         assert await conversation.turns[-1].wait_recorded(within=30)
         return str(answer)
 
-    def conversation(self, id: str, **where: Any) -> Watched:
-        return Watched(self.memory.conversation(id, user="ada", **where))
+    def conversation(self, id: str, **where: Any) -> WatchedConversation:
+        return WatchedConversation(self.memory.conversation(id, user="ada", **where))
 
     async def records(self, conversation: str) -> list[tuple[str | None, str]]:
         entries = await self.memory.space("user:ada").list(filter=Filter(kind=Kind.RECORD), limit=100)

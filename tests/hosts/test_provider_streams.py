@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider_hosts import SAID, Watched, begins_with, blocks_in, said_in, text_of
+from provider_hosts import SAID, WatchedConversation, begins_with, blocks_in, said_in, text_of
 from provider_loops import connected
 from provider_server import ProviderServer
 from provider_wires import ChatWire, Reply
@@ -42,7 +42,7 @@ class Chat:
 
     def __init__(self, memory: afterturn.Memory, client: Any) -> None:
         self.memory = memory
-        self.conversation = Watched(memory.conversation("tuesday", user="ada"))
+        self.conversation = WatchedConversation(memory.conversation("tuesday", user="ada"))
         self.messages: list[Any] = []
         self._client = client
 

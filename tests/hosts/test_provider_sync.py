@@ -13,7 +13,7 @@ from provider_hosts import (
     RECORDED,
     SAID,
     HeldEmbedder,
-    Watched,
+    WatchedConversation,
     begins_with,
     blocks_in,
     said_in,
@@ -78,7 +78,7 @@ async def test_a_recall_settles_while_the_hosts_event_loop_is_blocked(
     rewritten: Callable[[str], str],
 ):
     """R2, H1: memory has a loop of its own, so a recall that came during a blocking call is handed over after it."""
-    loop, conversation = get_loop(name, rewritten), Watched(memory.conversation("tuesday", user="ada"))
+    loop, conversation = get_loop(name, rewritten), WatchedConversation(memory.conversation("tuesday", user="ada"))
     settle_before_first_reply(server, embedder, conversation)
     ticks: list[bool] = []
     asyncio.get_running_loop().call_soon(ticks.append, True)
@@ -94,7 +94,10 @@ def test_a_loop_without_async_and_await_is_reminded_at_the_users_message(
     blocking_memory: afterturn.blocking.Memory, server: ProviderServer, client: Any, name: str
 ):
     """H1, H2, H3, C1, C5: the same lines, the same block, the same records."""
-    loop, conversation = get_loop(name, blocking), Watched(blocking_memory.conversation("tuesday", user="ada"))
+    loop, conversation = (
+        get_loop(name, blocking),
+        WatchedConversation(blocking_memory.conversation("tuesday", user="ada")),
+    )
     assert loop.ask(client, conversation, [loop.wire.user(ASKED)], loop.tools, look_up) == "Chicken."
     first, second = server.prompts
     assert blocks_in(first) == blocks_in(second) == [1]
@@ -109,7 +112,10 @@ def test_a_loop_without_async_and_await_gets_a_slow_recall_with_the_results(
     blocking_memory: afterturn.blocking.Memory, server: ProviderServer, client: Any, name: str, embedder: HeldEmbedder
 ):
     """H1, H2, H3, C1, C5: the thread waits no longer than the grace, and gets the block at the next point."""
-    loop, conversation = get_loop(name, blocking), Watched(blocking_memory.conversation("tuesday", user="ada"))
+    loop, conversation = (
+        get_loop(name, blocking),
+        WatchedConversation(blocking_memory.conversation("tuesday", user="ada")),
+    )
     settle_before_first_reply(server, embedder, conversation)
     assert loop.ask(client, conversation, [loop.wire.user(ASKED)], loop.tools, look_up) == "Chicken."
     assert comes_with_the_results(server)

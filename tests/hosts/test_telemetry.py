@@ -22,8 +22,8 @@ from afterturn.testing import EventLog
 from afterturn.types import Event, Scalar
 
 
-class Telescope:
-    """Real providers, and what came out of them."""
+class TelemetryProviders:
+    """Real OpenTelemetry providers, and the spans and metrics that they received."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -58,8 +58,8 @@ def _labels(point: Any) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def telescope() -> Iterator[Telescope]:
-    opened = Telescope()
+def providers() -> Iterator[TelemetryProviders]:
+    opened = TelemetryProviders()
     yield opened
     opened.tracer_provider.shutdown()
     opened.meter_provider.shutdown()
@@ -69,16 +69,16 @@ def event(name: str, at: float = 100.0, turn: str = "t1", **data: Scalar) -> Eve
     return Event(name, at, "default", "user:ada", "c1", turn, data)
 
 
-def test_a_turn_is_a_span_and_its_recall_a_span_in_it(telescope: Telescope) -> None:
+def test_a_turn_is_a_span_and_its_recall_a_span_in_it(providers: TelemetryProviders) -> None:
     """§2: from the events alone, with their times."""
-    see = telescope.handler()
+    see = providers.handler()
     see(event("turn_started", 100.0))
     see(event("recall_started", 100.25, correlation="r1"))
     see(event("recall_settled", 100.5, correlation="r1", milliseconds=250.0, memories=2, long_term=2, missing=""))
     see(event("handed_over", 100.75, point="user_message", memories=2, bytes=300, tokens=80))
     see(event("recall_ended", 100.75, correlation="r1", phase="fast", outcome="delivered", reason="user_message"))
     see(event("recorded", 102.0))
-    (turn,), (recall,) = telescope.spans("afterturn.turn"), telescope.spans("afterturn.recall")
+    (turn,), (recall,) = providers.spans("afterturn.turn"), providers.spans("afterturn.recall")
     assert turn.context is not None
     assert recall.parent is not None
     assert (recall.parent.span_id, turn.parent) == (turn.context.span_id, None)
@@ -96,9 +96,9 @@ def test_a_turn_is_a_span_and_its_recall_a_span_in_it(telescope: Telescope) -> N
     assert [one.name for one in turn.events] == ["afterturn.handed_over"]
 
 
-def test_figures_are_counted_by_what_happened(telescope: Telescope) -> None:
+def test_figures_are_counted_by_what_happened(providers: TelemetryProviders) -> None:
     """§2: recalls by outcome, sizes of what was handed over, how long recalls took, what became of turns."""
-    see = telescope.handler()
+    see = providers.handler()
     for outcome in ("delivered", "delivered", "empty", "degraded"):
         see(event("recall_ended", phase="fast", outcome=outcome, reason="x"))
     see(event("recall_settled", milliseconds=12.5))
@@ -109,101 +109,103 @@ def test_figures_are_counted_by_what_happened(telescope: Telescope) -> None:
     see(event("turn_aborted", reason="left_with_exception"))
     see(event("turn_aborted", reason="request-4711"))
     see(event("recording_waits"))
-    assert telescope.figures("afterturn.recalls") == {
+    assert providers.figures("afterturn.recalls") == {
         ("delivered", "fast", "x"): 2,
         ("empty", "fast", "x"): 1,
         ("degraded", "fast", "x"): 1,
     }
-    assert telescope.figures("afterturn.recall.duration") == {(): 20.0}
-    assert telescope.figures("afterturn.handed_over.bytes") == {("tool_result",): 300}
-    assert telescope.figures("afterturn.handed_over.tokens") == {("tool_result",): 80}
-    assert telescope.figures("afterturn.turns") == {
+    assert providers.figures("afterturn.recall.duration") == {(): 20.0}
+    assert providers.figures("afterturn.handed_over.bytes") == {("tool_result",): 300}
+    assert providers.figures("afterturn.handed_over.tokens") == {("tool_result",): 80}
+    assert providers.figures("afterturn.turns") == {
         ("recorded",): 1,
         ("not_recorded", "no_final_answer"): 1,
         ("aborted",): 2,
     }
-    assert telescope.figures("afterturn.degraded") == {("recall_ended",): 1, ("recording_waits",): 1}
+    assert providers.figures("afterturn.degraded") == {("recall_ended",): 1, ("recording_waits",): 1}
 
 
-def test_both_phases_of_a_recall_become_spans_that_begin_with_it(telescope: Telescope) -> None:
+def test_both_phases_of_a_recall_become_spans_that_begin_with_it(providers: TelemetryProviders) -> None:
     """R7: the refined phase may end in another turn than the recall began in."""
-    see = telescope.handler()
+    see = providers.handler()
     see(event("turn_started", 100.0))
     see(event("recall_started", 101.0, correlation="r1"))
     see(event("recall_ended", 102.0, correlation="r1", phase="fast", outcome="delivered"))
     see(event("recorded", 103.0))
     see(event("recall_ended", 110.0, "t2", correlation="r1", phase="refined", outcome="undelivered"))
-    fast, refined = telescope.spans("afterturn.recall")
-    (turn,) = telescope.spans("afterturn.turn")
+    fast, refined = providers.spans("afterturn.recall")
+    (turn,) = providers.spans("afterturn.turn")
     assert (fast.start_time, refined.start_time) == (101_000_000_000, 101_000_000_000)
     assert turn.context is not None
     assert [one.parent.span_id for one in (fast, refined) if one.parent] == [turn.context.span_id] * 2
 
 
 def test_turns_and_recalls_that_never_end_take_bounded_memory(
-    telescope: Telescope, monkeypatch: pytest.MonkeyPatch
+    providers: TelemetryProviders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """§2: the oldest make room, and their spans say that nobody knows what became of them."""
     monkeypatch.setattr(telemetry, "WAITING_MAX", 3)
-    see = telescope.handler()
+    see = providers.handler()
     for number in range(10):
         see(event("turn_started", 100.0 + number, f"t{number}"))
         see(event("recall_started", 100.0 + number, f"t{number}", correlation=f"r{number}"))
-    lost = telescope.spans("afterturn.turn")
+    lost = providers.spans("afterturn.turn")
     assert [(span.attributes or {})["afterturn.turn"] for span in lost] == [f"t{number}" for number in range(7)]
     assert {(span.attributes or {})["afterturn.outcome"] for span in lost} == {"unknown"}
     see(event("recall_ended", 200.0, "t0", correlation="r0", outcome="cancelled"))
-    (late,) = telescope.spans("afterturn.recall")
+    (late,) = providers.spans("afterturn.recall")
     assert (late.start_time, late.end_time) == (200_000_000_000, 200_000_000_000)
 
 
-def test_a_turn_that_is_started_twice_leaves_no_span_open(telescope: Telescope) -> None:
+def test_a_turn_that_is_started_twice_leaves_no_span_open(providers: TelemetryProviders) -> None:
     """§2: a host that retries, or a process that resumes a turn."""
-    see = telescope.handler()
+    see = providers.handler()
     see(event("turn_started", 100.0))
     see(event("turn_started", 101.0))
     see(event("recorded", 102.0))
-    assert [(span.attributes or {})["afterturn.outcome"] for span in telescope.spans("afterturn.turn")] == [
+    assert [(span.attributes or {})["afterturn.outcome"] for span in providers.spans("afterturn.turn")] == [
         "unknown",
         "recorded",
     ]
 
 
-def test_values_that_are_neither_names_nor_numbers_are_not_exported(telescope: Telescope) -> None:
+def test_values_that_are_neither_names_nor_numbers_are_not_exported(providers: TelemetryProviders) -> None:
     """§2: an error's own words may hold a path or a text, so neither unknown keys nor sentences are copied."""
-    see = telescope.handler()
+    see = providers.handler()
     see(event("turn_started", secret="tea"))
     see(event("handed_over", point="Ada likes oolong tea " * 9, bytes=1, tokens=1, paths="tea.md"))
     see(event("embedder_unavailable", reason="no file in the tea folder"))
     see(event("recall_ended", outcome="degraded", reason="no tea"))
     see(event("recorded"))
-    assert len(telescope.spans("afterturn.turn")) == 1
-    assert "tea" not in telescope.everything()
+    assert len(providers.spans("afterturn.turn")) == 1
+    assert "tea" not in providers.everything()
 
 
-def test_events_without_a_turn_and_unknown_events_are_ignored(telescope: Telescope) -> None:
+def test_events_without_a_turn_and_unknown_events_are_ignored(providers: TelemetryProviders) -> None:
     """§2: ends without a beginning, and whatever a later version tells."""
-    see = telescope.handler()
+    see = providers.handler()
     for name in ("memory_opened", "recorded", "recall_settled", "recall_ended", "handed_over", "something_new"):
         see(Event(name, 1.0))
-    assert telescope.spans("afterturn.turn") == []
-    assert telescope.figures("afterturn.turns") == {("recorded",): 1}
+    assert providers.spans("afterturn.turn") == []
+    assert providers.figures("afterturn.turns") == {("recorded",): 1}
 
 
-def test_a_further_handler_gets_every_event(telescope: Telescope) -> None:
+def test_a_further_handler_gets_every_event(providers: TelemetryProviders) -> None:
     """§2: telemetry takes nobody's place."""
     log = EventLog()
-    see = telescope.handler(then=log)
+    see = providers.handler(then=log)
     see(event("turn_started"))
     see(event("something_else"))
     assert [one.name for one in log.events] == ["turn_started", "something_else"]
 
 
-def test_a_real_turn_comes_out_as_spans_and_figures_without_its_words(telescope: Telescope, tmp_path: Path) -> None:
+def test_a_real_turn_comes_out_as_spans_and_figures_without_its_words(
+    providers: TelemetryProviders, tmp_path: Path
+) -> None:
     """§2: a memory with telemetry, from opening to closing; nothing that was said is in what came out."""
     log = EventLog()
     settings = {"embedder": "none", "grace": 10.0}
-    with blocking.open(tmp_path / "memory.db", settings, on_event=telescope.handler(then=log)) as memory:
+    with blocking.open(tmp_path / "memory.db", settings, on_event=providers.handler(then=log)) as memory:
         memory.space("user:ada").add("Ada drinks oolong")
         messages: list[dict[str, str]] = [{"role": "user", "content": "Which oolong does Ada drink?"}]
         with memory.conversation("c1", user="ada").turn(messages, id="t1") as turn:
@@ -211,14 +213,14 @@ def test_a_real_turn_comes_out_as_spans_and_figures_without_its_words(telescope:
             messages.append({"role": "assistant", "content": "The jade kind."})
         assert turn.wait_recorded(within=20.0)
         log.wait("recorded")
-    (span,) = telescope.spans("afterturn.turn")
-    (recall,) = telescope.spans("afterturn.recall")
+    (span,) = providers.spans("afterturn.turn")
+    (recall,) = providers.spans("afterturn.recall")
     assert (span.attributes or {})["afterturn.outcome"] == "recorded"
     assert (recall.attributes or {})["afterturn.outcome"] == "delivered"
-    assert telescope.figures("afterturn.turns") == {("recorded",): 1}
-    assert sum(telescope.figures("afterturn.handed_over.bytes").values()) > 0
-    assert not {"oolong", "jade", "drinks"} & set(telescope.everything().split())
-    assert "oolong" not in telescope.everything()
+    assert providers.figures("afterturn.turns") == {("recorded",): 1}
+    assert sum(providers.figures("afterturn.handed_over.bytes").values()) > 0
+    assert not {"oolong", "jade", "drinks"} & set(providers.everything().split())
+    assert "oolong" not in providers.everything()
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from afterturn.types import Purpose, UsageRow
 QUESTION = [{"role": "user", "content": "What is the capital of Norway?"}]
 
 
-class Stingy:
-    """A model that says what it cost."""
+class ModelWithUsage:
+    """A model that reports its token usage."""
 
     async def complete(self, messages: Any, tools: Any = (), *, schema: Any = None) -> dict[str, Any]:
         return {"role": "assistant", "content": "Oslo.", "usage": {"prompt_tokens": 70, "completion_tokens": 7}}
@@ -35,7 +35,7 @@ def meter_of(memory: afterturn.Memory) -> Meter:
 async def test_token_counts_of_the_server_are_used(tmp_path: Path) -> None:
     """V12: one row for each day, space and purpose; the answer comes without the bill."""
     async with afterturn.open(tmp_path / "memory.db", {"embedder": "none"}) as memory:
-        model = meter_of(memory).of(Stingy(), Purpose.REVIEW, "default", "user:ada")
+        model = meter_of(memory).of(ModelWithUsage(), Purpose.REVIEW, "default", "user:ada")
         answer = await model.complete(QUESTION)
         await model.complete(QUESTION)
         (row,) = await spent(memory)
@@ -90,12 +90,12 @@ async def test_over_the_days_limit_models_pause_until_tomorrow(tmp_path: Path) -
     ) as memory:
         meter = meter_of(memory)
         for _ in range(2):
-            await meter.of(Stingy(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
+            await meter.of(ModelWithUsage(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
         with pytest.raises(ModelPaused, match="tokens_per_day_max is 100"):
-            await meter.of(Stingy(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
-        await meter.of(Stingy(), Purpose.REVIEW, "default", "user:bob").complete(QUESTION)
+            await meter.of(ModelWithUsage(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
+        await meter.of(ModelWithUsage(), Purpose.REVIEW, "default", "user:bob").complete(QUESTION)
         clock.advance(86_400.0)
-        await meter.of(Stingy(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
+        await meter.of(ModelWithUsage(), Purpose.REVIEW, "default", "user:ada").complete(QUESTION)
 
     assert [event.data["tokens"] for event in events if event.name == "model_paused"] == [154]
 
@@ -107,7 +107,7 @@ async def test_a_paused_selector_leaves_the_fast_recall(tmp_path: Path) -> None:
     model = ScriptedModel(Held())
     async with afterturn.open(tmp_path / "memory.db", config, model=model, on_event=events.append) as memory:
         await memory.space("user:ada").add("Ada's gecko is called Fermat")
-        await meter_of(memory).of(Stingy(), Purpose.RECALL, "default", "user:ada").complete(QUESTION)
+        await meter_of(memory).of(ModelWithUsage(), Purpose.RECALL, "default", "user:ada").complete(QUESTION)
         messages = [{"role": "user", "content": "what is the gecko called?"}]
         async with memory.conversation("c", user="ada").turn(messages) as turn:
             block = await turn.inject(messages)

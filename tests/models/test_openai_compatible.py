@@ -359,11 +359,11 @@ from afterturn.models.chat import OpenAICompatible
 
 looked_for = []
 
-class Witness:
+class ImportLog:
     def find_spec(self, name, path=None, target=None):
         looked_for.append((name.partition(".")[0], threading.current_thread() is threading.main_thread()))
 
-sys.meta_path.insert(0, Witness())
+sys.meta_path.insert(0, ImportLog())
 asyncio.run(OpenAICompatible(sys.argv[1], "small").complete([]))
 print(json.dumps(looked_for))
 """

@@ -20,17 +20,17 @@ from afterturn.types import Event, Job, JobState
 Handler = Callable[[Job], Awaitable[Commit]]
 
 
-class Bench:
+class JobsFixture:
     """One store, its clock, and runners that share them."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.done: list[str] = []
 
     def runner(self, owner: str = "me", handler: Handler | None = None) -> JobRunner:
-        events = Events(self.clock, "default", self.told.append)
+        events = Events(self.clock, "default", self.events.append)
         return JobRunner(self.store, self.clock, events, owner, {"note": handler or self.note})
 
     async def note(self, job: Job) -> Commit:
@@ -51,70 +51,70 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def jobs(tmp_path: Path) -> AsyncIterator[JobsFixture]:
     clock = ManualClock()
     store = open_store(tmp_path / "memory.db", Config(), clock)
-    yield Bench(store, clock)
+    yield JobsFixture(store, clock)
     await store.close(within=5.0)
 
 
-async def test_due_jobs_run_in_order_and_are_gone(bench: Bench) -> None:
+async def test_due_jobs_run_in_order_and_are_gone(jobs: JobsFixture) -> None:
     """C8: what is due runs, once; what is not waits."""
-    await bench.add("job-1", "job-2")
-    await bench.add("job-3", run_at=bench.clock.now() + 60)
-    assert await bench.runner().run_due() == 2
-    assert bench.done == ["job-1", "job-2"]
-    assert [job.id for job in await bench.page()] == ["job-3"]
+    await jobs.add("job-1", "job-2")
+    await jobs.add("job-3", run_at=jobs.clock.now() + 60)
+    assert await jobs.runner().run_due() == 2
+    assert jobs.done == ["job-1", "job-2"]
+    assert [job.id for job in await jobs.page()] == ["job-3"]
 
 
-async def test_a_failed_job_is_tried_again_later_and_later(bench: Bench) -> None:
+async def test_a_failed_job_is_tried_again_later_and_later(jobs: JobsFixture) -> None:
     """C8: backoff: two seconds, then four; of the error its kind is kept, since its words may be a memory's."""
-    await bench.add("job-1")
-    runner = bench.runner(handler=bench.fail)
+    await jobs.add("job-1")
+    runner = jobs.runner(handler=jobs.fail)
     waits = []
     for _ in range(3):
         await runner.run_due()
-        (job,) = await bench.page()
-        waits.append(job.run_at - bench.clock.now())
-        bench.clock.advance(waits[-1])
+        (job,) = await jobs.page()
+        waits.append(job.run_at - jobs.clock.now())
+        jobs.clock.advance(waits[-1])
     assert waits == [2.0, 4.0, 8.0]
     assert job.error == "ValueError"
-    assert [event.name for event in bench.told] == ["job_failed"] * 3
+    assert [event.name for event in jobs.events] == ["job_failed"] * 3
 
 
-async def test_a_job_is_given_up_after_the_limit_and_has_another_chance(bench: Bench) -> None:
+async def test_a_job_is_given_up_after_the_limit_and_has_another_chance(jobs: JobsFixture) -> None:
     """C8: dead jobs are shown and told; `retry` makes them ready, with all their attempts before them."""
-    await bench.add("job-1")
-    failing = bench.runner(handler=bench.fail)
+    await jobs.add("job-1")
+    failing = jobs.runner(handler=jobs.fail)
     for _ in range(running.ATTEMPTS_MAX):
         await failing.run_due()
-        bench.clock.advance(3600)
-    (dead,) = await bench.page()
-    assert (dead.state, bench.told[-1].name) == (JobState.DEAD, "job_dead")
+        jobs.clock.advance(3600)
+    (dead,) = await jobs.page()
+    assert (dead.state, jobs.events[-1].name) == (JobState.DEAD, "job_dead")
     assert await failing.run_due() == 0
-    now = bench.clock.now()
-    assert await bench.store.write(lambda unit: unit.jobs.retry("default", now=now)) == 1
-    assert await bench.runner().run_due() == 1
-    assert await bench.page() == []
+    now = jobs.clock.now()
+    assert await jobs.store.write(lambda unit: unit.jobs.retry("default", now=now)) == 1
+    assert await jobs.runner().run_due() == 1
+    assert await jobs.page() == []
 
 
-async def test_a_job_whose_lease_was_lost_commits_nothing(bench: Bench) -> None:
+async def test_a_job_whose_lease_was_lost_commits_nothing(jobs: JobsFixture) -> None:
     """C8: another owner took it over meanwhile; only that one's writes count."""
-    await bench.add("job-1")
+    await jobs.add("job-1")
 
     async def slow(job: Job) -> Commit:
-        bench.clock.advance(running.LEASE + 1)
-        assert await bench.runner("other").run_due() == 1
+        jobs.clock.advance(running.LEASE + 1)
+        assert await jobs.runner("other").run_due() == 1
         return lambda unit: unit.jobs.add(Job("written", "other", "default", "user:ada", "{}", 0.0))
 
-    assert await bench.runner("slow", slow).run_due() == 0
-    assert bench.done == ["job-1"]
-    assert await bench.page() == []
+    assert await jobs.runner("slow", slow).run_due() == 0
+    assert jobs.done == ["job-1"]
+    assert await jobs.page() == []
 
 
-async def test_a_handlers_writes_commit_with_the_end_of_its_job(bench: Bench) -> None:
+async def test_a_handlers_writes_commit_with_the_end_of_its_job(jobs: JobsFixture) -> None:
     """C8: when those writes fail, the job is not done either."""
-    await bench.add("job-1")
+    await jobs.add("job-1")
 
     async def broken(job: Job) -> Commit:
         def commit(unit: Unit) -> None:
@@ -123,42 +123,42 @@ async def test_a_handlers_writes_commit_with_the_end_of_its_job(bench: Bench) ->
 
         return commit
 
-    assert await bench.runner(handler=broken).run_due() == 0
-    assert [(job.id, job.state) for job in await bench.page()] == [("job-1", JobState.READY)]
+    assert await jobs.runner(handler=broken).run_due() == 0
+    assert [(job.id, job.state) for job in await jobs.page()] == [("job-1", JobState.READY)]
 
 
-async def test_one_bad_job_does_not_stop_the_others(bench: Bench) -> None:
+async def test_one_bad_job_does_not_stop_the_others(jobs: JobsFixture) -> None:
     """C8: the rest of the claim runs."""
-    await bench.add("job-1", "job-2", "job-3")
+    await jobs.add("job-1", "job-2", "job-3")
 
     async def picky(job: Job) -> Commit:
         if job.id == "job-2":
             raise ValueError("broken")
-        return await bench.note(job)
+        return await jobs.note(job)
 
-    assert await bench.runner(handler=picky).run_due() == 2
-    assert bench.done == ["job-1", "job-3"]
+    assert await jobs.runner(handler=picky).run_due() == 2
+    assert jobs.done == ["job-1", "job-3"]
 
 
-async def test_released_jobs_are_as_if_never_claimed(bench: Bench) -> None:
+async def test_released_jobs_are_as_if_never_claimed(jobs: JobsFixture) -> None:
     """C8: a runner that is cancelled in the middle gives back what it holds, and no attempt is counted."""
-    await bench.add("job-1", "job-2")
+    await jobs.add("job-1", "job-2")
     begun = asyncio.Event()
 
     async def hang(job: Job) -> Commit:
         begun.set()
         return await asyncio.get_running_loop().create_future()
 
-    runner = bench.runner(handler=hang)
+    runner = jobs.runner(handler=hang)
     running_task = asyncio.ensure_future(runner.run_due())
     await begun.wait()
     running_task.cancel()
     await asyncio.wait({running_task})
     await runner.release()
-    assert [(job.state, job.attempts) for job in await bench.page()] == [(JobState.READY, 0)] * 2
+    assert [(job.state, job.attempts) for job in await jobs.page()] == [(JobState.READY, 0)] * 2
 
 
-async def test_waking_runs_newer_jobs(bench: Bench) -> None:
+async def test_waking_runs_newer_jobs(jobs: JobsFixture) -> None:
     """C8: `run` goes on until it is cancelled, and looks soon when it is woken."""
     done = asyncio.Event()
 
@@ -166,9 +166,9 @@ async def test_waking_runs_newer_jobs(bench: Bench) -> None:
         done.set()
         return lambda unit: None
 
-    runner = bench.runner(handler=tell)
+    runner = jobs.runner(handler=tell)
     task = asyncio.ensure_future(runner.run())
-    await bench.add("job-1")
+    await jobs.add("job-1")
     runner.wake()
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
@@ -176,35 +176,35 @@ async def test_waking_runs_newer_jobs(bench: Bench) -> None:
     assert task.cancelled()
 
 
-async def test_jobs_that_become_due_while_others_run_are_batched(bench: Bench) -> None:
+async def test_jobs_that_become_due_while_others_run_are_batched(jobs: JobsFixture) -> None:
     """C8: beside a steady writer a job for each of its writes would cost more than the writes do."""
-    await bench.add("job-1")
+    await jobs.add("job-1")
 
     async def followed(job: Job) -> Commit:
-        bench.clock.advance(1.0)
-        await bench.add(f"{job.id}-again")
+        jobs.clock.advance(1.0)
+        await jobs.add(f"{job.id}-again")
         return lambda unit: None
 
-    runner = bench.runner(handler=followed)
-    assert await runner.run_due(by=bench.clock.now()) == 1
-    assert [(job.id, job.state) for job in await bench.page()] == [("job-1-again", JobState.READY)]
+    runner = jobs.runner(handler=followed)
+    assert await runner.run_due(by=jobs.clock.now()) == 1
+    assert [(job.id, job.state) for job in await jobs.page()] == [("job-1-again", JobState.READY)]
 
 
-async def test_a_lease_lasts_from_its_claim_however_long_others_took(bench: Bench) -> None:
+async def test_a_lease_lasts_from_its_claim_however_long_others_took(jobs: JobsFixture) -> None:
     """C8: jobs that were due long ago are not taken over by the next process at once."""
-    await bench.add("job-1")
-    begun = bench.clock.now()
-    bench.clock.advance(running.LEASE - 1)
+    await jobs.add("job-1")
+    begun = jobs.clock.now()
+    jobs.clock.advance(running.LEASE - 1)
 
     async def slow(job: Job) -> Commit:
-        bench.clock.advance(running.LEASE - 1)
-        assert await bench.runner("other").run_due() == 0
-        return await bench.note(job)
+        jobs.clock.advance(running.LEASE - 1)
+        assert await jobs.runner("other").run_due() == 0
+        return await jobs.note(job)
 
-    assert await bench.runner(handler=slow).run_due(by=begun) == 1
+    assert await jobs.runner(handler=slow).run_due(by=begun) == 1
 
 
-async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_writes_are_not_gathered_for_long(jobs: JobsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """C8: so many are enough, though the writer goes on."""
     monkeypatch.setattr(running, "GATHER", 3600.0)
     monkeypatch.setattr(running, "GATHER_MAX", 3600.0)
@@ -216,12 +216,12 @@ async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: 
         (looked if job.id == "job-1" else done).set()
         return lambda unit: None
 
-    runner = bench.runner(handler=tell)
-    await bench.add("job-1")
+    runner = jobs.runner(handler=tell)
+    await jobs.add("job-1")
     task = asyncio.ensure_future(runner.run())
     await asyncio.wait_for(looked.wait(), 10)
-    bench.clock.advance(1.0)
-    await bench.add("job-2")
+    jobs.clock.advance(1.0)
+    await jobs.add("job-2")
     for _ in range(2 * running.GATHER_WRITES_MAX):
         runner.wake()
     await asyncio.wait_for(done.wait(), 10)
@@ -230,11 +230,11 @@ async def test_many_writes_are_not_gathered_for_long(bench: Bench, monkeypatch: 
     assert ran == ["job-1", "job-2"]
 
 
-async def test_idle_means_nothing_is_left_that_could_be_done(bench: Bench) -> None:
+async def test_idle_means_nothing_is_left_that_could_be_done(jobs: JobsFixture) -> None:
     """C8: ready and leased jobs count, dead ones do not."""
-    runner = bench.runner()
+    runner = jobs.runner()
     assert await runner.idle("default")
-    await bench.add("job-1")
+    await jobs.add("job-1")
     assert not await runner.idle("default")
     await runner.run_due()
     assert await runner.idle("default")
@@ -259,22 +259,22 @@ class _Refusing:
         return getattr(self._inner, name)
 
 
-async def test_a_failure_that_cannot_be_stored_does_not_affect_other_jobs(bench: Bench) -> None:
+async def test_a_failure_that_cannot_be_stored_does_not_affect_other_jobs(jobs: JobsFixture) -> None:
     """C8: the others end, whoever runs them hears of the store as it is, and the one is tried again."""
-    store = _Refusing(bench.store)
+    store = _Refusing(jobs.store)
 
     async def handle(job: Job) -> Commit:
         if job.id == "job-2" or store.refused.is_set():
             await store.refused.wait()
-            return await bench.note(job)
+            return await jobs.note(job)
         store.is_told = True
         raise ValueError("no")
 
-    await bench.add("job-1", "job-2")
-    events = Events(bench.clock, "default", bench.told.append)
-    runner = JobRunner(store, bench.clock, events, "me", {"note": handle}, concurrent=True)
+    await jobs.add("job-1", "job-2")
+    events = Events(jobs.clock, "default", jobs.events.append)
+    runner = JobRunner(store, jobs.clock, events, "me", {"note": handle}, concurrent=True)
     with pytest.raises(StoreLocked):
         await runner.run_due()
-    assert [job.id for job in await bench.page()] == ["job-1"]
+    assert [job.id for job in await jobs.page()] == ["job-1"]
     assert await runner.run_due() == 1
-    assert bench.done == ["job-2", "job-1"]
+    assert jobs.done == ["job-2", "job-1"]

@@ -102,14 +102,14 @@ class Answering:
 
     async def run(self, dataset: Dataset, asked: Callable[[], None], *, limit: int | None) -> dict[str, dict[str, Any]]:
         """Figures by system. Raises ModelError if the model did not answer the first question at all."""
-        told: list[Answered] = []
+        results: list[Answered] = []
         self._cut = 0
         for space, talk in spaces_of(dataset):
             examination = Examination(self._subject, space, answerable(talk))
             for question, answers in examination.answers(limit):
-                told.append(await self._ask(talk, question, answers, first=not told))
+                results.append(await self._ask(talk, question, answers, first=not results))
                 asked()
-        return {system: _summary(system, told, self._cut) for system in SYSTEMS} if told else {}
+        return {system: _summary(system, results, self._cut) for system in SYSTEMS} if results else {}
 
     async def _ask(self, talk: Talk, question: Question, answers: Mapping[str, Answer], *, first: bool) -> Answered:
         prompts = {system: self._prompt(system, talk, question, answers) for system in SYSTEMS}
@@ -195,14 +195,14 @@ def _day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def _summary(system: str, told: Sequence[Answered], cut: int) -> dict[str, Any]:
+def _summary(system: str, results: Sequence[Answered], cut: int) -> dict[str, Any]:
     """Means, the replies, and how often this system was better or worse than afterturn."""
-    answered = [each for each in told if system in each.figures]
+    answered = [each for each in results if system in each.figures]
     outcomes = [QuestionScore(each.talk, each.question.category, each.figures[system]) for each in answered]
     both = [each for each in answered if OURS in each.figures]
     found: dict[str, Any] = {
         "n": len(answered),
-        "failed": len(told) - len(answered),
+        "failed": len(results) - len(answered),
         **means(outcomes),
         "intervals": {name: list(bounds) for name, bounds in intervals(outcomes).items()},
         "categories": {
@@ -212,19 +212,19 @@ def _summary(system: str, told: Sequence[Answered], cut: int) -> dict[str, Any]:
         },
         "better_than_ours": sum(each.figures[system]["f1"] > each.figures[OURS]["f1"] for each in both),
         "worse_than_ours": sum(each.figures[system]["f1"] < each.figures[OURS]["f1"] for each in both),
-        "replies": [_reply_of(system, each) for each in told],
+        "replies": [_reply_of(system, each) for each in results],
     }
     if system == FULL_HISTORY:
         found["cut"] = cut
     return found
 
 
-def _reply_of(system: str, told: Answered) -> dict[str, Any]:
-    question = told.question
+def _reply_of(system: str, answered: Answered) -> dict[str, Any]:
+    question = answered.question
     return {
         "id": question.id,
         "question": question.text,
         "expected": question.answer,
-        "reply": told.replies[system],
-        **told.figures.get(system, {}),
+        "reply": answered.replies[system],
+        **answered.figures.get(system, {}),
     }

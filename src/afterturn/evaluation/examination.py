@@ -436,10 +436,10 @@ class Miss:
 
     def lines(self) -> list[str]:
         """The miss as text; long texts are cut."""
-        told = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
-        told += [f"    evidence, {evidence.where()}: {_cut(evidence.text)}" for evidence in self.evidence]
-        told += [f"    instead: {_cut(text)}" for text in self.instead]
-        return told if self.block_entries else [*told, "    instead: no block"]
+        lines = [f"{self.delivered:.0%} delivered, {self.category}, {self.talk}: {_cut(self.question)}"]
+        lines += [f"    evidence, {evidence.where()}: {_cut(evidence.text)}" for evidence in self.evidence]
+        lines += [f"    instead: {_cut(text)}" for text in self.instead]
+        return lines if self.block_entries else [*lines, "    instead: no block"]
 
 
 def make_miss(

@@ -49,8 +49,8 @@ def as_markdown(evaluation: Evaluation) -> str:
     parts = [_markdown(rows) for rows in _overview(evaluation)]
     for name, systems in evaluation.results.items():
         if any(found.get("categories") for found in systems.values()):
-            told = [f"- {line}" for line in remarks(systems, quoting=False)]
-            parts.append([f"### {name}", "", *told, "", *_markdown(_table(systems))])
+            lines = [f"- {line}" for line in remarks(systems, quoting=False)]
+            parts.append([f"### {name}", "", *lines, "", *_markdown(_table(systems))])
     return "\n\n".join("\n".join(lines).rstrip() for lines in parts)
 
 
@@ -132,8 +132,8 @@ def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def remarks(systems: Systems, *, quoting: bool = True) -> list[str]:
     """The intervals, and the share of silence. `quoting` adds some remarks that got a block."""
-    told = [name for name, found in systems.items() if "replies" in found or name == OURS]
-    lines = [f"95% of {name}: {_sure(systems[name]['intervals'])}" for name in told if "intervals" in systems[name]]
+    names = [name for name, found in systems.items() if "replies" in found or name == OURS]
+    lines = [f"95% of {name}: {_sure(systems[name]['intervals'])}" for name in names if "intervals" in systems[name]]
     for name, found in systems.get(OURS, {}).get("margins", {}).items():
         lines.append(f"{OURS} minus {name}: {_above(found)}")
     lines += [line for name, found in systems.items() if "replies" in found for line in _about_replies(name, found)]

@@ -23,7 +23,7 @@ _SOURCE_CHARS = 160
 
 
 def print_difference(before: str | None, after: str | None) -> None:
-    """Prints `-` for removed and `+` for added lines; `~` if the text is unchanged. None is no text."""
+    """Prints `-` for removed and `+` for added lines; `~` if the text is unchanged. None means no text."""
     same = before is not None and before == after
     signs = (("~", after, ""),) if same else (("-", before, "red"), ("+", after, "green"))
     for sign, text, style in signs:

@@ -1,4 +1,4 @@
-"""`edit`: a space as Markdown in an editor. The changes are one group, which one `undo` takes back."""
+"""`edit`: a space as Markdown in an editor. The changes are one group, which one `undo` reverts."""
 
 from __future__ import annotations
 

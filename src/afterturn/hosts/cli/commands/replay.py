@@ -53,12 +53,12 @@ def replay(invocation: Invocation, turn: str, conversation: str | None, settings
     space = invocation.space_name()
     with invocation.memory() as memory:
         named = conversation or _find(list(memory.space(space).conversations(turn=turn)), turn, space)
-        told = memory.conversation(named, owner=space).replay(turn, changes=changes)
+        result = memory.conversation(named, owner=space).replay(turn, changes=changes)
     if invocation.json:
-        print_document(told)
+        print_document(result)
     else:
-        _print(told, ignored)
-    if any(not block.identical and block.stored for block in told.blocks):
+        _print(result, ignored)
+    if any(not block.identical and block.stored for block in result.blocks):
         raise click.exceptions.Exit(_OTHER_BYTES)
 
 
@@ -109,18 +109,18 @@ def _table(path: Path) -> dict[str, Scalar]:
         raise ConfigError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
 
 
-def _print(told: Replay, ignored: list[str]) -> None:
-    click.echo(f"Turn {told.number} of {one_line(told.conversation)}, {count(len(told.blocks), 'block')}")
+def _print(result: Replay, ignored: list[str]) -> None:
+    click.echo(f"Turn {result.number} of {one_line(result.conversation)}, {count(len(result.blocks), 'block')}")
     if ignored:
         click.echo(dim(f"Ignored, because they do not affect a block: {', '.join(ignored)}."), color=True)
-    for block in told.blocks:
+    for block in result.blocks:
         click.echo()
         click.echo(styled(_verdict(block), "bold"), color=True)
         if block.changed is not None:
-            _print_difference(told, block)
+            _print_difference(result, block)
         elif block.rendered:
             click.echo(safe(block.rendered))
-    if not told.blocks:
+    if not result.blocks:
         click.echo("The turn found nothing, so it has no block.")
 
 
@@ -134,9 +134,9 @@ def _verdict(block: Replayed) -> str:
     return f"{where}{size}: differs from what was injected, because {block.reason}"
 
 
-def _print_difference(told: Replay, block: Replayed) -> None:
+def _print_difference(result: Replay, block: Replayed) -> None:
     changed = block.changed or ""
-    setting = ", ".join(f"{name}={value}" for name, value in told.changes.items())
+    setting = ", ".join(f"{name}={value}" for name, value in result.changes.items())
     if changed == block.rendered:
         click.echo(f"No difference with {setting}.")
         return

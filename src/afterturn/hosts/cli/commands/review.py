@@ -359,8 +359,8 @@ def _print_change(change: ReviewedChange, notes: Mapping[str, str]) -> None:
 def _why(note: str) -> str:
     """Why consolidation removed a memory."""
     reason, _, by = note.partition(" by ")
-    told = _NOTES.get(reason, one_line(reason))
-    return f"{told} {one_line(by)}".strip()
+    text = _NOTES.get(reason, one_line(reason))
+    return f"{text} {one_line(by)}".strip()
 
 
 def _is_deletion(change: ReviewedChange) -> bool:
@@ -383,14 +383,14 @@ def _detail(change: ReviewedChange) -> str:
 
 
 def _fate(change: ReviewedChange, entry: Entry) -> str:
-    told = {
+    text = {
         "waits": f"; needs approval: afterturn inbox show {entry.id}",
         "approved": "; approved since",
         "rejected": "; rejected since",
         "undone": "; undone since",
         "changed": "; changed since",
     }
-    return told.get(change.state, "")
+    return text.get(change.state, "")
 
 
 def _refusal(reason: str) -> str:

@@ -87,13 +87,13 @@ def trace(
 
 def _print_turns(invocation: Invocation, name: str, turn: str | None, limit: int) -> None:
     with invocation.memory() as memory:
-        told = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
+        found = memory.conversation(name, owner=invocation.space_name()).trace(turn, limit=limit)
     if invocation.json:
-        print_document(told)
+        print_document(found)
         return
-    print_trace(told, whole=turn is not None)
-    if turn is None and len(told.turns) < told.turns_total:
-        note(f"Earlier turns: afterturn trace {one_line(name)} --limit {told.turns_total}, or --turn N")
+    print_trace(found, whole=turn is not None)
+    if turn is None and len(found.turns) < found.turns_total:
+        note(f"Earlier turns: afterturn trace {one_line(name)} --limit {found.turns_total}, or --turn N")
 
 
 def _print_why(invocation: Invocation, name: str, wanted: str, turn: str | None, look_in: Sequence[str]) -> None:
@@ -181,13 +181,15 @@ def print_trace(trace: Trace, *, whole: bool) -> None:
 
 def print_answers(memory: str, answers: Sequence[TraceAnswer]) -> None:
     for answer in answers:
-        told = answer.explained
-        included = "was included" if told.why is Decision.SHOWN else "was not included"
+        found = answer.explained
+        included = "was included" if found.why is Decision.SHOWN else "was not included"
         asked = f'"{_shortened(answer.question, 80)}"'
         refined = ", after a model chose" if answer.phase == Phase.REFINED else ""
-        click.echo(f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(told.reason)}.")
-        if told.why is not Decision.SCOPE:
-            click.echo(dim(f"  {_scores(told)}"), color=True)
+        click.echo(
+            f"{memory} {included} in turn {answer.turn}, which asked {asked}{refined}: {one_line(found.reason)}."
+        )
+        if found.why is not Decision.SCOPE:
+            click.echo(dim(f"  {_scores(found)}"), color=True)
 
 
 def _print_turn(trace: Trace, turn: TracedTurn, *, whole: bool) -> None:
@@ -208,10 +210,10 @@ def _print_recall(trace: Trace, turn: TracedTurn, recall: TracedRecall, *, whole
     _print_pairs(_pairs(turn, recall))
     if recall.row.turn == turn.turn.id and recall.delivered_in not in (None, turn.number):
         return
-    told = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
+    found = recall.left_out if whole else recall.left_out[:_LEFT_OUT_SHOWN]
     _print_memories("included", [(one.ref, one_line(one.text), _scores(one)) for one in recall.shown])
-    _print_memories("not included", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in told])
-    more = len(recall.left_out) - len(told)
+    _print_memories("not included", [(one.ref, _shortened(one.text), _left_out(one, whole=whole)) for one in found])
+    more = len(recall.left_out) - len(found)
     if more:
         where = f"afterturn trace {one_line(trace.conversation)} --turn {turn.number}"
         click.echo(dim(f"  and {more} more that were not included: {where}"), color=True)
