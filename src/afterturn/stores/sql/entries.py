@@ -1,4 +1,7 @@
-"""Versions of entries: how they are stored and read, and how index, statistics and history follow each change."""
+"""Entries in SQL: how versions are written, stored as rows, and selected by scope, filter and lane.
+
+Index, statistics and history follow every change of an entry.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from afterturn.errors import Conflict
 from afterturn.stores.sql.session import Row, Session, TextIndex, Value
@@ -14,8 +18,11 @@ from afterturn.types import (
     SOURCES_MAX,
     Admitted,
     Entry,
+    Filter,
     IndexedEntry,
     Kind,
+    Lane,
+    LaneQuery,
     Metadata,
     Operation,
     Origin,
@@ -26,158 +33,9 @@ from afterturn.types import (
     Verb,
     Verdict,
 )
+from afterturn.validation import seconds
 
-_COLUMNS = (
-    "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
-    "owner turn position speaker valid_from valid_to expires_at pinned metadata reason"
-).split()
-
-ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
-"""The columns for `read_entries`, from `entry AS e` and `space AS s`. More columns may follow."""
-INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
-"""The columns for `read_indexed_entry`, from `entry AS e`. More columns may follow."""
-FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
-
-_INSERT = (
-    f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING"
-)
-"""Inserts nothing if a constraint forbids it: one active version, no duplicate, one row for each version."""
-
-_NO_METADATA = ReadMetadata()
-_KINDS = {str(kind): kind for kind in Kind}
-_STATUSES = {str(status): status for status in Status}
-_ORIGINS = {str(origin): origin for origin in Origin}
-_TARGETS = {str(target): target for target in Target}
-
-
-def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, status: Status) -> Entry:
-    draft = admitted.draft
-    return Entry(
-        id=entry_id,
-        version=version,
-        kind=draft.kind,
-        space=space,
-        text=admitted.text,
-        status=status,
-        origin=draft.origin,
-        trust=admitted.trust,
-        target=draft.target,
-        content_hash=admitted.content_hash,
-        recorded_at=admitted.recorded_at,
-        occurred_at=admitted.recorded_at if draft.occurred_at is None else draft.occurred_at,
-        agent=draft.agent,
-        project=draft.project,
-        conversation=draft.conversation,
-        owner=None if draft.owner == space else draft.owner,
-        turn=draft.turn,
-        position=draft.position,
-        speaker=draft.speaker,
-        valid_from=draft.valid_from,
-        valid_to=draft.valid_to,
-        expires_at=draft.expires_at,
-        pinned=draft.pinned,
-        metadata=draft.metadata,
-        sources=draft.sources,
-        reason=admitted.reason,
-    )
-
-
-def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
-    """The values for `_INSERT`."""
-    return (
-        space_key,
-        int(bool(entry.sources)),
-        entry.id,
-        entry.version,
-        entry.kind.value,
-        entry.text,
-        entry.status.value,
-        entry.origin.value,
-        entry.trust,
-        entry.target.value,
-        entry.content_hash,
-        entry.recorded_at,
-        entry.occurred_at,
-        entry.agent,
-        entry.project,
-        entry.conversation,
-        entry.owner,
-        entry.turn,
-        entry.position,
-        entry.speaker,
-        entry.valid_from,
-        entry.valid_to,
-        entry.expires_at,
-        int(entry.pinned),
-        encode_metadata(entry.metadata),
-        entry.reason,
-    )
-
-
-def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
-    """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
-    sources = _sources(session, [row[0] for row in rows if row[2]])
-    return [_entry(row, sources.get(row[0], ())) for row in rows]
-
-
-def read_indexed_entry(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> IndexedEntry:
-    place = (row[5], row[6], row[7])
-    return IndexedEntry(row[0], spaces[row[1]], _KINDS[row[2]], _ORIGINS[row[3]], row[4], *place, terms)
-
-
-def encode_metadata(metadata: Metadata) -> str:
-    return json.dumps(dict(metadata), ensure_ascii=False) if metadata else "{}"
-
-
-def decode_metadata(text: str) -> Metadata:
-    return _NO_METADATA if text == "{}" else ReadMetadata(json.loads(text))
-
-
-def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
-    return Entry(
-        id=row[3],
-        version=row[4],
-        kind=_KINDS[row[5]],
-        space=row[1],
-        text=row[6],
-        status=_STATUSES[row[7]],
-        origin=_ORIGINS[row[8]],
-        trust=row[9],
-        target=_TARGETS[row[10]],
-        content_hash=row[11],
-        recorded_at=row[12],
-        occurred_at=row[13],
-        agent=row[14],
-        project=row[15],
-        conversation=row[16],
-        owner=row[17],
-        turn=row[18],
-        position=row[19],
-        speaker=row[20],
-        valid_from=row[21],
-        valid_to=row[22],
-        expires_at=row[23],
-        pinned=bool(row[24]),
-        metadata=decode_metadata(row[25]),
-        sources=sources,
-        reason=row[26],
-    )
-
-
-def _sources(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    if not keys:
-        return {}
-    condition, value = session.among("entry_key", keys)
-    found: dict[int, tuple[str, ...]] = {}
-    for key, source in session.rows(
-        f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
-    ):
-        found[key] = (*found.get(key, ()), source)
-    return found
-
-
-# The number behind each (tenant, space). Nothing is read or written without one.
+# Writing
 
 
 class Spaces:
@@ -450,3 +308,275 @@ def _first_status(admitted: Admitted) -> Status:
 
 def with_status(entry: Entry, status: Status) -> Entry:
     return replace(entry, status=status)
+
+
+# Entries as rows
+
+_COLUMNS = (
+    "id version kind text status origin trust target content_hash recorded_at occurred_at agent project conversation "
+    "owner turn position speaker valid_from valid_to expires_at pinned metadata reason"
+).split()
+
+ENTRY_COLUMNS = ", ".join(["e.key", "s.name", "e.has_sources", *(f"e.{column}" for column in _COLUMNS)])
+"""The columns for `read_entries`, from `entry AS e` and `space AS s`. More columns may follow."""
+INDEXED_COLUMNS = "e.key, e.space_key, e.kind, e.origin, e.speaker, e.conversation, e.owner, e.position"
+"""The columns for `read_indexed_entry`, from `entry AS e`. More columns may follow."""
+FROM_ENTRY = "entry AS e JOIN space AS s ON s.key = e.space_key"
+
+_INSERT = (
+    f"INSERT INTO entry (space_key, has_sources, {', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * (len(_COLUMNS) + 2))}) ON CONFLICT DO NOTHING"
+)
+"""Inserts nothing if a constraint forbids it: one active version, no duplicate, one row for each version."""
+
+_NO_METADATA = ReadMetadata()
+_KINDS = {str(kind): kind for kind in Kind}
+_STATUSES = {str(status): status for status in Status}
+_ORIGINS = {str(origin): origin for origin in Origin}
+_TARGETS = {str(target): target for target in Target}
+
+
+def new_entry(admitted: Admitted, entry_id: str, *, version: int, space: str, status: Status) -> Entry:
+    draft = admitted.draft
+    return Entry(
+        id=entry_id,
+        version=version,
+        kind=draft.kind,
+        space=space,
+        text=admitted.text,
+        status=status,
+        origin=draft.origin,
+        trust=admitted.trust,
+        target=draft.target,
+        content_hash=admitted.content_hash,
+        recorded_at=admitted.recorded_at,
+        occurred_at=admitted.recorded_at if draft.occurred_at is None else draft.occurred_at,
+        agent=draft.agent,
+        project=draft.project,
+        conversation=draft.conversation,
+        owner=None if draft.owner == space else draft.owner,
+        turn=draft.turn,
+        position=draft.position,
+        speaker=draft.speaker,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        pinned=draft.pinned,
+        metadata=draft.metadata,
+        sources=draft.sources,
+        reason=admitted.reason,
+    )
+
+
+def values_of(entry: Entry, space_key: int) -> tuple[Value, ...]:
+    """The values for `_INSERT`."""
+    return (
+        space_key,
+        int(bool(entry.sources)),
+        entry.id,
+        entry.version,
+        entry.kind.value,
+        entry.text,
+        entry.status.value,
+        entry.origin.value,
+        entry.trust,
+        entry.target.value,
+        entry.content_hash,
+        entry.recorded_at,
+        entry.occurred_at,
+        entry.agent,
+        entry.project,
+        entry.conversation,
+        entry.owner,
+        entry.turn,
+        entry.position,
+        entry.speaker,
+        entry.valid_from,
+        entry.valid_to,
+        entry.expires_at,
+        int(entry.pinned),
+        encode_metadata(entry.metadata),
+        entry.reason,
+    )
+
+
+def read_entries(session: Session, rows: Sequence[Row]) -> list[Entry]:
+    """The entries of rows that begin with `ENTRY_COLUMNS`, in the same order."""
+    sources = _sources(session, [row[0] for row in rows if row[2]])
+    return [_entry(row, sources.get(row[0], ())) for row in rows]
+
+
+def read_indexed_entry(row: Row, spaces: Mapping[int, str], terms: tuple[str, ...]) -> IndexedEntry:
+    place = (row[5], row[6], row[7])
+    return IndexedEntry(row[0], spaces[row[1]], _KINDS[row[2]], _ORIGINS[row[3]], row[4], *place, terms)
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    return json.dumps(dict(metadata), ensure_ascii=False) if metadata else "{}"
+
+
+def decode_metadata(text: str) -> Metadata:
+    return _NO_METADATA if text == "{}" else ReadMetadata(json.loads(text))
+
+
+def _entry(row: Row, sources: tuple[str, ...]) -> Entry:
+    return Entry(
+        id=row[3],
+        version=row[4],
+        kind=_KINDS[row[5]],
+        space=row[1],
+        text=row[6],
+        status=_STATUSES[row[7]],
+        origin=_ORIGINS[row[8]],
+        trust=row[9],
+        target=_TARGETS[row[10]],
+        content_hash=row[11],
+        recorded_at=row[12],
+        occurred_at=row[13],
+        agent=row[14],
+        project=row[15],
+        conversation=row[16],
+        owner=row[17],
+        turn=row[18],
+        position=row[19],
+        speaker=row[20],
+        valid_from=row[21],
+        valid_to=row[22],
+        expires_at=row[23],
+        pinned=bool(row[24]),
+        metadata=decode_metadata(row[25]),
+        sources=sources,
+        reason=row[26],
+    )
+
+
+def _sources(session: Session, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    if not keys:
+        return {}
+    condition, value = session.among("entry_key", keys)
+    found: dict[int, tuple[str, ...]] = {}
+    for key, source in session.rows(
+        f"SELECT entry_key, source FROM source WHERE {condition} ORDER BY entry_key, ordinal", (value,)
+    ):
+        found[key] = (*found.get(key, ()), source)
+    return found
+
+
+# Scopes, filters and lanes as SQL conditions on `entry AS e` and `space AS s`, so that they apply before any LIMIT
+
+_REFERENCE = "CASE WHEN e.version = 1 THEN e.id ELSE e.id || '.' || e.version END"
+_VALID = (
+    "(e.expires_at IS NULL OR e.expires_at > ?) AND (e.valid_from IS NULL OR e.valid_from <= ?) "
+    "AND (e.valid_to IS NULL OR e.valid_to > ?)"
+)
+
+# A statement all of whose sources are visible records of its own space.
+_LEARNED = (
+    "e.kind = 'statement' AND e.has_sources = 1 AND NOT EXISTS (SELECT 1 FROM source AS o "
+    "WHERE o.entry_key = e.key AND NOT EXISTS (SELECT 1 FROM entry AS r WHERE r.space_key = e.space_key "
+    "AND r.id = o.source AND r.kind = 'record' AND ({visible})))"
+)
+
+_OWNED = "coalesce({row}.owner, s.name) = ?"
+OWNED = _OWNED.format(row="e")
+"""The entry's conversation is owned by this space; binds the space's name."""
+
+
+class Conditions:
+    """Builds a WHERE clause with its values. It starts from a scope: no query reads a space that was not named."""
+
+    def __init__(self, session: Session, scope: Scope) -> None:
+        self._session = session
+        self._clauses: list[str] = []
+        self._values: list[Value] = []
+        self.add("s.tenant = ?", scope.tenant)
+        if len(scope.spaces) == 1:
+            self.add("s.name = ?", scope.spaces[0])
+        else:
+            self.among("s.name", scope.spaces)
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self._clauses)
+
+    @property
+    def values(self) -> list[Value]:
+        return self._values
+
+    def add(self, clause: str, *values: Value) -> None:
+        self._clauses.append(clause)
+        self._values.extend(values)
+
+    def among(self, expression: str, values: Sequence[str] | Sequence[int], *, negated: bool = False) -> None:
+        clause, value = self._session.among(expression, values)
+        self.add(f"NOT ({clause})" if negated else clause, value)
+
+    def filter(self, wanted: Filter) -> None:
+        """Adds everything except the statuses, which each query interprets in its own way."""
+        for column in ("kind", "target", "agent", "project", "conversation"):
+            value = getattr(wanted, column)
+            if value is not None:
+                self.add(f"e.{column} = ?", str(value))
+        if wanted.pinned is not None:
+            self.add("e.pinned = ?", int(wanted.pinned))
+        if wanted.since is not None:
+            self.add("e.occurred_at >= ?", seconds(wanted.since))
+        if wanted.until is not None:
+            self.add("e.occurred_at < ?", seconds(wanted.until))
+        for name, allowed in wanted.metadata.items():
+            member, value = self._session.member("e.metadata", name)
+            options = allowed if isinstance(allowed, tuple) else (allowed,)
+            condition, encoded = self._session.among(member, [json.dumps(item, ensure_ascii=False) for item in options])
+            self.add(condition, value, encoded)
+
+    def lane(self, query: LaneQuery, *, at: float) -> None:
+        """Adds lane, validity at `at`, exclusions and filter. The caller adds the condition on the status."""
+        self.add(_VALID, at, at, at)
+        if query.lane is not None:
+            self._lane(query.lane, query)
+        if not query.evidence:
+            self.add("NOT (e.kind = 'record' AND e.origin = 'tool')")
+        for expression, excluded in (
+            (_REFERENCE, query.excluded_refs),
+            ("e.id", query.excluded_ids),
+            ("e.content_hash", query.visible_hashes),
+        ):
+            if excluded:
+                self.among(expression, sorted(excluded), negated=True)
+        # A record is visible by its hash, or because it was recorded after `seen_since` in this conversation. A
+        # statement that was learned from visible records alone is left out too.
+        visible: list[str] = []
+        values: list[Value] = []
+        if query.visible_hashes:
+            clause, value = self._session.among("r.content_hash", sorted(query.visible_hashes))
+            visible, values = [clause], [value]
+        if query.seen_since is not None and query.conversation is not None:
+            this, key = _conversation(query)
+            unseen = f"e.kind <> 'record' OR e.recorded_at <= ? OR e.conversation IS NULL OR NOT ({this})"
+            self.add(f"({unseen})", query.seen_since, *key)
+            this, key = _conversation(query, "r")
+            visible.append(f"r.recorded_at > ? AND {this}")
+            values += [query.seen_since, *key]
+        if visible:
+            self.add(f"NOT ({_LEARNED.format(visible=' OR '.join(visible))})", *values)
+        self.filter(query.filter)
+
+    def _lane(self, lane: Lane, query: LaneQuery) -> None:
+        this, values = _conversation(query)
+        match lane:
+            case Lane.LONG_TERM:
+                self.add("e.kind = 'statement'")
+            case Lane.SHORT_TERM:
+                self.add(f"e.kind = 'record' AND {this}", *values)
+            case Lane.EPISODIC:
+                self.add("e.kind = 'record'")
+                if query.conversation is not None:
+                    self.add(f"(e.conversation IS NULL OR NOT ({this}))", *values)
+            case _:
+                assert_never(lane)
+
+
+def _conversation(query: LaneQuery, row: str = "e") -> tuple[str, list[Value]]:
+    if query.owner is None:
+        return f"{row}.conversation = ?", [query.conversation]
+    return f"{row}.conversation = ? AND {_OWNED.format(row=row)}", [query.conversation, query.owner]

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.entries import ENTRY_COLUMNS, INDEXED_COLUMNS, Entries, read_entries, read_indexed_entry
+from afterturn.stores.sql.entries import (
+    ENTRY_COLUMNS,
+    INDEXED_COLUMNS,
+    Conditions,
+    Entries,
+    read_entries,
+    read_indexed_entry,
+)
 from afterturn.stores.sql.session import Row, Session, Value
 from afterturn.types import Changes, ContextEntry, EmbedderIdentity, Entry, IndexedEntry, LaneQuery, Scope, SpaceStats
 

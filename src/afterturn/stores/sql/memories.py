@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from afterturn.errors import Conflict, InvalidInput, NotFound
-from afterturn.stores.sql.conditions import Conditions
 from afterturn.stores.sql.entries import (
     ENTRY_COLUMNS,
     FROM_ENTRY,
+    Conditions,
     Entries,
     encode_metadata,
     new_entry,

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from afterturn.errors import Conflict, NotFound
-from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.entries import Entries
+from afterturn.stores.sql.entries import Conditions, Entries
 from afterturn.stores.sql.forget import Eraser
 from afterturn.stores.sql.session import Row
 from afterturn.types import Erased, LoggedOperation, Operation, Origin, Scope, Selector, Status, Step, Verb

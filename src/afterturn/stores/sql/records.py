@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from afterturn.errors import Conflict
-from afterturn.stores.sql.conditions import OWNED, Conditions
-from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, Entries, read_entries
+from afterturn.stores.sql.entries import ENTRY_COLUMNS, FROM_ENTRY, OWNED, Conditions, Entries, read_entries
 from afterturn.types import Admitted, Entry, Operation, Scope
 
 

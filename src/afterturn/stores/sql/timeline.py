@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from afterturn.stores.sql.conditions import Conditions
-from afterturn.stores.sql.entries import Entries, decode_metadata, encode_metadata
+from afterturn.stores.sql.entries import Conditions, Entries, decode_metadata, encode_metadata
 from afterturn.stores.sql.session import Row
 from afterturn.types import Event, Scope
 
