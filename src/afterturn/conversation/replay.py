@@ -23,11 +23,11 @@ _OFFERED = (Decision.SHOWN, Decision.BUDGET)
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One block of a turn, rendered again. `identical`: to the byte, by the hash of what was injected.
+    """One block of a turn, rendered again. `identical` says whether its bytes are those that were delivered.
 
-    A blank `hash`: nothing was handed over, though something was found. `stored` is what was injected, blank once
-    something in it was forgotten; `reason` says why it can't be the same, blank where it is. `changed` is the block
-    under other settings, None when none were given; blank where there would be none.
+    `hash` is empty if something was found and nothing was delivered. `stored` is the delivered text, empty once
+    something in it was forgotten. `reason` says why the block is not identical. `changed` is the block under other
+    settings: None if no settings were given, empty if there would be no block.
     """
 
     hash: str
@@ -42,7 +42,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """`settings` are those that shaped the turn's blocks, `changes` what they were replaced by."""
+    """A turn rendered again. `settings` are those that shaped its blocks, `changes` those that replace them."""
 
     space: str
     conversation: str

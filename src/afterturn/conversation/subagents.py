@@ -156,15 +156,21 @@ class ToolVerbs:
         return f"<Tools of {self._core.conversation}>"
 
     def definitions(self, dialect: str | None = None) -> list[Mapping[str, Any]]:
-        """The tools as a provider's requests list them. Without `dialect`, the conversation's, or OpenAI chat."""
+        """Returns the tool definitions in the format of `dialect`.
+
+        Without `dialect`, in the format of the conversation, or of OpenAI chat if it is not known yet.
+        """
         return self._core.definitions(get_dialect(dialect or self._core.dialect or DEFAULT_DIALECT))
 
 
 class Tools(ToolVerbs):
-    """Memory as tools of a model, for hosts with an event loop."""
+    """Memory as tools for a model."""
 
     async def dispatch(self, name: str, arguments: object) -> str:
-        """The answer to a model's call, whatever happens. `arguments` is a mapping, or the JSON text of one."""
+        """Answers a model's call of the tool `name`. Never raises: a failure is an answer too.
+
+        `arguments` is a mapping, or its JSON text.
+        """
         try:
             return await self._loop.run(self._core.dispatch(name, arguments))
         except AfterturnError as error:

@@ -33,10 +33,11 @@ _EVENTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TracedBlock:
-    """A block as it was handed over. `tokens` is estimated; text and tokens are gone once a memory in it is forgotten.
+    """A block as it was delivered. `tokens` is estimated.
 
-    `refs` are the memories that the model knows by it, also those that one of them states in other words; `memories`
-    how many it shows. `carried_from` are the numbers of the earlier turns that they were recalled in.
+    `text` is empty and `tokens` is None once a memory in it was forgotten. `refs` are the memories that the model knows
+    from it, including those that another one restates; `memories` is how many it shows. `carried_from` are the numbers
+    of the earlier turns in which they were recalled.
     """
 
     hash: str
@@ -52,9 +53,9 @@ class TracedBlock:
 
 @dataclass(frozen=True, slots=True)
 class TracedRecall:
-    """One phase of a recall. `row` is all that was kept of it, `fate` how it ended, in words.
+    """One phase of a recall. `fate` says in words how it ended; `row` is all that was stored.
 
-    `milliseconds` is from asking to settling. `turn` and `delivered_in` are numbers of turns.
+    `milliseconds` is the time until the result was ready. `turn` and `delivered_in` are numbers of turns.
     """
 
     turn: int | None
@@ -68,10 +69,10 @@ class TracedRecall:
 
 @dataclass(frozen=True, slots=True)
 class TracedTurn:
-    """`number` counts the conversation's turns from 1. Recalls are those asked or handed over in it.
+    """One turn, with the recalls that were started or delivered in it. `number` counts from 1.
 
-    `no_recall` says why there is none. `not_recorded` is the reason why an ended turn was not recorded, else blank;
-    `NOT_RECORDED` explains the common ones.
+    `no_recall` says why there is no recall. `not_recorded` is the reason why an ended turn was not recorded, empty
+    otherwise.
     """
 
     number: int
@@ -111,7 +112,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TraceAnswer:
-    """Why one memory came to a recall, or did not."""
+    """Why a memory was, or was not, in one recall."""
 
     turn: int
     question: str

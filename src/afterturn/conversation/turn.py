@@ -215,7 +215,7 @@ class TurnVerbs:
 
     @never_raises
     def abort(self, reason: str = "aborted") -> None:
-        """Gives the turn up: nothing more is handed over, and nothing is recorded."""
+        """Gives the turn up: nothing more is delivered, and nothing is recorded."""
         if self._turn is not None and not self._left:
             self._left = True
             # The reason becomes a stored event, and may well be an error's message.
