@@ -41,7 +41,7 @@ def main() -> int:
         except AfterturnError as error:
             print(f"\nNOT MEASURED: minilm. {error}", file=sys.stderr)
             return 1
-        get_minilm(Path(scratch) / "models", source=source, told=lambda step: None)
+        get_minilm(Path(scratch) / "models", source=source, report=lambda step: None)
         embedder = MiniLmEmbedder(Path(scratch) / "models")
         _measure("minilm", embedder, texts)
         print()

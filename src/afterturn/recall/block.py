@@ -246,20 +246,20 @@ def varied(hits: Sequence[Hit], entry_bytes_max: int) -> list[Hit]:
     room = [min(1.0, len(hit.entry.text) / entry_bytes_max) for hit in hits]
     ranks = [(hit.score * (_LENGTH_COST * room[place] - 1), place, False) for place, hit in enumerate(hits)]
     heapify(ranks)
-    heard: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
     ordered: list[Hit] = []
     while ranks:
         _, place, is_repeat = ranks[0]
         hit = hits[place]
         conversation = _conversation(hit.entry)
         # Ranks only fall, so one that is still first after its own fall is first of all.
-        if not is_repeat and conversation in heard:
+        if not is_repeat and conversation in shown:
             heapreplace(ranks, (hit.score * ((_LENGTH_COST + _REPEAT_COST) * room[place] - 1), place, True))
             continue
         heappop(ranks)
         ordered.append(hit)
         if conversation is not None:
-            heard.add(conversation)
+            shown.add(conversation)
     return ordered
 
 

@@ -1,7 +1,7 @@
 """Duplicates: the normal form of a statement, hits that say the same or contradict each other, and statements that
 replace the records they were learned from. Pure.
 
-Word order, prepositions, tense, negations, numbers and signs stay: a fact lost is worse than one told twice.
+Word order, prepositions, tense, negations, numbers and signs stay: a lost fact is worse than one that is shown twice.
 """
 
 from __future__ import annotations
@@ -172,19 +172,19 @@ class NormalForm:
         return not new_names and not any(step in _QUALIFIES or _has_digit(step) for step in rest)
 
 
-def word(entry: Entry) -> NormalForm | None:
+def normal_form(entry: Entry) -> NormalForm | None:
     """None for a text that is too long for one statement, or empty of meaning."""
     if len(entry.text) > STATEMENT_CHARS_MAX:
         return None
-    told, breaks = _told(_tokens(entry.text), entry.origin)
-    if not told:
+    content, breaks = _content_words(_tokens(entry.text), entry.origin)
+    if not content:
         return None
-    steps = _canonical(told)
+    steps = _canonical(content)
     capitals = set(words(" ".join(_capitalised(entry.text))))
     return NormalForm(
         steps=steps,
         breaks=tuple(at for at in breaks if 0 < at < len(steps)),
-        names=frozenset(step for step, token in zip(steps, told, strict=True) if token in capitals),
+        names=frozenset(step for step, token in zip(steps, content, strict=True) if token in capitals),
         voice=_voice(entry),
         asks=_ASKS.search(entry.text) is not None,
     )
@@ -218,20 +218,20 @@ def _is_symbol(character: str) -> bool:
     return not character.isascii() and unicodedata.category(character) in ("So", "Sm", "Sc")
 
 
-def _told(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:
+def _content_words(tokens: list[str], origin: Origin) -> tuple[list[str], list[int]]:
     """The words that carry meaning, with persons and negations normalized, and where clauses end."""
-    told: list[str] = []
+    content: list[str] = []
     breaks: list[int] = []
     for at, token in enumerate(tokens):
         if token == _BREAK or token in _JOINS_CLAUSES:
-            breaks.append(len(told))
+            breaks.append(len(content))
         elif token == "t" and at and tokens[at - 1] in _CONTRACTED:
-            told[-1:] = [_DENIED] if told and told[-1] == tokens[at - 1] else [*told[-1:], _DENIED]
+            content[-1:] = [_DENIED] if content and content[-1] == tokens[at - 1] else [*content[-1:], _DENIED]
         elif (person := _person(tokens, at, origin)) is not None:
-            told.append(person)
+            content.append(person)
         elif token not in _UNTOLD:
-            told.append(token)
-    return told, breaks
+            content.append(token)
+    return content, breaks
 
 
 def _person(tokens: list[str], at: int, origin: Origin) -> str | None:
@@ -245,13 +245,13 @@ def _person(tokens: list[str], at: int, origin: Origin) -> str | None:
     return _PERSONS.get(token)
 
 
-def _canonical(told: list[str]) -> tuple[str, ...]:
-    named = {token: _SAME.get(token) or (_DENIED if token in _NOT else token) for token in told}
+def _canonical(content: list[str]) -> tuple[str, ...]:
+    named = {token: _SAME.get(token) or (_DENIED if token in _NOT else token) for token in content}
     stemmed = [token for token in named if token not in _AS_THEY_ARE and token.isascii() and token.isalnum()]
     # One call for all words: a call costs more than a stem.
     stems = zip(stemmed, terms(" ".join(stemmed)), strict=True)
     named.update({token: _uninflected(token, stem) for token, stem in stems})
-    return tuple(named[token] if named[token].isascii() else _plain_run(named[token]) for token in told)
+    return tuple(named[token] if named[token].isascii() else _plain_run(named[token]) for token in content)
 
 
 def _uninflected(token: str, stem: str) -> str:
@@ -319,16 +319,16 @@ def contradicting(hits: Sequence[Hit]) -> frozenset[str]:
 
     Errs on the side of too many: a date does no harm.
     """
-    told = [_Claim.of(hit, wording) for hit in hits if (wording := word(hit.entry)) is not None and not wording.asks]
-    bits = {step: 1 << at for at, step in enumerate(dict.fromkeys(step for one in told for step in one.telling))}
-    masks = [sum(bits[step] for step in one.telling) for one in told]
+    claims = [_Claim.of(hit, form) for hit in hits if (form := normal_form(hit.entry)) is not None and not form.asks]
+    bits = {step: 1 << at for at, step in enumerate(dict.fromkeys(step for one in claims for step in one.content))}
+    masks = [sum(bits[step] for step in one.content) for one in claims]
     found: set[int] = set()
-    for (at, one), (other_at, other) in combinations(enumerate(told), 2):
+    for (at, one), (other_at, other) in combinations(enumerate(claims), 2):
         # Two hundred hits are twenty thousand pairs; counting bits rules most of them out quickly.
         common = (masks[at] & masks[other_at]).bit_count()
         if common and not (at in found and other_at in found) and one.is_other_value(other, common):
             found.update((at, other_at))
-    return frozenset(told[at].ref for at in found)
+    return frozenset(claims[at].ref for at in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,24 +336,24 @@ class _Claim:
     """The parts of a statement that are compared for contradictions; `head` is its beginning, mostly the subject."""
 
     ref: str
-    wording: NormalForm
-    telling: frozenset[str]
+    form: NormalForm
+    content: frozenset[str]
     head: str
 
     @classmethod
-    def of(cls, hit: Hit, wording: NormalForm) -> _Claim:
+    def of(cls, hit: Hit, form: NormalForm) -> _Claim:
         # A run without spaces is one step; its character pairs show how much another one shares.
-        pairs = [part for step in wording.steps for part in ((step,) if step.isascii() else terms(step) or (step,))]
-        return cls(hit.entry.ref, wording, frozenset(pairs), pairs[0])
+        pairs = [part for step in form.steps for part in ((step,) if step.isascii() else terms(step) or (step,))]
+        return cls(hit.entry.ref, form, frozenset(pairs), pairs[0])
 
     def is_other_value(self, other: _Claim, common: int) -> bool:
-        shortest = min(len(self.telling), len(other.telling))
+        shortest = min(len(self.content), len(other.content))
         same_subject = self.head == other.head != SPEAKER
         if common < shortest * (_SHARED_OF_ONE_SUBJECT_MIN if same_subject else _SHARED_MIN):
             return False
-        if _is_alike(self.wording, other.wording):
+        if _is_alike(self.form, other.form):
             return False
-        here, there = self.telling - other.telling, other.telling - self.telling
+        here, there = self.content - other.content, other.content - self.content
         return bool(here) == bool(there) or not DENIALS.isdisjoint(here | there)
 
 
@@ -363,34 +363,34 @@ class _Group:
 
     place: int
     shown: Hit
-    wording: NormalForm | None
+    form: NormalForm | None
     members: list[Hit]
-    wordings: list[NormalForm | None]
+    forms: list[NormalForm | None]
 
     def left_out(self) -> list[Hit]:
         return [hit for hit in self.members if hit is not self.shown]
 
-    def says(self, hit: Hit, wording: NormalForm | None) -> bool:
+    def says(self, hit: Hit, form: NormalForm | None) -> bool:
         """Whether it is like each of them: two speakers may both be like a note that names neither."""
-        if wording is None:
-            return self.wording is None and self.shown.entry.content_hash == hit.entry.content_hash
-        return all(known is not None and _is_alike(known, wording) for known in self.wordings)
+        if form is None:
+            return self.form is None and self.shown.entry.content_hash == hit.entry.content_hash
+        return all(known is not None and _is_alike(known, form) for known in self.forms)
 
-    def join(self, hit: Hit, wording: NormalForm | None) -> None:
+    def join(self, hit: Hit, form: NormalForm | None) -> None:
         self.members.append(hit)
-        if wording not in self.wordings:
-            self.wordings.append(wording)
+        if form not in self.forms:
+            self.forms.append(form)
         if _standing(hit) > _standing(self.shown):
-            self.shown, self.wording = hit, wording
+            self.shown, self.form = hit, form
 
     def absorb(self, shorter: _Group) -> None:
         self.members.extend(shorter.members)
         self.place = min(self.place, shorter.place)
         shorter.members = []
 
-    def tells(self, shorter: _Group) -> bool:
+    def includes(self, shorter: _Group) -> bool:
         """Whether nothing is lost when this replaces `shorter`, whose steps it begins with."""
-        one, other = self.wording, shorter.wording
+        one, other = self.form, shorter.form
         if one is None or other is None or one.asks or other.asks:
             return False
         is_newer = _standing(self.shown) >= _standing(shorter.shown)
@@ -403,26 +403,26 @@ class _Groups:
         self._known: defaultdict[Hashable, list[_Group]] = defaultdict(list)
 
     def add(self, hit: Hit) -> None:
-        wording = word(hit.entry)
-        keys = _keys(hit, wording)
-        found = next((group for key in keys for group in self._known[key] if group.says(hit, wording)), None)
+        form = normal_form(hit.entry)
+        keys = _keys(hit, form)
+        found = next((group for key in keys for group in self._known[key] if group.says(hit, form)), None)
         if found is None:
-            found = _Group(len(self._groups), hit, wording, [], [])
+            found = _Group(len(self._groups), hit, form, [], [])
             self._groups.append(found)
-        found.join(hit, wording)
+        found.join(hit, form)
         for key in keys:
             if not any(group is found for group in self._known[key]):
                 self._known[key].append(found)
 
     def absorb_openings(self) -> None:
         """Merges a group into a newer one, as trusted, that begins with the same fact."""
-        worded = [(group, group.wording) for group in self._groups if group.wording is not None]
+        with_form = [(group, group.form) for group in self._groups if group.form is not None]
         by_steps: defaultdict[Hashable, list[_Group]] = defaultdict(list)
-        for group, wording in worded:
-            by_steps[wording.steps].append(group)
-        for group, wording in sorted(worded, key=lambda pair: -len(pair[1].steps)):
-            for shorter in [short for opening in wording.openings() for short in by_steps.get(opening, ())]:
-                if group.members and shorter.members and group.tells(shorter):
+        for group, form in with_form:
+            by_steps[form.steps].append(group)
+        for group, form in sorted(with_form, key=lambda pair: -len(pair[1].steps)):
+            for shorter in [short for opening in form.openings() for short in by_steps.get(opening, ())]:
+                if group.members and shorter.members and group.includes(shorter):
                     group.absorb(shorter)
 
     def standing(self) -> list[_Group]:
@@ -433,11 +433,11 @@ def _standing(hit: Hit) -> tuple[int, float]:
     return hit.entry.trust, hit.entry.occurred_at
 
 
-def _keys(hit: Hit, wording: NormalForm | None) -> list[Hashable]:
-    if wording is None:
+def _keys(hit: Hit, form: NormalForm | None) -> list[Hashable]:
+    if form is None:
         return [hit.entry.content_hash]
-    turned = wording.turned
-    return [wording.impersonal] if turned is None else [wording.impersonal, ("turned", *turned)]
+    turned = form.turned
+    return [form.impersonal] if turned is None else [form.impersonal, ("turned", *turned)]
 
 
 def _is_alike(one: NormalForm, other: NormalForm) -> bool:

@@ -144,7 +144,7 @@ def search_in_memory(
         is_full = len(found) >= limit
         if is_full and not short:
             break
-        # A lane may have nothing more, which is no reason to read all the others.
+        # A lane may have nothing more, which must not make us read all the others.
         page = _next_page(cursor, lane_query, lanes, short, seen, 0 if is_full else size, lane_size)
         if not page:
             break

@@ -88,7 +88,7 @@ class Occurrences(NamedTuple):
 class TermPostings(NamedTuple):
     """The posting lists of a term, and in how many living rows it occurs."""
 
-    places: Sequence[PostingList]
+    postings: Sequence[PostingList]
     documents: int
 
 
@@ -96,21 +96,21 @@ class TermOccurrences:
     """The question's terms that any row contains. `weights` are shares of the question's weight."""
 
     def __init__(self, weights: TermWeights, found: Mapping[str, TermPostings]) -> None:
-        self.names = [term for term in weights.by_term if found[term].places]
+        self.names = [term for term in weights.by_term if found[term].postings]
         total = weights.total or 1.0
         self.weights = np.array([weights.by_term[term] / total for term in self.names], np.float32)
-        self._places = [found[term].places for term in self.names]
+        self._places = [found[term].postings for term in self.names]
 
     @cached_property
     def occurrences(self) -> Occurrences:
-        places = [place for parts in self._places for place in parts]
-        if not places:
+        postings = [place for parts in self._places for place in parts]
+        if not postings:
             nothing = np.zeros(0, np.intp)
             return Occurrences(nothing, nothing, np.zeros(0, np.float32))
         return Occurrences(
-            np.concatenate([rows for rows, _ in places], dtype=np.intp),
+            np.concatenate([rows for rows, _ in postings], dtype=np.intp),
             np.repeat(np.arange(len(self.names)), [sum(rows.size for rows, _ in parts) for parts in self._places]),
-            np.concatenate([counts for _, counts in places], dtype=np.float32),
+            np.concatenate([counts for _, counts in postings], dtype=np.float32),
         )
 
     def table(self, count: int) -> Floats:
@@ -342,10 +342,10 @@ class IndexSearcher:
             self._found.update(zip(unknown, map(TermPostings, found, map(self._count, found)), strict=True))
         return self._found
 
-    def _count(self, places: Sequence[PostingList]) -> int:
+    def _count(self, postings: Sequence[PostingList]) -> int:
         # Without dead rows, no posting is blank.
         count = len if self._snapshot.alive_count == self._snapshot.count else np.count_nonzero
-        return sum([int(count(counts)) for _, counts in places])
+        return sum([int(count(counts)) for _, counts in postings])
 
 
 class SearchCursor:

@@ -199,7 +199,7 @@ class RowContext(NamedTuple):
     (2, rows): the next neighbours, whose similarity counts, or the row itself without content."""
 
     around: NDArray[np.intp]
-    said: NDArray[np.float32]
+    weighted: NDArray[np.float32]
     near: NDArray[np.intp]
 
 
@@ -238,11 +238,11 @@ class IndexSnapshot:
         is_most = rows.size > self.count // 3
         if is_most:
             rows = np.arange(self.count)
-        said = reached.take(rows, mode="wrap")
-        said *= context_weight(self.columns.lengths.take(rows, mode="wrap"))
-        said *= np.float32(_FIRST_OCCURRENCE)
+        weighted = reached.take(rows, mode="wrap")
+        weighted *= context_weight(self.columns.lengths.take(rows, mode="wrap"))
+        weighted *= np.float32(_FIRST_OCCURRENCE)
         for towards in (self.before, self.after):
-            (_gather_context if is_most else _scatter_context)(reached, said, rows, towards)
+            (_gather_context if is_most else _scatter_context)(reached, weighted, rows, towards)
 
     @cached_property
     def alive_count(self) -> int:
@@ -313,10 +313,10 @@ class IndexSnapshot:
 
     def context_weights(self, found: NDArray[np.intp], there: NDArray[np.bool_]) -> NDArray[np.float32]:
         """The weight of a term in each of these neighbours."""
-        said: NDArray[np.float32] = context_weight(self.columns.lengths.take(found))
-        said *= _FACTORS
-        said *= there
-        return said
+        weighted: NDArray[np.float32] = context_weight(self.columns.lengths.take(found))
+        weighted *= _FACTORS
+        weighted *= there
+        return weighted
 
 
 def is_nearly_all(present: int, documents: int) -> bool:
@@ -341,8 +341,8 @@ def link(snapshot: IndexSnapshot, conversations: set[int] | None) -> None:
     for start in range(0, rows.size, _SLICE):
         some = rows[start : start + _SLICE]
         found, there = snapshot.around(some)
-        said = snapshot.context_weights(found, there)
-        snapshot.spans[some] = columns.lengths[some] + (said * columns.lengths[found]).sum(axis=0)
+        weighted = snapshot.context_weights(found, there)
+        snapshot.spans[some] = columns.lengths[some] + (weighted * columns.lengths[found]).sum(axis=0)
 
 
 def set_priors(snapshot: IndexSnapshot) -> None:
@@ -369,27 +369,27 @@ def set_appended_priors(snapshot: IndexSnapshot, added: int) -> None:
     snapshot.priors[rows] = prior(np.zeros(1, np.float32), snapshot.columns.is_own[rows], newer)
 
 
-def _scatter_context(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+def _scatter_context(reached: Floats, weighted: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
     """Adds the weighted shares of `rows` to their neighbours on one side."""
     for factor in CONTEXT:
         further = towards.take(rows, mode="wrap")
         # At the end of a conversation a row is its own neighbour.
-        said = said * (further != rows)
-        np.add.at(reached, further, said * np.float32(factor))
+        weighted = weighted * (further != rows)
+        np.add.at(reached, further, weighted * np.float32(factor))
         rows = further
 
 
-def _gather_context(reached: Floats, said: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
+def _gather_context(reached: Floats, weighted: Floats, rows: NDArray[np.intp], towards: NDArray[np.intp]) -> None:
     """The same from the receiving side, which is faster if most rows have a share."""
     is_there = towards != rows
     nearest, furthest = CONTEXT
-    heard = said.take(towards, mode="wrap")
-    heard *= is_there
-    heard *= np.float32(furthest)
-    heard += said * np.float32(nearest)
-    heard = heard.take(towards, mode="wrap")
-    heard *= is_there
-    reached += heard
+    received = weighted.take(towards, mode="wrap")
+    received *= is_there
+    received *= np.float32(furthest)
+    received += weighted * np.float32(nearest)
+    received = received.take(towards, mode="wrap")
+    received *= is_there
+    reached += received
 
 
 def _previous(columns: Columns, rows: NDArray[np.int32], *, step: int) -> NDArray[np.int32]:

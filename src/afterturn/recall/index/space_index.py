@@ -73,8 +73,8 @@ class EntryCache:
 
 
 def _size(entry: Entry) -> int:
-    told = (*entry.metadata, *entry.metadata.values(), *entry.sources)
-    return _ENTRY_BYTES + sys.getsizeof(entry.text) + sum(map(sys.getsizeof, told))
+    details = (*entry.metadata, *entry.metadata.values(), *entry.sources)
+    return _ENTRY_BYTES + sys.getsizeof(entry.text) + sum(map(sys.getsizeof, details))
 
 
 CHANGES_MAX = 1024

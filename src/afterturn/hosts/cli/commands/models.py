@@ -64,7 +64,7 @@ def get(invocation: Invocation, *, name: str, source: Path | None) -> None:
 
     folder = models_folder(invocation.config())
     with status(f"Getting {name}") as report:
-        is_new = get_minilm(folder, source=source, told=report)
+        is_new = get_minilm(folder, source=source, report=report)
     if invocation.json:
         print_document({"model": name, "folder": str(folder), "new": is_new})
         return
