@@ -1,1 +1,1 @@
-"""The only way into a store: what is not admitted here is not written."""
+"""The guard. It checks every text before a store writes it, and again before a model sees it."""

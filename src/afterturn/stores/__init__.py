@@ -1,1 +1,1 @@
-"""Where entries are kept. `sql` is what relational stores share; a folder beside it is one store."""
+"""The stores. `sql` has the repositories that relational stores share; every other folder is one store."""

@@ -29,7 +29,7 @@ class SqlJobs:
 
     def claim(self, kinds: Sequence[str], *, owner: str, now: float, lease: float, limit: int) -> list[Job]:
         condition, value = self._session.among("kind", list(kinds))
-        # The outer condition is asked again of rows that another owner changed meanwhile.
+        # The outer condition is checked again for rows that another owner has changed meanwhile.
         rows = self._session.rows(
             "UPDATE job SET state = 'leased', owner = ?, leased_until = ?, attempts = attempts + 1 WHERE id IN "
             f"(SELECT id FROM job WHERE {condition} AND {_DUE} ORDER BY run_at, id LIMIT ?) AND {_DUE} RETURNING id",

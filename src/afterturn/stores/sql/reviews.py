@@ -137,7 +137,7 @@ class SqlReviews:
 
     def replace_messages(self, tenant: str, review_id: str, messages: Sequence[ReviewMessage]) -> None:
         review = self._find(tenant, review_id)
-        # What has ended or was forgotten meanwhile keeps no text.
+        # A review that has ended or was forgotten must not store text again.
         if review is not None and review.state is ReviewState.WAITING:
             space_key = self._spaces.key(tenant, review.space)
             self._drop_messages(space_key, review_id)

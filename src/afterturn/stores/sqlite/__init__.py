@@ -1,1 +1,1 @@
-"""The embedded store: one SQLite file in WAL mode, shared by any number of processes."""
+"""The embedded store: one SQLite file in WAL mode, which any number of processes may use."""

@@ -196,7 +196,7 @@ _CONVERSATIONS = (
         PRIMARY KEY (conversation_key, hash, ordinal)
     ) WITHOUT ROWID""",
     "CREATE INDEX block_ref_name ON block_ref (ref)",
-    # Blocks of conversations that were forgotten: a host may still show them, and a hash is not text.
+    # Blocks of forgotten conversations, as hashes: a host may still show them.
     """CREATE TABLE spent_block (
         space_key INTEGER NOT NULL,
         hash TEXT NOT NULL,
@@ -227,7 +227,7 @@ _CONVERSATIONS = (
         data TEXT NOT NULL,
         PRIMARY KEY (space_key, seq)
     ) WITHOUT ROWID""",
-    # Apart from the tombstones, so that a restore can carry the count over.
+    # Separate from the tombstones, so that a restore can keep the count.
     "INSERT INTO meta (key, value) VALUES ('forgets', '0')",
     """CREATE TABLE tombstone (
         space_key INTEGER NOT NULL,
@@ -240,7 +240,7 @@ _CONVERSATIONS = (
 )
 
 _SEARCH = (
-    # Terms come analysed, so the tokenizer only cuts at spaces; `_` starts what is no term (see text.py).
+    # The terms are analysed already, so the tokenizer only splits at blanks. `_` marks tokens that are not terms.
     """CREATE VIRTUAL TABLE entry_terms
         USING fts5(terms, detail = none, columnsize = 0, tokenize = "ascii tokenchars '_'")""",
     "INSERT INTO entry_terms (entry_terms, rank) VALUES ('secure-delete', 1)",
@@ -271,7 +271,7 @@ _SEARCH = (
         data BLOB NOT NULL,
         PRIMARY KEY (embedder_key, space_key, entry_key)
     ) WITHOUT ROWID""",
-    # Every active entry of the space up to `entry_key` has a vector: looking for those without need not start at 1.
+    # Every active entry of the space up to `entry_key` has a vector, so a search for others starts there.
     """CREATE TABLE embedded (
         embedder_key INTEGER NOT NULL,
         space_key INTEGER NOT NULL,
@@ -284,7 +284,7 @@ _TURNS = (
     "ALTER TABLE conversation ADD COLUMN turns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE conversation ADD COLUMN compactions INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE conversation ADD COLUMN compacted_at REAL",
-    # Of the last compaction, reset or exhaustion: what was injected before is not in sight, however late it is stored.
+    # The last time that blocks were cleared: a block that was injected earlier is not in sight, even if stored later.
     "ALTER TABLE conversation ADD COLUMN cleared_at REAL",
     """UPDATE conversation SET turns = (
         SELECT count(*) FROM turn WHERE conversation_key = conversation.key AND recorded_at IS NOT NULL
@@ -293,7 +293,7 @@ _TURNS = (
     "ALTER TABLE block ADD COLUMN anchor TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE block ADD COLUMN text TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE block ADD COLUMN in_sight INTEGER NOT NULL DEFAULT 1",
-    # `names` are the references that `detail` holds, so that forgetting finds a row without reading it whole.
+    # `names` are the references in `detail`, so that forgetting finds a row without parsing it.
     """CREATE TABLE carried (
         key INTEGER PRIMARY KEY,
         conversation_key INTEGER NOT NULL UNIQUE,
@@ -341,11 +341,11 @@ _RECALL = ("CREATE INDEX entry_speaker ON entry (space_key, speaker) WHERE statu
 _REVIEWS = (
     "ALTER TABLE conversation ADD COLUMN unreviewed_turns INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE conversation ADD COLUMN unread_position INTEGER NOT NULL DEFAULT 0",
-    # Of a change that waits: the version that it would take the place of.
+    # For a proposed change: the version that it would replace.
     "ALTER TABLE entry ADD COLUMN base INTEGER",
-    # The highest version of the same memory that was forgotten: a model that saw it must not take another for it.
+    # The highest erased version of the same memory. Its number is not used again, because a model may have seen it.
     "ALTER TABLE entry ADD COLUMN spent INTEGER NOT NULL DEFAULT 0",
-    # When statements of a space last changed is asked for every space; turns are recorded far more often.
+    # For the time of the last change of statements in each space. Without records, which are far more frequent.
     "CREATE INDEX operation_changed ON operation (space_key, at) WHERE verb NOT IN ('record', 'undo')",
     """CREATE UNIQUE INDEX entry_one_waiting
         ON entry (space_key, id) WHERE status IN ('proposed', 'withdrawal')""",
@@ -373,7 +373,7 @@ _REVIEWS = (
         notes TEXT NOT NULL,
         PRIMARY KEY (space_key, id)
     ) WITHOUT ROWID""",
-    # An id is asked for without its space, and so is what was written into another space than the conversation's.
+    # For lookups by id without the space, and by the space that a review writes to.
     "CREATE INDEX review_id ON review (id)",
     "CREATE INDEX review_writes ON review (writes)",
     "CREATE INDEX review_kind ON review (space_key, kind, created_at)",
@@ -408,7 +408,7 @@ _REVIEWS = (
 )
 
 _DIGESTS = (
-    # `entry_key` is the smallest key of it, from which its own count.
+    # `entry_key` is the smallest key in it; the keys in the data are relative to it.
     """CREATE TABLE digest (
         space_key INTEGER PRIMARY KEY,
         seq INTEGER NOT NULL,
@@ -416,14 +416,13 @@ _DIGESTS = (
         form INTEGER NOT NULL,
         data BLOB NOT NULL
     )""",
-    # All that deletes an entry is a forget; a trigger, so that one by an older version, which knows of no digests and
-    # has the store open, takes them away too.
+    # Entries are deleted only by a forget. A trigger, so that an older version with the store open removes digests too.
     """CREATE TRIGGER digest_forgotten AFTER DELETE ON entry BEGIN
         DELETE FROM digest WHERE space_key = OLD.space_key;
     END""",
 )
 
-# Indexes are built from entries again.
+# Indexes are built from entries again, without saved ones.
 _NO_DIGESTS = (
     "DROP TRIGGER digest_forgotten",
     "DROP TABLE digest",

@@ -280,7 +280,7 @@ class SqliteStore:
 def _run_for(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], work: Callable[[], R]) -> None:
     try:
         outcome = WriteOutcome(work())
-    except Exception as error:  # noqa: BLE001 the boundary of a thread: whoever awaits the future gets the error
+    except Exception as error:  # noqa: BLE001 the boundary of a thread: the future gets the error
         outcome = WriteOutcome(error=error)
     _post_to(loop, [(future, outcome)])
 
