@@ -1,4 +1,4 @@
-"""`make model`: runs the trial with a real small model and prints the results. Exit code 1 if a promise was broken."""
+"""`make small-model`: runs the trial with a real small model. Exit code 1 if a promise was broken."""
 
 from __future__ import annotations
 
