@@ -19,7 +19,7 @@ from afterturn.conversation.compaction_review import review_compaction
 from afterturn.conversation.conversation_log import ConversationLog
 from afterturn.conversation.delivery import DeliverySlot, Injection, PhaseState, Prefetch
 from afterturn.conversation.ledger import BlockPosition, Ledger
-from afterturn.conversation.prefetcher import Prefetcher
+from afterturn.conversation.prefetcher import Prefetcher, Speculation
 from afterturn.conversation.read_turn import (
     ShownMessages,
     TurnReading,
@@ -31,7 +31,6 @@ from afterturn.conversation.read_turn import (
 from afterturn.conversation.recorder import NO_FINAL_ANSWER, SWITCHED_OFF, make_recording
 from afterturn.conversation.replay import Replay, check_changes, replay
 from afterturn.conversation.scope import ConversationScope
-from afterturn.conversation.speculation import Speculation
 from afterturn.conversation.standing import StandingCore
 from afterturn.conversation.subagents import Subagents
 from afterturn.conversation.trace import TURNS_MAX, Trace, TraceAnswer, answers, check_ref, check_turn, trace

@@ -192,11 +192,11 @@ class MemoryTools:
         )
 
     def _find_lines(
-        self, unit: Unit, request: RecallRequest, index: IndexCache | None, *, screen: OutputFilter
+        self, unit: Unit, request: RecallRequest, cache: IndexCache | None, *, screen: OutputFilter
     ) -> tuple[SearchResults, list[str]]:
         """On a reader's thread."""
         config = self._services.config
-        found = search(unit, request, index)
+        found = search(unit, request, cache)
         budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
         line = functools.partial(bullet, now=request.now)
         frame = f"{_NOTICE}\n{_PARTLY}"
