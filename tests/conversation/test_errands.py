@@ -113,5 +113,5 @@ async def test_after_closing_the_tools_still_answer(tmp_path: Path) -> None:
     tools = Tools(office.errands.tools(office.box.occasion(), remember=False), office.loop)
     office.close()
     assert (await tools.dispatch("search_memory", {"query": "port"})).startswith(
-        f"Memory can not be searched now ({MemoryClosed.__name__})"
+        f"Memory cannot be searched now ({MemoryClosed.__name__})"
     )

@@ -231,7 +231,7 @@ async def test_arguments_may_be_json_text(box: Toolbox) -> None:
 @pytest.mark.parametrize(
     "name, arguments, said",
     [
-        ("search_memory", {"query": "port"}, "Memory can not be searched now"),
+        ("search_memory", {"query": "port"}, "Memory cannot be searched now"),
         ("remember_this", {"text": "Node 22 is used"}, "This could not be proposed"),
     ],
 )
@@ -252,7 +252,7 @@ async def test_a_store_that_hangs_costs_a_search_its_timeout(tmp_path: Path) -> 
     box = Toolbox(tmp_path / "memory.db", recall_timeout=0.01)
     answer = await search(box.tools(store=HangingStore()), "port")
     await box.close()
-    assert answer.startswith("Memory can not be searched now (TimeoutError)")
+    assert answer.startswith("Memory cannot be searched now (TimeoutError)")
 
 
 async def test_a_lane_that_fails_is_said_beside_what_was_found(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:

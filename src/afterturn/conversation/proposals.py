@@ -1,4 +1,4 @@
-"""What a sub-agent learned, filed for a person to approve (A3). Nothing here becomes a memory by itself."""
+"""Proposals: what a sub-agent learned, stored for a person to approve. Nothing here becomes a memory by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHORT_CHARS_MAX = 500
 TASK_CHARS_MAX = 200
 FAILURES_MAX = 3
 _TURNS_MAX = 1_000
-# What a write may take beyond waiting for other processes.
+# Seconds that a write may take in addition to waiting for other processes.
 WRITE_WITHIN = 1.0
 
 _BULLET = re.compile(r"[ \t]{0,8}(?:[-*+•–]|\d{1,3}[.)])[ \t]+(?=\S)")
@@ -52,7 +52,7 @@ _FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
 @dataclass(frozen=True, slots=True)
 class ProposalContext:
     """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
-    not come back (M2)."""
+    not come back."""
 
     scope: ConversationScope
     turn: str = ""
@@ -79,7 +79,7 @@ class _Filed:
 
 
 class Proposals:
-    """Lives on memory's loop. The origin is `subagent`, whatever the text or its arguments say (G2)."""
+    """Used on memory's loop. The origin is always `subagent`, whatever the text or its arguments say."""
 
     def __init__(self, store: Store, gate: Gate, clock: Clock, ids: Ids, config: Config, events: Events) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class Proposals:
         """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
 
         Raises InvalidInput for a text that the guard refuses, OverBudget among them, Conflict when the conversation was
-        forgotten meanwhile, StoreError and TimeoutError when it can not be written. Then nothing is.
+        forgotten meanwhile, StoreError and TimeoutError when it cannot be written. Then nothing is proposed.
         """
         filed = await self._file(context, [self._admit(context, text, target, task) for text in texts])
         if filed.refused is not None:
@@ -184,7 +184,7 @@ class Proposals:
         return self._gate.admit(draft)
 
     def _metadata(self, task: str) -> Metadata:
-        """For whoever approves it: what the sub-agent was asked to do."""
+        """What the sub-agent was asked to do, for the person who decides."""
         clean = redact_within(task, 2 * TASK_CHARS_MAX, self._gate.scanner).text
         asked = " ".join(clean.split())[:TASK_CHARS_MAX]
         return {"task": asked} if asked and is_storable(asked) else {}

@@ -1,4 +1,4 @@
-"""Who keeps a finished turn: memory's own store, word by word, or a provider that the host has brought (C7)."""
+"""Where finished turns are stored: memory's own store, a provider that the host passed, or nowhere."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from afterturn.types import Metadata, Scope
 
 logger = logging.getLogger("afterturn")
 
-# The net for a call that does not come back; nobody waits for it.
+# The timeout for a call of a provider that hangs; nobody waits for it.
 ANSWER_WITHIN = 30.0
-# Outages end within a day. What a provider has not taken by then, it will not take.
+# Outages end within a day. A turn that a provider has not accepted by then is given up.
 PATIENCE = 86_400.0
-# Further turns wait where those wait that were refused, and not as calls of a provider that hangs.
+# Further turns wait like those that were refused, not as calls of a provider that hangs.
 CALLS_MAX = 32
-# Answers that the store has not taken note of yet.
+# Answers of a provider that are not in the store yet.
 ANSWERS_MAX = 1000
 
 
 class RecordSink(Protocol):
-    """`in_order`: one that has to wait holds up those behind it, since they would meet the same."""
+    """`in_order`: a turn that has to wait holds up those behind it, because they would fail for the same reason."""
 
     in_order: bool
 
@@ -48,7 +48,7 @@ class RecordSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordSinks:
-    """`own` keeps this process's turns. What another has left goes to whom it was meant for, if that one is here."""
+    """`own` stores the turns of this process. A turn that another process left goes to the sink that it names."""
 
     own: SinkKind
     found: Mapping[SinkKind, RecordSink]
@@ -70,7 +70,7 @@ class StoreSink:
 
 
 class NullSink:
-    """Keeps nothing, not even while the store can not be told so: a file that waits would hold what was said."""
+    """Stores nothing, not even while the store cannot be written: a waiting file would contain what was said."""
 
     in_order = True
 
@@ -86,7 +86,7 @@ class NullSink:
 
 
 class ProviderSink:
-    """A provider keeps the messages; the store keeps only that the turn is over, and whether it was taken (C3)."""
+    """A provider stores the messages; our store only notes that the turn has ended, and whether it was accepted."""
 
     in_order = False
 
@@ -135,7 +135,7 @@ class ProviderSink:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Nobody has cancelled us: it is the provider's own.
+            # This task was not cancelled: the provider raised it.
             raise _failed(recording, error) from error
         except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: a host's code behind the port
             raise _failed(recording, error) from error

@@ -1,4 +1,4 @@
-"""Takes finished turns off the host's hands and sees to it that they are kept (`providers`), or say why not."""
+"""Records finished turns in the background, retries what fails, and reports why a turn was not recorded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PendingTurn:
 
 
 class Recorder:
-    """Lives on memory's loop. `enqueue` never fails and never waits; the slot tells whether it was recorded (C4)."""
+    """Used on memory's loop. `enqueue` never fails and never waits; its once-future settles when the turn is stored."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Recorder:
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
-        # In the order they came: whoever stores them from files later keeps to it.
+        # In the order in which they ended, which is kept when they are stored from files later.
         self._handed: dict[PendingTurn, None] = {}
         self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class Recorder:
         """
         if await self.drain(within=within):
             return []
-        # The store may still take one of them: a turn counts once, however often it is written (C3).
+        # The store may still take one of them: a turn counts once, however often it is written.
         for held in [*self._handed, *self._waiting.values()]:
             if not held.spilled and await self._spill(held):
                 self._emit("recording_waits", held, reason="closing", spilled=True, waiting=len(self._waiting))

@@ -59,8 +59,8 @@ class RecordingOutcome(StrEnum):
 class Recording:
     """A completed turn, ready to be written: plain values, so that it can wait in a file.
 
-    `forgets` is the number of the newest forget when the turn began (M2). `reads` are the spaces that its conversation
-    may read. What a `subagent` says and hears is nobody's but its own (A3). `redacted` are the kinds of secrets that
+    `forgets` is the number of the newest forget when the turn began. `reads` are the spaces that its conversation
+    may read. The messages of a `subagent` are recorded as its own. `redacted` are the kinds of secrets that
     were taken out of each message; empty when there were none at all.
     """
 
@@ -126,7 +126,7 @@ class RecordingResult:
 
 
 def is_exchange(messages: Sequence[Message]) -> bool:
-    """A user said something and the agent answered; less than that is not recorded (C1)."""
+    """A user said something and the agent answered; less than that is not recorded."""
     return any(m.role == "user" and m.text.strip() for m in messages) and any(
         m.role == "assistant" and m.text.strip() for m in messages
     )
@@ -135,7 +135,7 @@ def is_exchange(messages: Sequence[Message]) -> bool:
 def write_recording(
     unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan: ReviewSchedule = NO_REVIEWS
 ) -> RecordingResult:
-    """Turn, records, blocks and what follows, in one transaction (C2); a turn id counts once (C3)."""
+    """Writes turn, records, blocks and scheduled reviews in one transaction; a turn id is recorded once."""
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
     if not _end_turn(unit, recording, recorded=True):
@@ -179,7 +179,7 @@ def _is_forgotten(unit: Unit, recording: Recording) -> bool:
 
 
 def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
-    """True for the first call that records it. The blocks that the turn was shown are known from now on (C5)."""
+    """True for the first call that records it. The blocks that the turn was shown are known from now on."""
     key = _conversation(recording)
     unit.conversations.open(key, at=recording.ended_at)
     unit.conversations.start_turn(key, _turn_row(recording))
@@ -227,7 +227,7 @@ def _write_records(unit: Unit, recording: Recording, gate: Gate, ids: Ids, plan:
 def _follow_up(
     unit: Unit, recording: Recording, entries: Sequence[Entry], plan: ReviewSchedule, ids: Ids
 ) -> tuple[ScheduledReview, ...]:
-    """What is learned from the turn, later (C8). A sub-agent's turns teach nothing by themselves (V1, A3)."""
+    """Schedules what is learned from the turn later. Nothing is learned from a sub-agent's turns."""
     if recording.subagent or plan == NO_REVIEWS:
         return ()
     review = ReviewRow(

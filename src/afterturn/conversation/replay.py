@@ -1,6 +1,6 @@
-"""A past turn's blocks rendered again from what was kept, and held against the bytes that were injected.
+"""A past turn's blocks rendered again from what was stored, and compared with the bytes that were injected.
 
-Pure over a unit. Under other settings, what was found is chosen from anew; the search itself is not repeated.
+Pure over a unit. Under other settings, the block is chosen again from what was found; the search is not repeated.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _rendered(
 
 
 def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
-    """What was to be handed over, in its order; with another floor, chosen anew from what was found."""
+    """What was to be handed over, in its order; with another floor, chosen again from what was found."""
     scope = Scope(key.tenant, row.reads or (key.space,))
     if other is None or row.phase is Phase.REFINED:
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
@@ -165,7 +165,7 @@ def _why_other(block: BlockRow | None, again: Block | None) -> str:
 
 
 def _not_replayed(block: BlockRow) -> Replayed:
-    """Files are no memories, and stay in the bytes in which they came."""
+    """Context files are not memories, and keep their bytes."""
     reason = (
         "what was kept of its recall is gone" if block.refs else "it holds context files, which are not rendered again"
     )

@@ -119,7 +119,7 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
 
 
 def _read(path: Path) -> Recording | None:
-    """None when there is no telling what it holds."""
+    """None when it cannot be read."""
     try:
         return Recording.from_json(path.read_text(encoding="utf-8"))
     except (InvalidFile, UnicodeDecodeError, OSError):

@@ -1,4 +1,4 @@
-"""What standing contexts share and are made with. Checked once, where it comes in."""
+"""Standing context: the block for the system prompt, context files that the agent touches, and contexts for prompts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check_instructions(instructions: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str))
 
 
-# Context files on their way into a conversation: what was touched, and what came of it. For any thread.
+# Context files that are added because the agent touched a path near them. Thread-safe.
 
 TOUCHED_MAX = 10_000
 _AT_ONCE = 500
@@ -196,7 +196,7 @@ class TouchedFiles:
                     return shown
 
 
-# Context for hosts that build their prompts themselves (S4). It reads, and changes nothing of a conversation.
+# Context for hosts that write their prompts themselves. It reads, and changes nothing of a conversation.
 
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
@@ -287,9 +287,9 @@ class PromptContexts:
             return nothing
 
 
-# The standing context of one conversation: made once, kept in the store, and added to by what its agent touches.
+# The standing context of one conversation: made once, stored, and extended by context files that its agent touches.
 #
-# It lives on memory's loop, but for what hosts call from any thread: `touch` and `take_arrived`.
+# Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread.
 
 _TOLD_MAX = 1_000
 _TOLD_PATHS_MAX = 20
@@ -299,7 +299,7 @@ _NOTHING = block_hash("")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the store tells of a conversation: its block, and the files that came by touch, as its blocks show them."""
+    """What the store has of a conversation: its block, and the touched files that its blocks show."""
 
     text: str | None
     came: frozenset[str] = frozenset()
@@ -310,7 +310,7 @@ class _Known:
 class StandingCore:
     """`roots` are the folders that the host trusts, `instructions` what it adds itself, such as those of MCP servers.
 
-    InvalidInput when they are no lists of paths and texts.
+    Raises InvalidInput if they are not lists of paths and texts.
     """
 
     def __init__(
@@ -381,7 +381,7 @@ class StandingCore:
             return await self._make(known)
 
     async def invalidate(self, reason: str) -> None:
-        """The block is made anew when it is next asked for: the host's context was compacted, say."""
+        """The block is made again at the next call, for example after the host's context was compacted."""
         async with self._making:
             await self._recollect()
             self._reason, self._unstored, self._is_stale = reason, None, True
@@ -439,8 +439,7 @@ class StandingCore:
             )
 
         known = await self._asked(lambda store: store.read(work), "cannot be read")
-        # Frozen while another space was granted: that is not for this host's model (L2). Or while less was known of
-        # secrets (G3).
+        # Stored while another space was granted, which this host may not read, or while fewer secrets were recognised.
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
             self._show(known.text)
@@ -472,7 +471,7 @@ class StandingCore:
         return found
 
     async def _rendered(self, content: StandingContent) -> StandingBlock | None:
-        """With memories, off the loop. None when these can not be read."""
+        """With memories, off the loop. None when these cannot be read."""
         reader, room = _reader(self.scope, now=self._services.clock.now()), _budget(self._services.config)
 
         def work(unit: Unit) -> StandingBlock:
@@ -507,7 +506,7 @@ class StandingCore:
         return kept[0]
 
     async def _asked(self, ask: Callable[[Store], Awaitable[R]], trouble: str) -> R | None:
-        """What the store answers. None, and a warning, when it can not or not in time; None without a store."""
+        """The store's answer. None, and a warning, if it fails or is too slow; None without a store."""
         if not self._services.has_store:
             return None
         try:
@@ -527,7 +526,7 @@ class StandingCore:
             self._standing_paths |= set(block.paths)
             if changed:
                 self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_told(block.paths))
-        joined = [path for path in self._arrivals.came() if self._stands(path)]
+        joined = [path for path in self._arrivals.came() if self._is_standing(path)]
         if joined:
             await self._services.file_reads.run(functools.partial(self._arrivals.join, joined))
         return text
@@ -537,7 +536,7 @@ class StandingCore:
         if shown != self._shown_hash:
             self._shown_hash, self._standing_paths = shown, shown_paths(text)
 
-    def _stands(self, path: str) -> bool:
+    def _is_standing(self, path: str) -> bool:
         return path in self._standing_paths or shown_path(path) in self._standing_paths
 
     # Just in time.
@@ -549,7 +548,7 @@ class StandingCore:
     async def _read_touched(self) -> None:
         try:
             while touched := self._arrivals.next_touched():
-                # What stands in the system prompt does not arrive a second time, nor what is in sight already.
+                # A file that is in the system prompt or visible already is not added again.
                 await self.block()
                 known = await self._recollect()
                 loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())

@@ -1,4 +1,4 @@
-"""The text of a task for a sub-agent: what it is to do, the facts it must not lose, the tools it may ask (A1). Pure."""
+"""Sub-agents: writes the prompts of their tasks, proposes what they learned, and gives them memory tools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TRIED_MAX = 12
 class KeyFacts:
     """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told.
 
-    `screen` tells afterwards what it withheld (G3).
+    `screen` reports afterwards what it withheld.
     """
 
     hits: Sequence[Hit]
@@ -98,8 +98,6 @@ def _tool_line(tool: ToolDefinition) -> str:
     return f"- {neutralise(tool.name)}: {summary}."
 
 
-# What a turn has to do with sub-agents: it writes their tasks, takes what they learned, and lends them its tools.
-
 DEFAULT_DIALECT = "openai_chat"
 
 
@@ -110,7 +108,7 @@ class Subagents:
         self._services = services
 
     def delegate(self, context: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
-        """The text of the task (A1). A sub-agent gets no block besides: what it needs to know is told here."""
+        """The prompt of the task. It contains all that the sub-agent needs to know, which gets no block."""
         if not self._services.has_store:
             return assemble(task, ())
         config = self._services.config
@@ -125,7 +123,7 @@ class Subagents:
         return text
 
     def returned(self, context: ProposalContext, task: str, result: object) -> None:
-        """Proposes what the sub-agent's answer states (A3). The answer is read here: the host may change it after."""
+        """Proposes what the sub-agent's answer states. The answer is read now, because the host may change it later."""
         self._services.loop.post(self._take, context, task, statements(result))
 
     def tools(self, context: ProposalContext, *, remember: bool, turn: Callable[[], str] | None = None) -> MemoryTools:

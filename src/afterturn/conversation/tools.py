@@ -1,6 +1,6 @@
-"""Memory as tools of a model: looking something up, and filing a proposal (A2, A3). One `dispatch` answers both.
+"""Memory as tools for a model: searching, and proposing a memory. `dispatch` answers both with text for the model.
 
-Every answer is text for the model. Nothing here injects a block or counts as shown.
+Nothing here injects a block or counts as shown.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class MemoryTools:
         return self._services.proposals.failures(self._context.scope, self._turn())
 
     def _failed(self, name: str, answer: str) -> str:
-        """After the third time in a turn the model is told to stop (G4)."""
+        """After the third time in a turn the model is asked to stop."""
         if name != REMEMBER:
             return answer
         failures = self._failures
@@ -156,7 +156,7 @@ class MemoryTools:
         return f"{answer}\n{_STOP}" if failures.is_enough else answer
 
     def _no_room(self, error: OverBudget) -> str:
-        """What could go is for whoever may read it: writing a space is no grant to read it."""
+        """The memories that could be deleted are named only if the conversation may read the space that it writes."""
         scope = self._context.scope
         if scope.writes not in scope.reads:
             return f"This was not proposed: memory is full. {_GOES_ON}"
@@ -220,8 +220,8 @@ def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
 
 
 def holds_answer(text: str) -> bool:
-    """Whether a tool's output has memories in it that we gave: they are not recorded, lest memory feeds on itself (C5)
-    and keeps in a record what is forgotten (M2). Whoever forges it only keeps an output out of the records."""
+    """Whether a tool's output contains memories from us. It is not recorded: memory would learn from itself, and keep
+    in a record what is forgotten. A tool that forges it only keeps its own output out of the records."""
     return _NOTICE in text
 
 
@@ -229,11 +229,11 @@ def failure(name: str, error: Exception) -> str:
     """What a model is told when memory could not answer: that, and no more of the machine than the kind of error."""
     if name == REMEMBER:
         return f"This could not be proposed ({type(error).__name__}). {_GOES_ON}"
-    return f"Memory can not be searched now ({type(error).__name__}). {_GOES_ON}"
+    return f"Memory cannot be searched now ({type(error).__name__}). {_GOES_ON}"
 
 
 def _own_spaces(scope: ConversationScope) -> tuple[str, ...]:
-    """Writing a space is no grant to read it."""
+    """The owner's space, and the written one if it may be read too."""
     return (scope.owner, *((scope.writes,) if scope.writes in scope.reads and scope.writes != scope.owner else ()))
 
 

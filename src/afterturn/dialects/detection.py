@@ -1,4 +1,4 @@
-"""Tells which message format a host's list is written in."""
+"""Detects the message format of a host's list."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,7 +13,7 @@ _ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemin
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 """By name. Where a list could be in several, the first of them is chosen: its messages are valid in the next two."""
 
-# A list may hold a hundred thousand messages. Formats do not mix within one; what hosts prepend stands at its start.
+# A list may hold a hundred thousand messages, so only its beginning and end are read. Formats do not mix within one.
 _FIRST = 20
 _NEWEST = 200
 _FOLLOWED = 16
@@ -21,7 +21,7 @@ _FOLLOWED = 16
 
 def get_dialect(name: str) -> Dialect:
     if (dialect := DIALECTS.get(name)) is None:
-        raise InvalidInput(f"There is no dialect {name!r}. Name one of {', '.join(DIALECTS)}.")
+        raise InvalidInput(f"There is no dialect {name!r}. Use one of {', '.join(DIALECTS)}.")
     return dialect
 
 

@@ -1,4 +1,7 @@
-"""Reads a field of a mapping or of a client library's object, whatever that object does when it is touched."""
+"""What a message format implements (`Dialect`), and helpers that read the fields of a host's messages safely.
+
+Dialects read the host's messages and never edit them.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +79,8 @@ def _as_json(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
-# What a message format has to tell. Dialects read the host's messages and never edit one; `history` does the rest.
-
 Strip: TypeAlias = Callable[[str], str]
-"""Takes our own blocks out of a text; whoever knows their hashes supplies it."""
+"""Removes our own blocks from a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Element:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """As they are recorded and compared. Their hashes are made anew at each reading, for a hand-over needs none."""
+        """As they are recorded and compared. The hashes are computed at each call: most callers need none."""
         return tuple(Message(one.role, one.text, one.name or one.role, content_hash(one.text)) for one in self.said)
 
     def text_of(self, role: str) -> str:
@@ -150,7 +151,7 @@ class Dialect(Protocol):
         """A new message of the user's or the assistant's; a block goes in as the user's."""
 
     def merged(self, message: object, text: str) -> object | None:
-        """A copy of a user's element with `text` after what it holds; None when it can not be extended."""
+        """A copy of a user's element with `text` after what it holds; None when it cannot be extended."""
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
         """As this format's requests list tools."""
@@ -186,7 +187,7 @@ def lines(texts: Iterable[str | None]) -> str:
 
 
 def runs(texts: Iterable[str | None]) -> str:
-    """Models write one text in several parts; where None stands for something else between them, a line ends."""
+    """Models write one text in several parts; None marks something else between them, and ends the line."""
     written = [""]
     for text in texts:
         if text is not None:
@@ -205,7 +206,7 @@ def said_by_user(text: str, name: str = "", *, shows_more: bool) -> tuple[Uttera
 def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> object | None:
     """A copy whose field `name` ends in `text`: after its string, or as one more `part` of its list.
 
-    None when the field holds neither, is blank, or the object can not be copied.
+    None when the field holds neither, is blank, or the object cannot be copied.
     """
     content = text_field(message, name)
     if content is not None:

@@ -1,6 +1,6 @@
-"""What a turn asks of a host's list, the same in every format. Pure: nothing is edited, nothing raises.
+"""Reads a host's list in any format: user messages, open calls, exchanges, places for a block, valid views.
 
-Hosts' lists may be endless, so all looking is bounded, from the end.
+Pure: nothing is edited, nothing raises. Lists may be endless, so every search is bounded, from the end.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _USERS_COMPARED = 256
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The messages of one turn, as they will be recorded (C1); empty when its user message is not in the list.
+    """The messages of one turn, as they will be recorded; empty when its user message is not in the list.
 
-    `ends_complete`: the list ends in an assistant's message and no call is open. Elements that can not be read are
+    `ends_complete`: the list ends in an assistant's message and no call is open. Elements that cannot be read are
     left out.
     """
 
@@ -82,7 +82,7 @@ def _is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
 
 
 def find_point(dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
-    """Where a block may be appended now: after a user's message or after all responses to the calls (H1).
+    """Where a block may be appended now: after a user's message or after all responses to the calls.
 
     System and developer messages at the end are looked past; an unknown element there could be anything.
     """
@@ -117,10 +117,10 @@ def exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip
 
 
 def exchange_from(dialect: Dialect, messages: Sequence[object], start: int, strip: Strip) -> Exchange:
-    """The turn whose user message stands at `start`: the same words may be said twice in a turn."""
+    """The turn whose user message is at index `start`: the same words may be said twice in a turn."""
     if not messages:
         return Exchange((), ends_complete=False)
-    # What stands before the user's words in their own element are responses to an earlier turn's calls.
+    # Responses that precede the user's words in the same element answer an earlier turn's calls.
     said = dropwhile(lambda message: message.role != "user", spoken(dialect, messages[start:]))
     known = (_without_blocks(message, strip) for message in said if message.role != "system")
     return Exchange(
@@ -164,7 +164,7 @@ def _without_blocks(message: Message, strip: Strip) -> Message:
     return Message(role=message.role, text=said, speaker=message.speaker, hash=content_hash(said))
 
 
-# Two deep-copied views of a history (K2), and where it can be cut. The host's own objects are never edited.
+# Two deep-copied views of a history, and where it can be cut. The host's own objects are never edited.
 
 logger = logging.getLogger(__name__)
 # Calls that nobody answered pile up in a broken history, and each response looks for its own among them.
@@ -183,7 +183,7 @@ class _Step:
 
 
 def comprehensive(messages: Sequence[object]) -> list[object]:
-    """Everything, as it is. What can not be copied is left out, and logged."""
+    """Everything, as it is. What cannot be copied is left out, and logged."""
     return [twin for message in messages for twin in _copied(message)]
 
 

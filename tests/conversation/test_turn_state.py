@@ -1,0 +1,46 @@
+"""What both threads change of a turn is changed under its lock, and only once."""
+
+import threading
+
+from afterturn.conversation.delivery import Prefetch
+from afterturn.conversation.ledger import BlockPosition
+from afterturn.conversation.scope import make_scope
+from afterturn.conversation.turn_state import SharedTurn
+from afterturn.types import BlockRow, HandoverPoint, Phase, RecallCause
+
+BLOCK = BlockRow("hash", "t0", (), 4, 0.0, HandoverPoint.USER_MESSAGE, "anchor", "text")
+
+
+def shared_turn() -> SharedTurn:
+    first = Prefetch("r1", RecallCause.MESSAGE, turn="t1", epoch=0, phases=(Phase.FAST,))
+    return SharedTurn("t1", make_scope("default", "c", {"user": "ada"}), first, 0.0)
+
+
+def test_a_hand_over_waits_while_the_loop_reads_positions() -> None:
+    """H6: a block that the host adds while its list is read is not lost."""
+    turn, messages = shared_turn(), ["hello", "block"]
+    adding = threading.Thread(target=turn.add_positions, args=({"added": BlockPosition(1, messages[1])},))
+    with turn.lock:
+        adding.start()
+        adding.join(0.05)
+        assert adding.is_alive()
+        assert turn.positions == {}
+    adding.join(10.0)
+    turn.read_positions({"read": BlockPosition(0, messages[0])}, (), None)
+    assert set(turn.positions) == {"added", "read"}
+
+
+def test_a_prompts_text_is_there_once_though_a_forget_came_between() -> None:
+    """H8: the loop may have put the text there before the host's call does."""
+    turn = shared_turn()
+    turn.set_prompt_texts({"hash": "text"})
+    turn.add_prompt_text("hash", "text")
+    assert turn.prompt_texts == ["text"]
+
+
+def test_nothing_of_an_earlier_turn_goes_back_once_the_model_was_called() -> None:
+    """H3: that would change a prompt which the model has seen."""
+    turn = shared_turn()
+    turn.mark_model_called()
+    turn.read_positions({}, (BLOCK,), None)
+    assert turn.dropped == ()
