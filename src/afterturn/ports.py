@@ -402,10 +402,8 @@ class Index(Protocol):
         A restore changes `generation`.
         """
 
-    def vectors(
-        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> dict[int, bytes]:
-        """Returns, by key, the vectors of active entries as little-endian float16: of `keys`, or of the whole space."""
+    def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
+        """Returns, by key, the vectors of those of `keys` that are active, as little-endian float16."""
 
     def put_vectors(self, embedder: EmbedderIdentity, vectors: Sequence[tuple[int, bytes]]) -> int:
         """Stores the vectors of entries that still exist and returns how many. Raises ValueError for a wrong size."""

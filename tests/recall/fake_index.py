@@ -55,10 +55,8 @@ class FakeIndex:
     def changes(self, tenant: str, space: str, *, since: int) -> Changes:
         return Changes(self.generation, len(self.changed), tuple(dict.fromkeys(self.changed[since:])))
 
-    def vectors(
-        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> dict[int, bytes]:
-        wanted = sorted(self.by_key if keys is None else keys)
+    def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
+        wanted = sorted(keys)
         return {key: self.data[key] for key in wanted if key in self.data and key in self.by_key}
 
     def cosines(self, query: np.ndarray | None) -> dict[int, float]:

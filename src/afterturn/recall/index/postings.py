@@ -172,7 +172,7 @@ def _part(form: PostingForm, packed: NDArray[np.int64], counts: NDArray[np.uint1
     for start in range(0, packed.size, _SLICE):
         rows[start : start + _SLICE] = packed[start : start + _SLICE] & row_mask
     packed &= np.int64(-1 << form.row_bits)
-    starts = np.flatnonzero(_differs(packed))
+    starts = np.append(0, np.flatnonzero(packed[1:] != packed[:-1]) + 1)[: packed.size]
     return PostingPart(form, packed[starts], np.append(starts, packed.size), rows, counts)
 
 

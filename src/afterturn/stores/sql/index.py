@@ -218,23 +218,15 @@ class SqlIndex:
             return Changes(generation, newest, None)
         return Changes(generation, newest, tuple(dict.fromkeys(key for (key,) in rows)))
 
-    def vectors(
-        self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int] | None
-    ) -> dict[int, bytes]:
+    def vectors(self, tenant: str, space: str, embedder: EmbedderIdentity, keys: Sequence[int]) -> dict[int, bytes]:
         embedder_key, space_key = self._find_embedder(embedder), self._entries.spaces.find(tenant, space)
         if embedder_key is None or space_key is None:
             return {}
-        values: list[Value] = [embedder_key, space_key, space_key]
-        # All vectors of a space are read in order; the sign keeps the planner from looking them up one by one.
-        column, within = "+entry_key", ""
-        if keys is not None:
-            chosen, value = self._session.among("key", keys)
-            column, within, values = "entry_key", f" AND {chosen}", [*values, value]
-        # All at once: a step through Python for each row would take longer than reading it.
+        chosen, value = self._session.among("key", keys)
         rows = self._session.rows(
             "SELECT entry_key, data FROM embedding WHERE embedder_key = ? AND space_key = ? "
-            f"AND {column} IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active'{within})",
-            values,
+            f"AND entry_key IN (SELECT key FROM entry WHERE space_key = ? AND status = 'active' AND {chosen})",
+            [embedder_key, space_key, space_key, value],
         )
         return dict(rows)
 

@@ -347,7 +347,7 @@ class TestVectors:
         return key
 
     async def _vectors(
-        self, store: Store, embedder: EmbedderIdentity, keys: list[int] | None = None
+        self, store: Store, embedder: EmbedderIdentity, keys: Sequence[int] = range(1, 100)
     ) -> dict[int, bytes]:
         return await store.read(lambda unit: unit.index.vectors(TENANT, SPACE, embedder, keys))
 
