@@ -248,7 +248,7 @@ async def test_a_full_space_is_reported_while_the_model_can_still_react(tmp_path
     staging = scenario.staging(said("I like apples from our own garden, and pears"))
     hopeless = []
     for text in ("The user likes apples from the garden", "The user likes own apples", "The user likes garden pears"):
-        assert "may hold 64 bytes" in await staging.stage(added(text))
+        assert "may have 64 bytes" in await staging.stage(added(text))
         hopeless.append(staging.is_hopeless)
     await scenario.store.close(within=5.0)
 
