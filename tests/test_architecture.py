@@ -244,7 +244,7 @@ def test_sql_that_writes_entries_is_only_in_the_stores():
 
 
 def test_only_known_modules_hand_entries_to_a_store():
-    """G1: whoever else wants to write calls one of these, and so passes the gate."""
+    """G1: all other writers call one of these, and so use the gate."""
     handing = {
         name(path) for path in MODULES if not name(path).startswith(("stores/", "testing/")) and hands_over(tree(path))
     }

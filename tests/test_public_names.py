@@ -31,7 +31,7 @@ OBJECTS = [
     afterturn.RecordingProvider,
 ]
 FUNCTIONS = [afterturn.open, afterturn.recall_once, afterturn.recall_block_once, blocking.open, blocking.rescue]
-# Its fields are ports for tests; whoever replaces one imports it from `afterturn.ports`.
+# Its fields are ports for tests; a test that replaces one imports it from `afterturn.ports`.
 INTERNAL = {"Components"}
 # What annotations may name besides our own types: the standard library's words, numpy's and type variables.
 FOREIGN = {

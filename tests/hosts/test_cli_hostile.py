@@ -70,7 +70,7 @@ def test_an_import_pins_nothing_without_consent(cli: CommandLine) -> None:
 
 
 def test_an_imported_record_says_that_it_was_imported(cli: CommandLine) -> None:
-    """G2: whoever it claims has spoken."""
+    """G2: whatever origin the file claims."""
     cli("import", "-", stdin=json.dumps(RECORD | {"speaker": "user"}).encode())
     row = cli("list", "--kind", "record").out.splitlines()[1]
     assert "import (user)" in row

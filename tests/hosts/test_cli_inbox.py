@@ -111,7 +111,7 @@ def test_a_new_proposal_is_shown_with_its_author_and_no_base(cli: CommandLine, w
 
 
 def test_a_proposed_change_is_shown_as_a_difference(cli: CommandLine, changes: dict[str, str]) -> None:
-    """V8: with the message that it rests on, and the review that proposed it."""
+    """V8: with its source message, and the review that proposed it."""
     id = changes["change"]
     out = cli("inbox", "show", id).out
     assert out.startswith(

@@ -62,7 +62,7 @@ def test_restore_puts_a_damaged_store_aside_and_brings_the_backup_back(cli: Comm
 
 
 def test_looking_at_a_store_with_vectors_of_another_embedder_changes_none(cli: CommandLine) -> None:
-    """M3: `search`, `stats` and `doctor` in a shell with another setting make nobody embed everything anew."""
+    """M3: `search`, `stats` and `doctor` with another setting do not make other processes embed everything again."""
     with blocking.open(cli.store, background=False, components=Components(embedder=HashingEmbedder())) as memory:
         memory.space("user:ada").add("Ada drinks oolong tea")
         assert memory.drain()

@@ -100,7 +100,7 @@ async def test_messages_of_another_process_are_in_every_prompt_of_a_later_turn(
 async def test_facts_learned_in_another_process_are_in_every_prompt_of_a_later_turn(
     memory: afterturn.Memory, providers: dict[str, Provider], name: str
 ):
-    """V11, V5, L10, H1: as one statement that says who wrote it, and not beside the message that it rests on."""
+    """V11, V5, L10, H1: as one statement that names its author, without its source message."""
     statements = await memory.space("user:ada").list(filter=Filter(kind=Kind.STATEMENT))
     (learned,) = [statement for statement in statements if LEARNED in statement.text]
     first, second = await ask(memory, providers[name].server, name, ASKED_FOR_KEY)

@@ -116,7 +116,7 @@ async def test_a_forget_cancelled_before_the_bytes_are_gone_is_finished_by_a_job
 
 
 async def test_a_cancelled_wait_for_recording_changes_nothing(path: Path) -> None:
-    """C4: whoever waits may give up; the turn is stored all the same."""
+    """C4: a caller may stop waiting; the turn is still stored."""
     async with afterturn.open(path, NO_EMBEDDER) as memory:
         async with memory.conversation("c", user="ada").turn(exchange("Green tea, please")) as turn:
             pass

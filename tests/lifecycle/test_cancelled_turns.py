@@ -32,7 +32,7 @@ async def test_a_turn_whose_start_was_cancelled_can_be_started_again(path: Path,
 
 @pytest.mark.parametrize("delay", DELAYS)
 async def test_a_turn_whose_resumption_was_cancelled_is_still_open(path: Path, delay: float) -> None:
-    """C3: whoever resumes it next ends it."""
+    """C3: the next call can resume and end it."""
     async with afterturn.open(path, NO_EMBEDDER) as memory:
         for cut in range(1, AWAITS_MAX):
             conversation = memory.conversation(f"c{cut}", user="ada")

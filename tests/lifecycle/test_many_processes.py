@@ -201,7 +201,7 @@ def test_a_killed_workers_job_is_done_by_another_after_its_lease(path: Path, sta
 
 
 def test_a_closing_worker_gives_its_jobs_back(path: Path, start: StartChild) -> None:
-    """C8: whoever closes in the middle of a job leaves it to the next one at once, not after a lease of an hour."""
+    """C8: a worker that closes in the middle of a job releases it at once, not after a lease of an hour."""
     with blocking.open(path, NO_EMBEDDER, background=False) as memory:
         memory.space("user:ada").add("Ada likes green tea")
     child = start(HOLD_A_JOB + "hear()\nmemory.close()", 3600.0)

@@ -117,7 +117,7 @@ async def test_closing_at_once_from_two_tasks_records_everything(path: Path) -> 
 
 
 async def test_a_cancelled_close_goes_on_by_itself(path: Path, event_log: EventLog) -> None:
-    """C4: whoever waits for closing may be cancelled; what was handed over is recorded all the same."""
+    """C4: a task that waits for closing may be cancelled; completed turns are still recorded."""
     memory = await afterturn.open(path, NO_EMBEDDER, on_event=event_log).start()
     async with memory.conversation("c", user="ada").turn(exchange("Green tea, please")) as turn:
         pass

@@ -93,7 +93,7 @@ connection.close()
 async def test_a_turn_that_another_process_stored_meanwhile_is_not_stored_twice(
     path: Path, folder: Path, start: StartChild, event_log: EventLog
 ) -> None:
-    """C3: the file is recovered by whoever opens the store while its writer still holds the turn in memory."""
+    """C3: another process recovers the file while its writer still holds the turn in memory."""
     async with afterturn.open(path, TROUBLED, on_event=event_log) as memory:
         holder = _locked(start)
         turn = await _say(memory, "Green tea, please")

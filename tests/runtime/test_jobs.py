@@ -205,7 +205,7 @@ async def test_a_lease_lasts_from_its_claim_however_long_others_took(jobs: JobsF
 
 
 async def test_many_writes_are_not_gathered_for_long(jobs: JobsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C8: so many are enough, though the writer goes on."""
+    """C8: a batch is limited, although the writer continues."""
     monkeypatch.setattr(running, "GATHER", 3600.0)
     monkeypatch.setattr(running, "GATHER_MAX", 3600.0)
     looked, done = asyncio.Event(), asyncio.Event()
@@ -260,7 +260,7 @@ class _Refusing:
 
 
 async def test_a_failure_that_cannot_be_stored_does_not_affect_other_jobs(jobs: JobsFixture) -> None:
-    """C8: the others end, whoever runs them hears of the store as it is, and the one is tried again."""
+    """C8: the other jobs end, the runner reports the store error, and the failed job is tried again."""
     store = _Refusing(jobs.store)
 
     async def handle(job: Job) -> Commit:

@@ -48,7 +48,7 @@ def test_threads_without_a_loop_wait_for_their_answer(loop: LoopThread) -> None:
 
 
 def test_work_posted_before_the_end_runs_before_it(loop: LoopThread) -> None:
-    """C4: whoever was told yes is served, however close behind them the end comes."""
+    """C4: accepted work runs, even if the loop closes right after it."""
     seen: list[int] = []
 
     async def last() -> None:

@@ -54,7 +54,7 @@ def test_a_thread_waits_no_longer_than_it_said() -> None:
 
 
 def test_a_loop_that_closed_while_it_waited_disturbs_nobody() -> None:
-    """R2: whoever settles does not meet the host's closed loop."""
+    """R2: setting the value does not fail because of the host's closed loop."""
     slot: OnceFuture[int] = OnceFuture()
     host = asyncio.new_event_loop()
     waiting = host.create_task(slot.wait(within=WAIT))
