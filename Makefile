@@ -20,7 +20,7 @@ READY := .venv/.installed-$(firstword $(shell pwd | cksum))
 export PYTHON
 
 .PHONY: help demo test test-slow check walk bench bench-store bench-turn bench-recall bench-review eval eval-rules crash \
-	simulation stress small-model format docs rules site lock clean embedders
+	simulation stress mutations small-model format docs rules site lock clean embedders
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ simulation: $(READY) ## Order all events at random, by seed, and check every pro
 
 stress: $(READY) ## Let several processes chat, review, edit, undo and forget at once, by seed; SEEDS=1-20
 	@$(BIN)/python -m lab.stress --seeds $(if $(filter file,$(origin SEEDS)),1-20,$(SEEDS)) $(ARGS)
+
+mutations: $(READY) ## Put deliberate faults into a copy of the source: a test must fail for each; ARGS="--only 3"; 6 minutes
+	@$(BIN)/python -m lab.mutations $(ARGS)
 
 small-model: $(READY) ## Let a very small real model review conversations on this machine; downloads 200 MB
 	@$(BIN)/python -m lab.small_model --folder .venv/small-model $(ARGS)

@@ -45,6 +45,21 @@ async def test_a_block_takes_no_more_than_the_visible_ones_have_left(open_memory
     assert first + second <= 1000
 
 
+async def test_blocks_of_one_turn_share_the_visible_budget(open_memory: OpenMemory) -> None:
+    """H9: what was injected a moment ago counts when the user adds something in the same turn."""
+    async with open_memory(visible_bytes_max=300, recall_entries_max=1) as memory:
+        await _pets(memory)
+        messages = [user("What is my cat called?")]
+        async with memory.conversation("c", user="ada").turn(messages) as turn:
+            first = await turn.inject(messages)
+            messages.append(user("What is my dog called?"))
+            turn.interject("What is my dog called?")
+            second = await turn.inject(messages)
+            turn.abort()
+    assert "Miso" in str(first)
+    assert second is None
+
+
 async def test_refined_waits_where_fast_would_not(open_memory: OpenMemory) -> None:
     """§2: `phase="refined"` has a net of its own, which the grace does not bound."""
     async with open_memory(grace=0.0) as memory:

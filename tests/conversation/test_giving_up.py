@@ -191,6 +191,19 @@ async def test_nested_turns_of_one_conversation_are_both_recorded(stage: Stage, 
     assert stage.endings() == [("superseded", "new_query"), ("delivered", "user_message")]
 
 
+async def test_the_earlier_of_two_open_turns_does_not_take_the_block_of_the_later(memory: afterturn.Memory) -> None:
+    """R3, H8: the later turn owns recall, also for hosts that write their prompt themselves."""
+    conversation = memory.conversation("c", user="ada")
+    earlier = conversation.turn([user(SOUP)])
+    await settled(earlier)
+    later = conversation.turn([user(f"{SOUP} Really?")])
+    await settled(later)
+    assert earlier.block_now() == ""
+    assert ANISE in later.block_now()
+    earlier.abort()
+    later.abort()
+
+
 async def test_turns_of_several_threads_have_one_recall_at_a_time(stage: Stage, memory: afterturn.Memory) -> None:
     """R3, R5: of eight that begin at once the last owns recall; each recall that began has one outcome."""
     conversation = memory.conversation("c", user="ada")

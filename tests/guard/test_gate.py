@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from afterturn.config import Config
 from afterturn.errors import EmptyText, InvalidInput, InvalidName, InvalidText, TooLarge
-from afterturn.guard.gate import Gate
+from afterturn.guard.gate import CUT_MARK, Gate
 from afterturn.testing.clock import ManualClock, SequentialIds
 from afterturn.types import Draft, Kind, Origin, Verdict
 
@@ -94,6 +94,21 @@ def test_a_cut_record_is_marked_and_within_its_limit(text: str, limit: int) -> N
     gate = Gate(Config(record_bytes_max=limit), ManualClock(), SequentialIds())
     admitted = gate.admit_record(Draft(text * 10))
     assert admitted is None or len(admitted.text.encode()) <= limit
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\u732b", "\U0001f408"])
+def test_a_cut_record_ends_with_a_whole_character(letter: str) -> None:
+    """C1: whatever its size in bytes, no character is cut in half."""
+    gate = Gate(Config(record_bytes_max=1025), ManualClock(), SequentialIds())
+    admitted = gate.admit_record(Draft(letter * 2000))
+    assert admitted is not None
+    assert set(admitted.text.removesuffix(CUT_MARK)) == {letter}
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t\n", "\u2003"])
+def test_a_blank_message_is_not_recorded(text: str) -> None:
+    """C1: only what somebody said is kept."""
+    assert GATE.admit_record(Draft(text)) is None
 
 
 BAD_FIELDS: list[tuple[str, object]] = [

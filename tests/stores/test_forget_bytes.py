@@ -265,6 +265,20 @@ def test_a_reader_holds_the_bytes_until_it_ends(store: Engine, tmp_path: Path):
     assert traces(tmp_path) == {}
 
 
+def test_the_vector_of_a_forgotten_memory_leaves_no_byte(store: Engine, tmp_path: Path):
+    """M2, M3: a vector reveals what its text says, so it goes with the text."""
+    memory = admit("Ada keeps bees")
+    store.write_now(lambda unit: unit.memories.add(operation(), memory))
+    keys = store.read_now(lambda unit: unit.index.changes("default", SPACE, since=0)).keys or ()
+    small = EmbedderIdentity("small", "1", 4)
+    stored = store.write_now(lambda unit: unit.index.put_vectors(small, [(key, b"vlorbnak") for key in keys]))
+    assert stored == 1
+    assert "vlorb" in traces(tmp_path)["memory.db-wal"]
+    forget(store, Selector(memory=memory.id))
+    assert store.scrub()
+    assert traces(tmp_path) == {}
+
+
 def test_an_interrupted_recording_can_not_bring_it_back(store: Engine, tmp_path: Path):
     """M2: a late vector and a late end of the turn find nothing to attach to."""
     store.write_now(write_sentinels)
