@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from afterturn.dialects.detection import get_dialect
 from afterturn.dialects.history import find_point
-from afterturn.prompt.compaction import StateSnapshot, element_tokens, plan, read_contents, rebuild, write_request
+from afterturn.prompt.compaction import (
+    CompactionPlan,
+    StateSnapshot,
+    element_tokens,
+    plan,
+    read_contents,
+    rebuild,
+    write_request,
+)
 
 SHORT = StateSnapshot("x", "y", "None.", "z", "[TODO] w")
 BLOCK = "<afterturn-memory>\n## Relevant Memory\n- [m1] yesterday, user: Miso is my cat\n</afterturn-memory>"
@@ -45,7 +53,7 @@ def test_a_compacted_history_is_what_the_provider_takes(name, data):
     places = data.draw(st.lists(st.booleans(), min_size=1, max_size=5))
     messages = with_padding(with_blocks(name, data.draw(histories(name, system=False)), places), dialect)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    assert planned is not None
+    assert isinstance(planned, CompactionPlan)
     compacted = rebuild(dialect, messages, planned, SHORT)
     assert compacted.changed
     parsed(name, compacted.messages)
@@ -65,7 +73,7 @@ def test_a_client_librarys_objects_are_cut_where_mappings_are(name, data):
     objects = [*messages[:2], *as_objects(name, messages[2:])]
     assert [element_tokens(dialect, one) for one in objects] == [element_tokens(dialect, one) for one in messages]
     planned = plan(dialect, messages, limit_tokens=TINY)
-    assert planned is not None
+    assert isinstance(planned, CompactionPlan)
     assert plan(dialect, objects, limit_tokens=TINY) == planned
     request = write_request(dialect, objects, planned, limit_tokens=10_000)
     assert request == write_request(dialect, messages, planned, limit_tokens=10_000)
@@ -80,8 +88,8 @@ def test_a_broken_history_raises_nothing_and_is_not_edited(name, data):
     messages = data.draw(broken_histories(name))
     original = copy.deepcopy(messages)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    assume(planned is not None)
-    assert planned is not None
+    assume(isinstance(planned, CompactionPlan))
+    assert isinstance(planned, CompactionPlan)
     request = write_request(dialect, messages, planned, limit_tokens=10_000)
     assert "note" not in request[1]["content"]
     compacted = rebuild(dialect, messages, planned, SHORT)

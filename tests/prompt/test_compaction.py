@@ -5,11 +5,12 @@ import copy
 import json
 
 import pytest
-from histories import NAMES, HistoryTurn, Step, Writer, memory_block, stories, written
 from hypothesis import given
 from hypothesis import strategies as st
+from long_histories import NAMES, HistoryTurn, Step, Writer, memory_block, stories, written
 
-from afterturn.prompt.compaction import StateSnapshot, block_facts, compact, find_snapshot, parse_snapshot
+from afterturn.prompt import compaction
+from afterturn.prompt.compaction import StateSnapshot, block_facts, find_snapshot, parse_snapshot
 from afterturn.recall.block import block_hash
 from afterturn.testing import ScriptedModel
 
@@ -27,6 +28,16 @@ class Hanging:
     async def complete(self, messages, tools=()):
         self.asked.set()
         await asyncio.Event().wait()
+
+
+async def at_once(work):
+    return work()
+
+
+async def compact(model, dialect, messages, *, limit_tokens, facts=lambda part: (), within=30.0, on_thread=at_once):
+    return await compaction.compact(
+        model, dialect, messages, limit_tokens=limit_tokens, facts=facts, within=within, on_thread=on_thread
+    )
 
 
 def the_snapshot_in(compacted):
@@ -54,6 +65,22 @@ async def test_a_long_history_becomes_a_summary_and_its_tail(name):
     assert compacted.messages[at + 2 :] == messages[-len(compacted.messages) + at + 2 :]
     assert compacted.tokens_after < compacted.tokens_before
     assert messages == original
+
+
+@pytest.mark.parametrize("late", [1, 2])
+async def test_a_history_that_takes_too_long_to_read_or_rebuild_is_unchanged(late):
+    """K1: the worker thread has a time limit."""
+    dialect, messages = a_long_history()
+    works = 0
+
+    async def too_slow(work):
+        nonlocal works
+        works += 1
+        return None if works == late else work()
+
+    model = ScriptedModel(SNAPSHOT.text)
+    compacted = await compact(model, dialect, messages, limit_tokens=LIMIT, on_thread=too_slow)
+    assert (compacted.messages, compacted.changed, compacted.reason) == (messages, False, "timeout")
 
 
 async def test_a_short_history_asks_no_model():

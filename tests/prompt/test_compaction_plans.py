@@ -3,14 +3,16 @@
 import copy
 
 import pytest
-from histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 from hypothesis import given
 from hypothesis import strategies as st
+from long_histories import NAMES, HistoryTurn, Step, Writer, calls_and_answers, memory_block, stories, written
 
 from afterturn.prompt.compaction import (
     ACKNOWLEDGEMENT,
     COMPACT_ABOVE,
     KEEP_SHARE,
+    Compacted,
+    CompactionPlan,
     StateSnapshot,
     element_tokens,
     is_block,
@@ -32,7 +34,7 @@ def role_of(dialect, message):
 
 def planned_for(dialect, messages, **how):
     found = plan(dialect, messages, **how)
-    assert found is not None
+    assert isinstance(found, CompactionPlan)
     return found
 
 
@@ -41,7 +43,7 @@ def test_no_call_is_cut_from_its_responses(story):
     """K1: calls and responses pair on both sides of the cut."""
     dialect, messages = written(story)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    if planned is None:
+    if isinstance(planned, Compacted):
         return
     for part in (messages[: planned.cut], messages[planned.cut :]):
         pairs = calls_and_answers(dialect, part)
@@ -53,7 +55,7 @@ def test_a_tail_begins_with_a_user_or_after_complete_responses(story):
     """K1: and never with a block of ours, which belongs to what it follows."""
     dialect, messages = written(story)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    if planned is None:
+    if isinstance(planned, Compacted):
         return
     first = dialect.read(messages[planned.cut])
     assert not is_block(first)
@@ -67,7 +69,7 @@ def test_a_rebuilt_history_is_instructions_summary_acknowledgement_and_tail(stor
     dialect, messages = written(story)
     original = copy.deepcopy(messages)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    if planned is None:
+    if isinstance(planned, Compacted):
         return
     compacted = rebuild(dialect, messages, planned, SHORT)
     assert messages == original
@@ -90,7 +92,7 @@ def test_what_is_reported_about_tokens_is_true(story):
     """K1: and a history never grows by being compacted."""
     dialect, messages = written(story)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    if planned is None:
+    if isinstance(planned, Compacted):
         return
     compacted = rebuild(dialect, messages, planned, SHORT)
     assert compacted.tokens_before == tokens_of(dialect, messages)
@@ -103,7 +105,9 @@ def test_a_history_up_to_half_of_the_limit_is_left_alone(story, spare):
     """K1: over 50 %, and not before."""
     dialect, messages = written(story)
     limit = int(tokens_of(dialect, messages) / COMPACT_ABOVE) + spare
-    assert plan(dialect, messages, limit_tokens=limit) is None
+    found = plan(dialect, messages, limit_tokens=limit)
+    assert isinstance(found, Compacted)
+    assert (found.messages, found.reason) == (messages, "below_threshold")
 
 
 @given(stories)
@@ -111,14 +115,14 @@ def test_an_older_snapshot_is_found_again_and_is_no_part_of_what_is_read(story):
     """K1: it is merged, so it is the base of the next one."""
     dialect, messages = written(story)
     planned = plan(dialect, messages, limit_tokens=TINY)
-    if planned is None:
+    if isinstance(planned, Compacted):
         return
     compacted = rebuild(dialect, messages, planned, SHORT)
     if not compacted.changed:
         return
     grown = [*compacted.messages, *Writer(dialect.name).write("", [HistoryTurn("and now?"), HistoryTurn("and then?")])]
     again = plan(dialect, grown, limit_tokens=TINY)
-    assert again is not None
+    assert isinstance(again, CompactionPlan)
     assert again.older == SHORT
     twice = rebuild(dialect, grown, again, SHORT)
     assert str(twice.messages).count("<state_snapshot>") == str(messages[planned.cut :]).count("<state_snapshot>") + 1
@@ -206,7 +210,10 @@ def test_what_the_user_asks_now_is_never_summarised_away(name):
 def test_what_cannot_be_cut_is_left_alone(name, turns):
     """K1: an empty list, a single question."""
     writer = Writer(name)
-    assert plan(writer.dialect, writer.write("Be brief.", turns), limit_tokens=TINY) is None
+    messages = writer.write("Be brief.", turns)
+    found = plan(writer.dialect, messages, limit_tokens=TINY)
+    assert isinstance(found, Compacted)
+    assert (found.messages, found.changed) == (messages, False)
 
 
 def test_instructions_in_the_middle_are_kept_as_they_are():

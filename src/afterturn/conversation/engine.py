@@ -49,15 +49,11 @@ from afterturn.errors import (
     NotFound,
     StoreUnavailable,
 )
-from afterturn.ports import ChatModel, Clock, Store
+from afterturn.ports import Clock, Store
 from afterturn.prompt.compaction import (
     Compacted,
-    CompactionReason,
-    apply_summary,
     block_facts,
-    prepare_summary,
-    summarise,
-    untouched,
+    compact,
 )
 from afterturn.recall.block import block_hash, strip_blocks
 from afterturn.recall.query import RecallRequest
@@ -581,7 +577,16 @@ class ConversationEngine:
         dialect = find_dialect(messages, scope.dialect)
         if dialect is None:
             raise InvalidInput(f"The message format is not known. Use one of: {', '.join(DIALECTS)}.")
-        done = await self._summarise(model, dialect, messages, limit)
+        known = self.known_blocks
+        done = await compact(
+            model,
+            dialect,
+            messages,
+            limit_tokens=limit,
+            facts=lambda part: block_facts(dialect, part, known),
+            within=self.config.model_timeout,
+            on_thread=self._services.file_reads.run,
+        )
         self._emit(
             "history_compacted",
             reason=done.reason,
@@ -594,20 +599,6 @@ class ConversationEngine:
             self.review_compaction(scope, messages, dialect)
             self._note_compaction(scope, self._compacted_messages(done.messages, dialect), "told")
         return done
-
-    async def _summarise(self, model: ChatModel, dialect: Dialect, messages: list[object], limit: int) -> Compacted:
-        known, on_thread = self.known_blocks, self._services.file_reads.run
-
-        def facts(part: Sequence[object]) -> Sequence[str]:
-            return block_facts(dialect, part, known)
-
-        # Not on the loop that all conversations share: weighing a thousand messages takes longer than a grace.
-        asked = await on_thread(lambda: prepare_summary(dialect, messages, limit_tokens=limit, facts=facts))
-        if asked is None or isinstance(asked, Compacted):
-            return asked or untouched(messages, CompactionReason.TIMEOUT)
-        written = await summarise(model, asked.request, within=self.config.model_timeout)
-        done = await on_thread(lambda: apply_summary(dialect, messages, asked, written))
-        return done or untouched(messages, CompactionReason.TIMEOUT)
 
     def _review_compaction(self, scope: ConversationScope, messages: list[object], dialect: Dialect | None) -> None:
         services = self._services

@@ -59,7 +59,7 @@ class SharedTurn:
         self.stored: OnceFuture[bool] = OnceFuture()
         self.recorded: OnceFuture[bool] = OnceFuture()
         self.lock = threading.RLock()
-        # From here on: read and written under the lock.
+        # From here on: written under the lock. One field by itself may be read without it.
         self._prefetches = [first]
         self._handed_over: list[BlockRow] = []
         self._prompt_texts: dict[str, str] = {}

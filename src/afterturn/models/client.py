@@ -77,12 +77,6 @@ def bearer(service: ServerKind, key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def check_server(service: ServerKind, url: str, key: str | None) -> None:
-    """Raises ConfigError for an address or key that cannot be used."""
-    make_endpoint(service, url)
-    bearer(service, key)
-
-
 def _split(service: ServerKind, url: str) -> SplitResult:
     # Checked first, because the messages about other mistakes quote the URL.
     if "@" in url.partition("?")[0]:
@@ -147,9 +141,9 @@ class ReplyReader:
     def quoted(self, reply: Reply) -> str:
         """The server's message in one short line: that of an error document, else the beginning of the body."""
         document = _json(reply.body)
-        said = document.get("error", document) if isinstance(document, dict) else document
-        said = said.get("message", said) if isinstance(said, dict) else said
-        text = said if isinstance(said, str) else reply.body.decode("utf-8", "replace")
+        error = document.get("error", document) if isinstance(document, dict) else document
+        message = error.get("message", error) if isinstance(error, dict) else error
+        text = message if isinstance(message, str) else reply.body.decode("utf-8", "replace")
         line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         if self.secret:
             line = line.replace(self.secret, "***")

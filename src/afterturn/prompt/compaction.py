@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
 from afterturn.dialects.history import curated, safe_cuts
@@ -24,6 +24,7 @@ from afterturn.recall.block import find_blocks
 from afterturn.text import estimate_tokens, terms, words
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 COMPACT_ABOVE = 0.5
 KEEP_SHARE = 0.3
@@ -37,10 +38,6 @@ _WHOLE_TURN_SHARE = 0.5
 _Elements: TypeAlias = Sequence[Element | None]
 FactsOf: TypeAlias = Callable[[Sequence[object]], Sequence[str]]
 """Returns the facts that memory had shown in a part of a history."""
-
-
-def _no_facts(part: Sequence[object]) -> Sequence[str]:
-    return ()
 
 
 class CompactionReason(StrEnum):
@@ -87,10 +84,10 @@ class Compacted:
     summarised: int
 
 
-def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> CompactionPlan | None:
-    """None if the history takes at most half of the limit, or cannot be cut anywhere. Reads all of it."""
-    weights = _weights(dialect, messages)
-    return _plan(dialect, messages, weights) if sum(weights) > COMPACT_ABOVE * limit_tokens else None
+class OnThread(Protocol):
+    """Runs `work` on a worker thread. Returns None if that takes too long."""
+
+    async def __call__(self, work: Callable[[], R]) -> R | None: ...
 
 
 async def compact(
@@ -99,17 +96,24 @@ async def compact(
     messages: Sequence[object],
     *,
     limit_tokens: int,
-    facts: FactsOf = _no_facts,
-    within: float = 30.0,
+    facts: FactsOf,
+    within: float,
+    on_thread: OnThread,
 ) -> Compacted:
     """If the history exceeds half of `limit_tokens`, keeps its last 30 % and summarises the rest with its `facts`.
 
-    Calls the model at most twice, within `within` seconds in all. If anything fails, the history stays as it is.
+    Calls the model at most twice, within `within` seconds in all. If anything fails, the history stays as it is. A long
+    history is read and rebuilt `on_thread`: for a thousand messages that takes longer than a turn waits for its block.
     """
-    asked = prepare_summary(dialect, messages, limit_tokens=limit_tokens, facts=facts)
-    if isinstance(asked, Compacted):
-        return asked
-    return apply_summary(dialect, messages, asked, await summarise(model, asked.request, within=within))
+    asked = await on_thread(lambda: _prepare_summary(dialect, messages, limit_tokens, facts))
+    if asked is None or isinstance(asked, Compacted):
+        return asked or _unchanged(messages, CompactionReason.TIMEOUT)
+    written = await _summarise(model, asked.request, within=within)
+    if isinstance(written, CompactionReason):
+        return _unchanged(messages, written, asked.plan.tokens)
+    snapshot = add_facts(written, asked.facts)
+    done = await on_thread(lambda: rebuild(dialect, messages, asked.plan, snapshot))
+    return done or _unchanged(messages, CompactionReason.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,30 +125,35 @@ class SummaryRequest:
     facts: Sequence[str]
 
 
-def prepare_summary(
-    dialect: Dialect, messages: Sequence[object], *, limit_tokens: int, facts: FactsOf = _no_facts
+def _prepare_summary(
+    dialect: Dialect, messages: Sequence[object], limit_tokens: int, facts: FactsOf
 ) -> SummaryRequest | Compacted:
-    """The part of `compact` before the model call. Run it on a worker thread: a long history takes a while."""
-    weights = _weights(dialect, messages)
+    planned = plan(dialect, messages, limit_tokens=limit_tokens)
+    if isinstance(planned, Compacted):
+        return planned
+    known = facts(messages[planned.start : planned.cut])
+    request = write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known)
+    return SummaryRequest(planned, request, known)
+
+
+def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> CompactionPlan | Compacted:
+    """Returns the unchanged history if it takes at most half of the limit, or cannot be cut anywhere."""
+    weights = [element_tokens(dialect, message) for message in messages]
     tokens = sum(weights)
     if tokens <= COMPACT_ABOVE * limit_tokens:
-        return untouched(messages, CompactionReason.BELOW_THRESHOLD, tokens)
-    planned = _plan(dialect, messages, weights)
-    if planned is None:
-        return untouched(messages, CompactionReason.NOTHING_TO_CUT, tokens)
-    known = facts(messages[planned.start : planned.cut])
-    return SummaryRequest(
-        planned, write_request(dialect, messages, planned, limit_tokens=limit_tokens, facts=known), known
-    )
-
-
-def apply_summary(
-    dialect: Dialect, messages: Sequence[object], asked: SummaryRequest, written: StateSnapshot | CompactionReason
-) -> Compacted:
-    """The part of `compact` after the model call."""
-    if isinstance(written, CompactionReason):
-        return untouched(messages, written, asked.plan.tokens)
-    return rebuild(dialect, messages, asked.plan, add_facts(written, asked.facts))
+        return _unchanged(messages, CompactionReason.BELOW_THRESHOLD, tokens)
+    elements = [dialect.read(message) for message in messages]
+    leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
+    older = _snapshot_at(elements, leading)
+    start = leading if older is None else _after_snapshot(elements, leading)
+    allowed = [cut for cut in safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
+    if not allowed:
+        return _unchanged(messages, CompactionReason.NOTHING_TO_CUT, tokens)
+    cut = _choose_cut(elements, allowed, weights, leading)
+    kept = _running_turn(elements, start, cut)
+    staying = {*kept, *(at for at in range(cut) if _is_system(elements[at]))}
+    summarised = sum(weights[at] for at in range(leading, cut) if at not in staying)
+    return CompactionPlan(start, cut, kept, older, tokens, summarised)
 
 
 def write_request(
@@ -162,7 +171,7 @@ def write_request(
     return snapshot_request(transcribe(dialect, history, tokens_max=int(room)), planned.older, facts)
 
 
-async def summarise(
+async def _summarise(
     model: ChatModel, request: Sequence[Mapping[str, Any]], *, within: float
 ) -> StateSnapshot | CompactionReason:
     """Calls the model, and once more if the answer is malformed: small models forget a tag and repair it when asked.
@@ -199,7 +208,7 @@ def rebuild(
         made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
     if made_tokens >= planned.tokens_summarised:
-        return untouched(messages, CompactionReason.LONGER, planned.tokens)
+        return _unchanged(messages, CompactionReason.LONGER, planned.tokens)
     instructions = [message for message in messages[: planned.cut] if _is_system(dialect.read(message))]
     return Compacted(
         messages=[*instructions, *made, *tail],
@@ -220,25 +229,6 @@ def block_facts(dialect: Dialect, messages: Sequence[object], known_hashes: Coll
     )
     bullets = (line for block in ours for line in block.splitlines() if line.startswith("- ["))
     return list(dict.fromkeys(bullet.partition("] ")[2].partition(", ")[2] for bullet in bullets))
-
-
-def _weights(dialect: Dialect, messages: Sequence[object]) -> list[int]:
-    return [element_tokens(dialect, message) for message in messages]
-
-
-def _plan(dialect: Dialect, messages: Sequence[object], weights: Sequence[int]) -> CompactionPlan | None:
-    elements = [dialect.read(message) for message in messages]
-    leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
-    older = _snapshot_at(elements, leading)
-    start = leading if older is None else _after_snapshot(elements, leading)
-    allowed = [cut for cut in safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
-    if not allowed:
-        return None
-    cut = _choose_cut(elements, allowed, weights, leading)
-    kept = _running_turn(elements, start, cut)
-    staying = {*kept, *(at for at in range(cut) if _is_system(elements[at]))}
-    summarised = sum(weights[at] for at in range(leading, cut) if at not in staying)
-    return CompactionPlan(start, cut, kept, older, sum(weights), summarised)
 
 
 def _choose_cut(elements: _Elements, allowed: Sequence[int], weights: Sequence[int], leading: int) -> int:
@@ -310,7 +300,7 @@ def _is_system(element: Element | None) -> bool:
     return _role_of(element) == "system"
 
 
-def untouched(messages: Sequence[object], reason: CompactionReason, tokens: int = 0) -> Compacted:
+def _unchanged(messages: Sequence[object], reason: CompactionReason, tokens: int = 0) -> Compacted:
     return Compacted(list(messages), False, reason, tokens, tokens, 0)
 
 
