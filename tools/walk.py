@@ -5,6 +5,7 @@ are first entered, and the counts. `--json` prints the same for programs. A test
 """
 
 import argparse
+import asyncio
 import json
 import sys
 import tempfile
@@ -20,6 +21,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(ROOT / "src" / "afterturn") + "/"
 # Work that goes on behind the turn is not part of its path: the timeline's batches, jobs, warming up.
 SETTINGS = {"background": False, "rules": False}
+FACTS = {
+    "What can my cat not eat?": "My cat Miso is allergic to chicken.",
+    "Which units should I use?": "Ada prefers metric units.",
+    "When does the api deploy?": "The api deploys on Fridays.",
+    "Where does my sister live?": "Ada's sister lives in Oslo.",
+    "Which editor do I use?": "Ada uses the editor Helix.",
+    "What is the name of my boat?": "The name of Ada's boat is Kestrel.",
+    "When is the rent due?": "The rent is due on the third.",
+    "Which tea do I drink?": "Ada drinks green tea.",
+}
+WARM_AFTER = 2
 
 
 @dataclass
@@ -107,38 +119,41 @@ class Tracer:
                 self._walk.enter(frame, file)
 
 
-def play(path: Path) -> list[Walk]:
-    """A conversation whose third turn is traced: by then everything is loaded, and the index is in memory."""
+async def play(path: Path) -> list[Walk]:
+    """Traces warm turns: everything is loaded, and the index is in memory. Returns the shortest walk of each part.
+
+    Memory's loop also finishes earlier work while a turn runs. That adds files to some walks, least to the shortest.
+    """
     # Imported here, so that the tracer is installed before any thread of memory's is started.
-    import afterturn.blocking
+    import afterturn
 
-    tracer, walks = Tracer(), []
-    with tracer.installed(), afterturn.blocking.open(path, SETTINGS) as memory:
-        memory.ready()
-        ada = memory.space("user:ada")
-        for text in ("My cat Miso is allergic to chicken.", "Ada prefers metric units.", "The api deploys on Fridays."):
-            ada.add(text)
-        memory.drain()
-        messages: list[Any] = []
-        conversation = memory.conversation("monday", user="ada")
-        for question in ("What can my cat not eat?", "Which units should I use?", "When does the api deploy?"):
-            messages.append({"role": "user", "content": question})
-            walks = _one_turn(tracer, conversation, messages)
-        with tracer.walking("undo") as walk:
-            ada.undo(ada.operations()[0].id)
-        walks.append(walk)
-    return walks
-
-
-def _one_turn(tracer: Tracer, conversation: Any, messages: list[Any]) -> list[Walk]:
-    with tracer.walking("a user message → its block") as asked:
-        turn = conversation.start_turn(messages)
-        turn.inject(messages, within=5.0)
-    messages.append({"role": "assistant", "content": "As you said."})
-    with tracer.walking("a finished turn → recorded") as recorded:
-        turn.finish(messages)
-        turn.wait_recorded()
-    return [asked, recorded]
+    tracer, asked, recorded = Tracer(), [], []
+    with tracer.installed():
+        async with afterturn.open(path, SETTINGS) as memory:
+            await memory.ready()
+            ada = memory.space("user:ada")
+            for fact in FACTS.values():
+                await ada.add(fact)
+            await memory.drain()
+            conversation = memory.conversation("monday", user="ada")
+            messages: list[Any] = []
+            for question in FACTS:
+                messages.append({"role": "user", "content": question})
+                with tracer.walking("a user message → its block") as walk:
+                    turn = await conversation.start_turn(messages)
+                    block = await turn.inject(messages, within=5.0)
+                if block is not None:
+                    asked.append(walk)
+                messages.append({"role": "assistant", "content": "As you said."})
+                with tracer.walking("a finished turn → recorded") as walk:
+                    turn.finish(messages)
+                    await turn.wait_recorded()
+                recorded.append(walk)
+                await memory.drain()
+            operation = (await ada.operations())[0]
+            with tracer.walking("undo") as undone:
+                await ada.undo(operation.id)
+    return [min(walks[WARM_AFTER:], key=lambda walk: len(walk.files)) for walks in (asked, recorded)] + [undone]
 
 
 def report(walks: list[Walk], write: Callable[[str], object]) -> None:
@@ -158,7 +173,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the counts, the files and the deepest stack as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        walks = play(Path(folder) / "memory.db")
+        walks = asyncio.run(play(Path(folder) / "memory.db"))
     if arguments.json:
         told = {walk.name: {**walk.counts(), "in order": list(walk.files), "deepest": walk.deepest} for walk in walks}
         sys.stdout.write(json.dumps(told) + "\n")

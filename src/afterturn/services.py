@@ -132,6 +132,7 @@ class Services:
         self.gate = Gate(config, self.clock, self.ids)
         self.statement_writer = StatementWriter(config)
         self.store: Store = NoStore()
+        self.has_store = False
         # Context files that apply to every project.
         self.context_folder = str(config_folder())
         # The conversations with an open turn.
@@ -150,10 +151,6 @@ class Services:
         )
         self._lock = threading.Lock()
         self._is_running = False
-
-    @property
-    def has_store(self) -> bool:
-        return not isinstance(self.store, NoStore)
 
     @property
     def has_open_turn(self) -> bool:
@@ -183,6 +180,7 @@ class Services:
         # Assigned on the worker's thread: if the caller is cancelled meanwhile, `close` still finds the store.
         assert self.target is not None
         self.store = open_store(self.target, self.config, self.components)
+        self.has_store = True
 
     def _build(self) -> None:
         """Makes every component that needs the store."""

@@ -17,6 +17,7 @@ DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
 _FIRST = 20
 _NEWEST = 200
 _FOLLOWED = 16
+_PLAIN_ROLES = frozenset(("system", "user", "assistant"))
 
 
 def get_dialect(name: str) -> Dialect:
@@ -34,6 +35,8 @@ def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialec
         return DIALECTS.get(named)
     newest = messages[-_NEWEST:]
     looked_at = _telling([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
+    if all(_plain_role(message) in _PLAIN_ROLES for message in looked_at):
+        return _ALL[0]  # every format reads these alike
     possible = list(_possible(looked_at))
     for dialect, is_certain in possible:
         if is_certain:
