@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from afterturn.config import Config
-from afterturn.types import Entry, Filter, Hit, Lane, ReadMetadata, Scope, SearchResults, Status
+from afterturn.types import Draft, Entry, Filter, Hit, Lane, ReadMetadata, Scope, SearchResults, Status
 
 ENTRY = Entry(
     "tea",
@@ -101,3 +101,10 @@ def test_a_copy_of_metadata_can_be_changed(copied):
     own["stars"] = 4
     assert (type(own), own, READ["stars"]) == (dict, {"project": "api", "stars": 4}, 3)
     assert json.loads(json.dumps(READ)) == READ
+
+
+def test_values_can_be_put_into_a_set():
+    """L3: frozen values hash without their metadata, and equal ones alike."""
+    one, same, other = (Draft(text="tea", metadata=given) for given in ({"a": 1}, {"a": 1}, {"a": 2}))
+    assert ({one, same}, len({one, other})) == ({one}, 2)
+    assert len({Filter(), Filter(metadata={"a": 1}), Filter()}) == 2

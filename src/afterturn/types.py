@@ -126,7 +126,7 @@ class EntryFields:
     valid_to: float | None = None
     expires_at: float | None = None
     pinned: bool = False
-    metadata: Metadata = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict, hash=False)
     sources: tuple[str, ...] = ()
 
 
@@ -184,7 +184,7 @@ class Filter:
     project: str | None = None
     conversation: str | None = None
     pinned: bool | None = None
-    metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    metadata: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict, hash=False)
     statuses: tuple[Status, ...] = (Status.ACTIVE,)
     since: float | datetime | str | None = None
     until: float | datetime | str | None = None
