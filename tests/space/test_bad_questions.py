@@ -130,3 +130,11 @@ async def test_names_of_lanes_and_kinds_do_as_well_as_the_values(ada: afterturn.
     await ada.add("Ada likes tea")
     found = await ada.search("tea", lanes=["long_term"], filter=Filter(kind="statement"))  # type: ignore[list-item]
     assert len(found.hits) == 1
+
+
+async def test_a_range_that_ends_before_it_begins_is_shown_as_dates(ada: afterturn.Space) -> None:
+    """G1: dates, as most callers write them, whatever was passed."""
+    with pytest.raises(
+        InvalidInput, match=r"since \(1970-01-01T00:00:20\+00:00\) is not before its until \(1970-01-01"
+    ):
+        await ada.list(filter=Filter(since=20.0, until=20.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypedDict, TypeVar
 
@@ -120,7 +120,9 @@ def check_filter(wanted: object) -> Filter:
         raise InvalidInput(f"The filter's pinned is {_shown(wanted.pinned)}. Use True, False or None.")
     since, until = moment(wanted.since), moment(wanted.until)
     if since is not None and until is not None and since >= until:
-        raise InvalidInput(f"The filter's since ({wanted.since}) is not before its until ({wanted.until}). Swap them.")
+        raise InvalidInput(
+            f"The filter's since ({_calendar(since)}) is not before its until ({_calendar(until)}). Pass a later until."
+        )
     return replace(
         wanted,
         since=since,
@@ -194,6 +196,14 @@ def _member(value: object, kind: type[E], what: str) -> E:
 
 def _shown(value: object) -> str:
     return repr(value)[:60]
+
+
+def _calendar(at: float) -> str:
+    """An ISO-8601 text, or the seconds if the calendar has no such time."""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{at:.0f}"
 
 
 class DraftFields(TypedDict, total=False):
