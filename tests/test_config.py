@@ -143,6 +143,34 @@ def test_variables_that_are_not_settings_are_found_with_a_hint() -> None:
     assert found["AFTERTURN_GRAZE"] == "Did you mean AFTERTURN_GRACE?"
 
 
+def test_a_hint_goes_by_the_name_without_its_prefix() -> None:
+    """The prefix is common to all, so it must not make two names alike."""
+    assert unknown_variables({"AFTERTURN_ZZZ": "1"}) == {
+        "AFTERTURN_ZZZ": "`afterturn config schema` lists the settings."
+    }
+
+
+@pytest.mark.parametrize("settings", ["w", ["grace"], 3])
+def test_settings_that_are_not_a_dictionary_are_explained(settings) -> None:
+    """`from afterturn import *` replaces the built-in `open`, whose second argument is a mode."""
+    with pytest.raises(ConfigError, match="Pass a dictionary"):
+        afterturn.open("memory.db", settings)
+    with pytest.raises(ConfigError, match="Pass a dictionary"):
+        afterturn.recall_once("tea", user="ada", store="memory.db", config=settings)
+
+
+def test_a_setting_whose_name_is_not_text_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="None, which is not a setting"):
+        afterturn.open("memory.db", {None: 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", ["model", "review_model", "provider", "on_event", "components"])
+def test_open_refuses_a_component_of_the_wrong_type(name: str) -> None:
+    """`open(path, model="gpt-5")` would otherwise fail in the background, after the first turns."""
+    with pytest.raises(afterturn.InvalidInput, match=f"`{name}` is a str. Pass "):
+        afterturn.open("memory.db", **{name: "gpt-5"})
+
+
 def test_the_dictionary_of_settings_has_the_fields_of_the_config() -> None:
     """What an editor completes in `open(path, {...})` is what there is."""
     expected = {name: item.type for name, item in KEYS.items()}

@@ -297,11 +297,18 @@ def load_config(
     path: Path | None = None,
 ) -> Config:
     """Merges the sources. Raises ConfigError, which names the setting, its value, the source, and what is allowed."""
+    _check_mapping(overrides)
     environ = os.environ if environment is None else environment
     values = _from_file(str(path or _existing_file(environ)))
     values |= _from_environment(environ)
     values |= _merged([(name, name, value) for name, value in (overrides or {}).items()], "The argument")
     return Config(**values)
+
+
+def _check_mapping(settings: object) -> None:
+    if settings is not None and not isinstance(settings, Mapping):
+        wrong = type(settings).__name__
+        raise ConfigError(f'The settings are a {wrong}. Pass a dictionary, such as {{"grace": 0.2}}, or a Config.')
 
 
 def config_origins(
@@ -323,11 +330,18 @@ def config_origins(
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that start like a setting but are not one, each with a hint."""
     environ = os.environ if environment is None else environment
-    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*KEYS, *ALIASES, "config")]
+    known = [name.upper() for name in (*KEYS, *ALIASES, "config")]
+    given = sorted(name.removeprefix(ENVIRONMENT_PREFIX) for name in environ if name.startswith(ENVIRONMENT_PREFIX))
     found = {}
-    for name in sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known):
-        near = difflib.get_close_matches(name, known, n=1)
-        found[name] = f"Did you mean {near[0]}?" if near else "`afterturn config schema` lists the settings."
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"Did you mean {ENVIRONMENT_PREFIX}{near[0]}?"
+                if near
+                else "`afterturn config schema` lists the settings."
+            )
+            found[ENVIRONMENT_PREFIX + name] = hint
     return found
 
 
@@ -479,7 +493,7 @@ def _parsed(name: str, text: str) -> Any:
 
 def _checked(name: str, value: Any, place: str) -> Any:
     if name not in KEYS:
-        near = difflib.get_close_matches(name, KEYS, n=1)
+        near = difflib.get_close_matches(str(name), KEYS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else "`afterturn config schema` lists them all."
         raise ConfigError(f"{place} sets {name!r}, which is not a setting. {hint}")
     types = _types_of(name)

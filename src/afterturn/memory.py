@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 from afterturn.config import KEYS, Config, Settings, default_store, find_store, load_config, unknown_variables
 from afterturn.conversation.conversation import Conversation
 from afterturn.conversation.scope import ConversationOptions, make_scope
-from afterturn.errors import MemoryClosed
+from afterturn.errors import InvalidInput, MemoryClosed
 from afterturn.events import Events
 from afterturn.maintenance import Maintenance
 from afterturn.ports import ChatModel, RecordingProvider
@@ -62,6 +62,7 @@ def read_options(
         if name in KEYS:
             raise TypeError(f'{name} is a setting: open(path, {{"{name}": {options.get(name)!r}}}).')
         raise TypeError(f"open() has no argument {name!r}. It takes {', '.join(OpenOptions.__annotations__)}.")
+    _check_types(options)
     _warn_of_unknown_variables()
     components = options.get("components") or Components()
     if (model := options.get("model")) is not None:
@@ -72,6 +73,22 @@ def read_options(
         components = replace(components, provider=provider)
     merged = merge_settings(config, options.get("tenant"), background=options.get("background"))
     return merged, components, options.get("on_event")
+
+
+def _check_types(options: OpenOptions) -> None:
+    """Raises InvalidInput for an argument that could only fail later, in the background."""
+    components, handler = options.get("components"), options.get("on_event")
+    if components is not None and not isinstance(components, Components):
+        raise InvalidInput(f"`components` is a {type(components).__name__}. Pass afterturn.Components(...).")
+    if handler is not None and not callable(handler):
+        raise InvalidInput(f"`on_event` is a {type(handler).__name__}. Pass a function that takes an event.")
+    for name, value, method in (
+        ("model", options.get("model"), "complete"),
+        ("review_model", options.get("review_model"), "complete"),
+        ("provider", options.get("provider"), "record"),
+    ):
+        if value is not None and not callable(getattr(value, method, None)):
+            raise InvalidInput(f"`{name}` is a {type(value).__name__}. Pass an object with the method `{method}`.")
 
 
 def _warn_of_unknown_variables() -> None:
@@ -92,7 +109,7 @@ def merge_settings(
     if isinstance(config, Config):
         merged = replace(config, **given) if given else config
     else:
-        merged = load_config({**(config or {}), **given})
+        merged = load_config({**config, **given} if isinstance(config, Mapping) else config or given)
     check_name(merged.tenant, "tenant")
     return merged
 

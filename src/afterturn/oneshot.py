@@ -87,7 +87,7 @@ def _read(store: str | os.PathLike[str] | None, config: Config, work: Callable[[
 
 
 def _settings(config: Config | Settings | Mapping[str, Any] | None) -> Config:
-    merged = config if isinstance(config, Config) else load_config(dict(config or {}))
+    merged = config if isinstance(config, Config) else load_config(config)
     check_name(merged.tenant, "tenant")
     return merged
 
