@@ -86,7 +86,7 @@ def written(messages: Sequence[object]) -> list[str]:
 
 
 def texts_of(messages: Sequence[object], form: Format) -> list[str]:
-    return [one.text for message in messages for one in form.read(message).said]
+    return [one.text for message in messages for one in form.read(message).utterances]
 
 
 def blocks_in(messages: Sequence[object], form: Format) -> list[str]:
@@ -96,7 +96,7 @@ def blocks_in(messages: Sequence[object], form: Format) -> list[str]:
 
 def is_block(message: object, form: Format) -> bool:
     """An element that is nothing but a block of ours."""
-    said = form.read(message).said
+    said = form.read(message).utterances
     return bool(said) and all(one.role == "user" and one.text.startswith("<afterturn-memory>") for one in said)
 
 

@@ -5,7 +5,7 @@ from clients import anthropic_message
 
 from afterturn.dialects.anthropic import Anthropic
 from afterturn.dialects.dialect import Utterance
-from afterturn.dialects.history import exchange, find_point, latest_user
+from afterturn.dialects.history import find_exchange, find_latest_user, find_point
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint
 
@@ -98,7 +98,7 @@ def test_a_message_is_read_as_a_person_would_read_it(message, said):
     """C1, C6: thinking, images and files give no text; results are the tools', whatever their message's role."""
     read = ANTHROPIC.read(message)
     assert read is not None
-    assert list(read.said) == said
+    assert list(read.utterances) == said
 
 
 def test_the_clients_message_reads_as_its_blocks_do():
@@ -112,14 +112,14 @@ def test_the_clients_message_reads_as_its_blocks_do():
 def test_results_are_not_what_the_user_said():
     """R1, R6: the latest user message is looked for behind them; a picture alone is not looked past."""
     messages = [user("question"), assistant(tool_use("a")), user(result("a"), "BLOCK")]
-    assert latest_user(ANTHROPIC, messages, strip) == (0, "question")
-    assert latest_user(ANTHROPIC, [*messages, assistant("x"), user(IMAGE, "BLOCK")], strip) is None
+    assert find_latest_user(ANTHROPIC, messages, strip) == (0, "question")
+    assert find_latest_user(ANTHROPIC, [*messages, assistant("x"), user(IMAGE, "BLOCK")], strip) is None
 
 
 def test_a_turn_begins_with_its_users_words():
     """C1, C5: not with the results of an earlier turn in the same message, and our block is no part of it."""
     messages = [user("old"), assistant(tool_use("a")), user(result("a"), "never mind", "BLOCK"), assistant("fine")]
-    found = exchange(ANTHROPIC, messages, content_hash("never mind"), strip)
+    found = find_exchange(ANTHROPIC, messages, content_hash("never mind"), strip)
     assert [(message.role, message.text.strip()) for message in found.messages] == [
         ("user", "never mind"),
         ("assistant", "fine"),
@@ -145,5 +145,5 @@ def test_a_block_is_merged_after_the_results(message, merged):
 def test_nothing_is_taken_out_of_a_text_that_has_no_block():
     """C1: verbatim."""
     messages = [user("  padded  "), assistant(" said ")]
-    found = exchange(ANTHROPIC, messages, content_hash("padded"), keep)
+    found = find_exchange(ANTHROPIC, messages, content_hash("padded"), keep)
     assert [message.text for message in found.messages] == ["  padded  ", " said "]

@@ -25,7 +25,7 @@ def test_the_checks_refuse_what_a_provider_refuses(name):
     messages = write(name, [Turn("Hello", steps=(Step("", (Call("a", "search", "x"),)),))])
     dialect = get_dialect(name)
     opened = next(at for at in range(len(messages)) if has_open_call(dialect, messages[:at]))
-    assert unpaired(name, [*messages[:opened], dialect.said("user", BLOCK), *messages[opened:]]) != []
+    assert unpaired(name, [*messages[:opened], dialect.make_message("user", BLOCK), *messages[opened:]]) != []
     with pytest.raises(ValidationError):
         parsed(name, [*messages, {"role": "user", "content": [{"type": "memory", "text": BLOCK}]}])
 
@@ -45,7 +45,7 @@ def test_a_block_at_any_point_leaves_calls_and_responses_together(name, data):
     before = copy.deepcopy(messages)
     assert unpaired(name, messages) == []
     for at, _ in points(dialect, messages):
-        appended = [*messages[:at], dialect.said("user", BLOCK), *messages[at:]]
+        appended = [*messages[:at], dialect.make_message("user", BLOCK), *messages[at:]]
         parsed(name, appended)
         assert unpaired(name, appended) == []
         merged = dialect.merged(messages[at - 1], BLOCK)
@@ -99,7 +99,7 @@ def test_a_generated_history_is_found_to_be_in_its_format(name, data):
         assert [found.read(message) for message in messages] == [
             get_dialect(name).read(message) for message in messages
         ]
-        parsed(name, [*messages, found.said("user", BLOCK)])
+        parsed(name, [*messages, found.make_message("user", BLOCK)])
 
 
 @some

@@ -35,13 +35,13 @@ def with_blocks(name: str, messages: list[Any], places: list[bool]) -> list[Any]
     for at, message in enumerate(messages):
         filled.append(message)
         if places[at % len(places)] and find_point(dialect, filled) is not None:
-            filled.append(dialect.said("user", BLOCK))
+            filled.append(dialect.make_message("user", BLOCK))
     return filled
 
 
 def with_padding(messages: list[Any], dialect: Any) -> list[Any]:
     """So long a beginning that any summary is shorter."""
-    return [dialect.said("user", "word " * 300), dialect.said("assistant", "Yes."), *messages]
+    return [dialect.make_message("user", "word " * 300), dialect.make_message("assistant", "Yes."), *messages]
 
 
 @by_dialect
@@ -60,7 +60,7 @@ def test_a_compacted_history_is_what_the_provider_takes(name, data):
     assert unpaired(name, compacted.messages) == []
     tail = messages[planned.cut :]
     assert compacted.messages[-len(tail) :] == tail
-    assert tail[0] != dialect.said("user", BLOCK)
+    assert tail[0] != dialect.make_message("user", BLOCK)
 
 
 @by_dialect

@@ -25,7 +25,7 @@ def blocks() -> list[str]:
             point = find_point(dialect, messages[:at])
             if point is not None:
                 merged = dialect.merged(messages[at - 1], "…")
-                cells = [shown(dialect.said("user", "…")), shown(merged) if merged else "appended"]
+                cells = [shown(dialect.make_message("user", "…")), shown(merged) if merged else "appended"]
                 rows.append(f"| `{name}` | {POINTS[point]} | {' | '.join(cells)} |")
     return rows
 
@@ -62,7 +62,7 @@ def reading() -> list[str]:
         elements = {"call": call, "response": RESULTS[name], **SHOWN[name]}
         for title, element in elements.items():
             found = read(name, element)
-            said = ", ".join(f"{one.role}: {one.text!r}" for one in found.said) or "nothing"
+            said = ", ".join(f"{one.role}: {one.text!r}" for one in found.utterances) or "nothing"
             rows.append(
                 f"| `{name}` | {title}: {shown(element)} | {said} | {named(found.calls)} | {named(found.answers)} |"
             )

@@ -7,7 +7,7 @@ from clients import types
 
 from afterturn.dialects.dialect import Utterance
 from afterturn.dialects.gemini import Gemini
-from afterturn.dialects.history import find_point, latest_user
+from afterturn.dialects.history import find_latest_user, find_point
 from afterturn.types import HandoverPoint
 
 GEMINI = Gemini()
@@ -84,7 +84,7 @@ def test_a_content_is_read_as_a_person_would_read_it(content, said):
     """C1, C6: thoughts, images and files give no text; responses are the tools'."""
     read = GEMINI.read(content)
     assert read is not None
-    assert list(read.said) == said
+    assert list(read.utterances) == said
 
 
 @pytest.mark.parametrize("content", [{"role": "user", "content": "hi"}, {"role": "user"}, {"role": "x", "parts": []}])
@@ -99,7 +99,7 @@ def test_a_response_that_cannot_be_serialised_is_blank(caplog):
     circle["self"] = circle
     read = GEMINI.read(user({"function_response": {"name": "f", "response": circle}}))
     assert read is not None
-    assert (read.said, read.answers) == ((Utterance("tool", ""),), ("f",))
+    assert (read.utterances, read.answers) == ((Utterance("tool", ""),), ("f",))
     assert "could not be read" in caplog.text
 
 
@@ -108,7 +108,7 @@ def test_a_block_merged_into_responses_is_ours_and_not_the_users():
     merged = GEMINI.merged(user(response("f")), "BLOCK")
     assert merged == user(response("f"), "BLOCK")
     contents = [user("question"), model(call("f")), merged]
-    assert latest_user(GEMINI, contents, lambda text: text.replace("BLOCK", "")) == (0, "question")
+    assert find_latest_user(GEMINI, contents, lambda text: text.replace("BLOCK", "")) == (0, "question")
 
 
 @pytest.mark.parametrize("content", [user("hi"), user(response("f")), user(IMAGE)])

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterturn.dialects import DIALECTS, find_dialect, follow_dialect, get_dialect
-from afterturn.dialects.history import comprehensive, curated, exchange, find_point, latest_user, safe_cuts, spoken
+from afterturn.dialects.history import (
+    comprehensive,
+    curated,
+    find_exchange,
+    find_latest_user,
+    find_point,
+    find_safe_cuts,
+    read_messages,
+)
 from afterturn.text import content_hash
 
 LONG = 100_000
@@ -61,8 +69,8 @@ def test_a_hand_over_looks_at_the_tail_only(name, filling):
 def test_a_turn_reads_no_more_than_its_own_tail(name, filling):
     """C4: recording a turn does not read the conversation before it."""
     messages = Counted([*filled(name, filling), *write(name, [Turn("question", answer="answer")])])
-    assert latest_user(get_dialect(name), messages, keep) == (LONG, "question")
-    found = exchange(get_dialect(name), messages, content_hash("question"), keep)
+    assert find_latest_user(get_dialect(name), messages, keep) == (LONG, "question")
+    found = find_exchange(get_dialect(name), messages, content_hash("question"), keep)
     assert [message.text for message in found.messages] == ["question", "answer"]
     assert found.ends_complete
     assert messages.touched < 20
@@ -73,7 +81,7 @@ def test_a_turn_reads_no_more_than_its_own_tail(name, filling):
 def test_a_message_that_is_gone_is_not_looked_for_without_end(name, filling):
     """C1: a rewritten list is searched as far back as a turn may reach."""
     messages = Counted(filled(name, filling))
-    assert exchange(get_dialect(name), messages, content_hash("gone"), keep).messages == ()
+    assert find_exchange(get_dialect(name), messages, content_hash("gone"), keep).messages == ()
     assert messages.touched <= 10_000
 
 
@@ -84,8 +92,8 @@ def test_the_hosts_objects_are_never_edited(name, data):
     """H3: everything is read, nothing is changed."""
     dialect, messages = get_dialect(name), data.draw(histories(name))
     before = copy.deepcopy(messages)
-    exchange(dialect, messages, content_hash("x"), str.upper)
-    latest_user(dialect, messages, str.upper)
+    find_exchange(dialect, messages, content_hash("x"), str.upper)
+    find_latest_user(dialect, messages, str.upper)
     find_point(dialect, messages)
     for message in messages:
         dialect.merged(message, "BLOCK")
@@ -99,7 +107,7 @@ def test_one_story_reads_alike_in_every_format(data):
     script = data.draw(turns())
     told = []
     for name in NAMES:
-        said = spoken(get_dialect(name), write(name, script))
+        said = read_messages(get_dialect(name), write(name, script))
         # A blank result is written as a dash where a format wants text.
         told.append([(one.role, one.text) for one in said if one.text.strip() not in ("", "-")])
     assert told == [told[0]] * 4
@@ -132,12 +140,12 @@ def test_no_list_makes_a_dialect_raise(name, messages):
     """§2: turn verbs never raise for what a host puts in its list."""
     dialect = DIALECTS[name]
     find_dialect(messages)
-    latest_user(dialect, messages, keep)
+    find_latest_user(dialect, messages, keep)
     find_point(dialect, messages)
     for message in messages:
         dialect.merged(message, "BLOCK")
-    found = exchange(dialect, messages, content_hash(""), keep)
+    found = find_exchange(dialect, messages, content_hash(""), keep)
     assert all(message.text.strip() for message in found.messages)
     assert comprehensive(messages) == messages
     assert len(curated(dialect, messages)) <= len(messages)
-    assert len(safe_cuts(dialect, messages)) < max(len(messages), 1)
+    assert len(find_safe_cuts(dialect, messages)) < max(len(messages), 1)

@@ -29,7 +29,7 @@ def test_among_mappings_it_is_a_mapping(name):
     dialect = get_dialect(name)
     question = write(name, [Turn("hi")])[0]
     for messages in ([], [question], [question, RESULTS[name]]):
-        assert new_element(dialect, messages, "BLOCK") == dialect.said("user", "BLOCK")
+        assert new_element(dialect, messages, "BLOCK") == dialect.make_message("user", "BLOCK")
 
 
 @pytest.mark.parametrize("newest", [QUESTION, RESPONSE, types.UserContent(parts="hi")])
@@ -52,4 +52,4 @@ def test_among_a_hosts_own_objects_it_is_one_of_them_if_it_can_be():
         content: str
         number: int
 
-    assert new_element(chat, [Odd(role="user", content="hi", number=1)], "BLOCK") == chat.said("user", "BLOCK")
+    assert new_element(chat, [Odd(role="user", content="hi", number=1)], "BLOCK") == chat.make_message("user", "BLOCK")

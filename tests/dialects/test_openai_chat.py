@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from afterturn.dialects.dialect import Element, Utterance
-from afterturn.dialects.history import exchange, find_point, has_open_call, latest_user
+from afterturn.dialects.history import find_exchange, find_latest_user, find_point, has_open_call
 from afterturn.dialects.openai_chat import OpenAIChat
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint
@@ -99,24 +99,24 @@ def test_a_call_is_open_until_each_response_is_there(messages, is_open):
 
 def test_a_block_has_the_users_role():
     """H1: never system, which would promote untrusted text."""
-    assert CHAT.said("user", "text") == {"role": "user", "content": "text"}
+    assert CHAT.make_message("user", "text") == {"role": "user", "content": "text"}
 
 
 def test_the_latest_user_message_is_not_one_of_our_blocks():
     """R1: an epoch begins with what a person said."""
     messages = [user("first"), assistant("yes"), user("second"), user("BLOCK"), SYSTEM]
-    assert latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
+    assert find_latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) == (2, "second")
 
 
 @pytest.mark.parametrize("content", ["   ", None, [{"type": "image_url", "image_url": {"url": "x"}}]])
 def test_a_user_message_without_text_is_not_looked_past(content):
     """R6: what was said before it is no new input."""
-    assert latest_user(CHAT, [user("first"), assistant("yes"), user(content)], keep) is None
+    assert find_latest_user(CHAT, [user("first"), assistant("yes"), user(content)], keep) is None
 
 
 def test_a_list_without_a_user_has_no_latest_one():
     """R6: nothing said, nothing recalled."""
-    assert latest_user(CHAT, [SYSTEM, assistant("hello"), user(None)], keep) is None
+    assert find_latest_user(CHAT, [SYSTEM, assistant("hello"), user(None)], keep) is None
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_an_exchange_is_what_was_said_since_the_users_message():
         tool("c", "result c"),
         assistant("the answer"),
     ]
-    found = exchange(CHAT, messages, content_hash("my question"), keep)
+    found = find_exchange(CHAT, messages, content_hash("my question"), keep)
     assert [(message.role, message.text) for message in found.messages] == [
         ("user", "my question"),
         ("assistant", "let me look"),
@@ -178,7 +178,7 @@ def test_an_exchange_is_what_was_said_since_the_users_message():
 def test_our_blocks_are_not_part_of_the_exchange():
     """C5: neither alone nor at the end of the user's own message."""
     messages = [user("question BLOCK"), user("BLOCK"), assistant("answer")]
-    found = exchange(CHAT, messages, content_hash("question"), lambda text: text.replace("BLOCK", ""))
+    found = find_exchange(CHAT, messages, content_hash("question"), lambda text: text.replace("BLOCK", ""))
     assert [message.text.strip() for message in found.messages] == ["question", "answer"]
     assert found.messages[0].hash == content_hash("question")
 
@@ -195,20 +195,20 @@ def test_our_blocks_are_not_part_of_the_exchange():
 )
 def test_a_turn_is_complete_when_the_assistant_had_the_last_word(ending, is_complete):
     """C1: with no call open."""
-    found = exchange(CHAT, [user("question"), *ending], content_hash("question"), keep)
+    found = find_exchange(CHAT, [user("question"), *ending], content_hash("question"), keep)
     assert found.ends_complete is is_complete
 
 
 def test_equal_questions_belong_to_their_own_turns():
     """C3: the turn begins at the last of them."""
     messages = [user("again"), assistant("one"), user("again"), assistant("two")]
-    found = exchange(CHAT, messages, content_hash("again"), keep)
+    found = find_exchange(CHAT, messages, content_hash("again"), keep)
     assert [message.text for message in found.messages] == ["again", "two"]
 
 
 def test_a_turn_whose_message_is_gone_has_no_exchange():
     """C1: nothing is recorded that did not begin with its user's message."""
-    found = exchange(CHAT, [user("other"), assistant("answer")], content_hash("question"), keep)
+    found = find_exchange(CHAT, [user("other"), assistant("answer")], content_hash("question"), keep)
     assert (found.messages, found.ends_complete) == ((), False)
 
 
@@ -222,7 +222,7 @@ class Hostile:
 def test_unreadable_messages_are_left_out(caplog):
     """C1: a host's odd object costs its own record, not the turn."""
     messages = [user("question"), Hostile(), {"role": "narrator", "content": "x"}, None, assistant("answer")]
-    found = exchange(CHAT, messages, content_hash("question"), keep)
+    found = find_exchange(CHAT, messages, content_hash("question"), keep)
     assert [message.text for message in found.messages] == ["question", "answer"]
     assert "no role for you" in caplog.text
 
@@ -247,7 +247,7 @@ def on_another_thread(work):
 def test_an_object_cannot_end_memorys_thread(error, caplog):
     """C1: what a property raises is the object's doing, whatever it raises."""
     read = on_another_thread(lambda: CHAT.read(hostile_with(error)))
-    assert read.said == (Utterance("user", ""),)
+    assert read.utterances == (Utterance("user", ""),)
     assert "could not be read" in caplog.text
 
 
@@ -266,10 +266,10 @@ def test_text_of_a_subclass_becomes_plain():
 
     read = CHAT.read({"role": "user", "content": [{"type": "text", "text": Loud("quiet")}], "name": Loud("ada")})
     assert read is not None
-    assert [type(read.said[0].text), type(read.said[0].name)] == [str, str]
+    assert [type(read.utterances[0].text), type(read.utterances[0].name)] == [str, str]
     read = CHAT.read({"role": "user", "content": Loud("quiet")})
     assert read is not None
-    assert type(read.said[0].text) is str
+    assert type(read.utterances[0].text) is str
 
 
 def test_no_block_goes_after_results_of_a_call_that_is_not_visible():
@@ -334,4 +334,4 @@ def test_a_picture_with_our_block_in_it_is_still_the_users():
     """R6: what was said before it is no new input."""
     shown = CHAT.merged(user([{"type": "image_url"}]), "BLOCK")
     messages = [user("first"), assistant("yes"), shown]
-    assert latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) is None
+    assert find_latest_user(CHAT, messages, lambda text: text.replace("BLOCK", "")) is None

@@ -125,7 +125,7 @@ def test_an_item_is_read_as_a_person_would_read_it(item, said):
     """C1, C6: reasoning, images and files give no text; outputs are the tools'."""
     read = RESPONSES.read(item)
     assert read is not None
-    assert list(read.said) == said
+    assert list(read.utterances) == said
 
 
 @pytest.mark.parametrize(

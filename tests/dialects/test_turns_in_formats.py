@@ -115,5 +115,5 @@ async def test_a_format_that_the_host_named_is_used(memory, name):
     dialect = get_dialect(name)
     read = dialect.read(element)
     assert read is not None
-    assert element == dialect.said("user", read.text_of("user"))
+    assert element == dialect.make_message("user", read.text_of("user"))
     assert CAT in read.text_of("user")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterturn.dialects import get_dialect
-from afterturn.dialects.history import comprehensive, curated, safe_cuts
+from afterturn.dialects.history import comprehensive, curated, find_safe_cuts
 
 some = settings(max_examples=40)
 formats = pytest.mark.parametrize("name", NAMES)
@@ -85,7 +85,7 @@ def test_calls_that_were_partly_answered_go_with_their_answers(name):
     view = curated(dialect, write(name, [TURN]))
     read = [dialect.read(message) for message in view]
     assert [call for element in read if element for call in (*element.calls, *element.answers)] == []
-    said = [element.text_of(element.role) for element in read if element and element.said]
+    said = [element.text_of(element.role) for element in read if element and element.utterances]
     # In OpenAI's Responses, words and calls are elements of their own.
     assert said == ["Is it raining?", *(["Let me look."] if name == "openai_responses" else []), "Yes."]
 
@@ -147,7 +147,7 @@ def test_an_object_that_cannot_be_copied_is_left_out_with_its_pair(caplog):
 def test_a_cut_parts_no_call_from_its_response(name, data):
     """K1: both halves pair by themselves."""
     messages = data.draw(histories(name))
-    cuts = safe_cuts(get_dialect(name), messages)
+    cuts = find_safe_cuts(get_dialect(name), messages)
     for cut in cuts:
         assert unpaired(name, messages[:cut]) == []
         assert unpaired(name, messages[cut:]) == []
@@ -161,7 +161,7 @@ def test_a_history_can_be_cut_before_each_user_message(name, data):
     """K1: and after complete responses, so that a long turn can be cut too."""
     dialect = get_dialect(name)
     messages = data.draw(histories(name))
-    cuts = safe_cuts(dialect, messages)
+    cuts = find_safe_cuts(dialect, messages)
     roles = [element.role for message in messages if (element := dialect.read(message))]
     for at in range(1, len(messages)):
         spoke = roles[at - 1] == "assistant" and roles[at] == "assistant"
@@ -176,7 +176,7 @@ def test_a_broken_history_is_cut_between_pairs_only(name, data):
     dialect = get_dialect(name)
     messages = data.draw(broken_histories(name))
     read = [dialect.read(message) for message in messages]
-    for cut in safe_cuts(dialect, messages):
+    for cut in find_safe_cuts(dialect, messages):
         before = {call for element in read[:cut] if element for call in element.calls}
         answered = {answer for element in read[:cut] if element for answer in element.answers}
         after = {answer for element in read[cut:] if element for answer in element.answers}
@@ -188,8 +188,8 @@ def test_calls_without_names_are_cut_nowhere_between():
     """K1: some local servers give none."""
     call, response = {"role": "assistant", "tool_calls": [{}, {}]}, {"role": "tool", "content": "1"}
     user = {"role": "user", "content": "hi"}
-    assert safe_cuts(get_dialect("openai_chat"), [user, call, response, response, user]) == [1, 4]
-    assert safe_cuts(get_dialect("openai_chat"), []) == []
+    assert find_safe_cuts(get_dialect("openai_chat"), [user, call, response, response, user]) == [1, 4]
+    assert find_safe_cuts(get_dialect("openai_chat"), []) == []
 
 
 @pytest.mark.timeout(20)
@@ -199,4 +199,4 @@ def test_a_long_broken_history_is_viewed_in_no_time():
     calls = [{"role": "assistant", "tool_calls": [{"id": f"call {at}"}]} for at in range(20_000)]
     responses = [{"role": "tool", "tool_call_id": f"other {at}", "content": "x"} for at in range(20_000)]
     assert curated(chat, [*calls, *responses]) == []
-    assert safe_cuts(chat, [*calls, *responses]) == list(range(20_000, 40_000))
+    assert find_safe_cuts(chat, [*calls, *responses]) == list(range(20_000, 40_000))

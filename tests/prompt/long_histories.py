@@ -62,15 +62,15 @@ class Writer:
         return self.messages
 
     def _turn(self, turn: HistoryTurn) -> None:
-        said = dict(self.dialect.said("user", turn.said))
+        said = dict(self.dialect.make_message("user", turn.said))
         if turn.shows_image:
             _SHOW[self.name](said)
         self.messages.append(said)
         if turn.block:
-            self.messages.append(self.dialect.said("user", turn.block))
+            self.messages.append(self.dialect.make_message("user", turn.block))
         self.work(turn.steps)
         if turn.answer:
-            self.messages.append(self.dialect.said("assistant", turn.answer))
+            self.messages.append(self.dialect.make_message("assistant", turn.answer))
 
     def work(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
@@ -78,7 +78,7 @@ class Writer:
             self.calls += len(ids)
             self.messages.extend(_STEP[self.name](step, ids))
             if step.block:
-                self.messages.append(self.dialect.said("user", step.block))
+                self.messages.append(self.dialect.make_message("user", step.block))
 
 
 def _chat_step(step: Step, ids: list[str]) -> list[Any]:

@@ -81,7 +81,7 @@ def test_a_rebuilt_history_is_instructions_summary_acknowledgement_and_tail(stor
     instructions = [message for message in messages if role_of(dialect, message) == "system"]
     made = compacted.messages[len(instructions) : -len(tail)]
     assert compacted.messages[: len(instructions)] == instructions
-    summary = [dialect.said("user", SHORT.text), dialect.said("assistant", ACKNOWLEDGEMENT)]
+    summary = [dialect.make_message("user", SHORT.text), dialect.make_message("assistant", ACKNOWLEDGEMENT)]
     assert made == [*summary, *(messages[at] for at in planned.kept)]
     assert bool(planned.kept) == (role_of(dialect, tail[0]) == "assistant")
     assert compacted.summarised == planned.cut - len(instructions) - len(planned.kept)

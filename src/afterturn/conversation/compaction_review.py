@@ -12,7 +12,7 @@ from afterturn.conversation.scope import ConversationScope
 from afterturn.conversation.tools import holds_answer
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import curated, exchange_from
+from afterturn.dialects.history import curated, read_exchange
 from afterturn.errors import AfterturnError
 from afterturn.guard.secrets import redact
 from afterturn.learning.scheduling import ScheduledReview, join_or_schedule
@@ -46,7 +46,7 @@ async def review_compaction(
         logger.warning("conversation %r: the format of the compacted messages is unknown", scope.id)
         return
     strip = functools.partial(strip_blocks, known_hashes=blocks)
-    exchanged = exchange_from(dialect, curated(dialect, messages), 0, strip).messages
+    exchanged = read_exchange(dialect, curated(dialect, messages), 0, strip).messages
     scanning, at = services.config.scanning, services.clock.now()
     to_review = snapshot_messages(
         [_without_secrets(message) if scanning else message for message in exchanged if not _is_ours(message)], at

@@ -38,7 +38,7 @@ from afterturn.conversation.turn_state import HostTurn, LoopTurn, OpenedTurn, Sh
 from afterturn.conversation.visible import VisibleBlocks, positions_of
 from afterturn.dialects.detection import DIALECTS, find_dialect
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import latest_user
+from afterturn.dialects.history import find_latest_user
 from afterturn.errors import (
     AfterturnError,
     ConfigError,
@@ -447,7 +447,7 @@ class ConversationEngine:
         if turn.opening is None or turn.dialect is None:
             return None
         strip = functools.partial(strip_blocks, known_hashes=self._visible.blocks)
-        user = latest_user(turn.dialect, turn.opening, strip)
+        user = find_latest_user(turn.dialect, turn.opening, strip)
         if user is None:
             return None
         self._begin_at(turn, turn.opening, *user)

@@ -201,13 +201,13 @@ def _has_place(row: BlockRow, found: BlockScan, present: Sequence[tuple[int, Blo
 
 
 def _hashes_of_ours(element: Element, known: Collection[str]) -> list[str]:
-    return [block.hash for one in element.said for block in find_blocks(one.text) if block.hash in known]
+    return [block.hash for one in element.utterances for block in find_blocks(one.text) if block.hash in known]
 
 
 def _name(element: Element, known: Collection[str]) -> str:
     """Identifies what was said in an element, without our blocks; blank for those and for system instructions."""
     names = [*element.calls, *element.answers]
-    for one in element.said:
+    for one in element.utterances:
         text = strip_blocks(one.text, known)
         if one.role in _SPOKEN and text.strip():
             names.append(f"{one.role}:{_digest(text.strip())}")

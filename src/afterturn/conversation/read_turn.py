@@ -14,7 +14,7 @@ from afterturn.config import Config
 from afterturn.conversation.ledger import Ledger, MessageChain, find_missing, hidden_ledger, read_ledger, scan_blocks
 from afterturn.conversation.scope import ConversationScope
 from afterturn.dialects.dialect import Dialect
-from afterturn.dialects.history import latest_user, spoken
+from afterturn.dialects.history import find_latest_user, read_messages
 from afterturn.errors import NotFound
 from afterturn.guard.output_filter import OutputFilter
 from afterturn.guard.secrets import RedactedHashes, hashes, redact_within, scanner, unnamed
@@ -116,7 +116,7 @@ def read_turn(unit: Unit, shown: ShownMessages, scope: ConversationScope, config
     stored = unit.conversations.known_blocks(scope.key)
     newer = {row.hash: _merge_row(row, shown.blocks.get(row.hash)) for row in stored if row.hash not in shown.unstored}
     blocks = {**shown.blocks, **newer}
-    user = latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
+    user = find_latest_user(shown.dialect, shown.messages, functools.partial(strip_blocks, known_hashes=blocks))
     seen = _read_visible(unit, shown, scope, blocks, hashes(scanning=config.scanning))
     ledger = seen.ledger
     carried, hits = _read_carried(unit, shown, scope, ledger)
@@ -153,7 +153,7 @@ class _Visible:
 def _read_visible(
     unit: Unit, shown: ShownMessages, scope: ConversationScope, blocks: dict[str, BlockRow], stored: RedactedHashes
 ) -> _Visible:
-    messages = spoken(shown.dialect, shown.messages)
+    messages = read_messages(shown.dialect, shown.messages)
     if scope.is_hidden:
         compacted_at = unit.conversations.state(scope.key).compacted_at
         return _Visible(hidden_ledger(messages, blocks.values(), compacted_at=compacted_at, stored=stored))

@@ -17,7 +17,7 @@ from afterturn.conversation.tools import holds_answer
 from afterturn.conversation.turn_state import LoopTurn, TurnMessages
 from afterturn.dialects.detection import find_dialect
 from afterturn.dialects.dialect import Dialect, Strip
-from afterturn.dialects.history import Exchange, exchange, exchange_from, latest_user
+from afterturn.dialects.history import Exchange, find_exchange, find_latest_user, read_exchange
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
 from afterturn.events import Events
 from afterturn.guard.secrets import MARGIN_CHARS, redact, scanner
@@ -331,12 +331,16 @@ def _find_exchange(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: 
     """The turn's messages from its user message on; from the latest one when the host has rewritten that."""
     messages = left.messages
     start = _find_start(turn, left, dialect, strip)
-    if start is not None and (found := exchange_from(dialect, messages, start, strip)).messages:
+    if start is not None and (found := read_exchange(dialect, messages, start, strip)).messages:
         return found
-    if turn.user_hash and (found := exchange(dialect, messages, turn.user_hash, strip)).messages:
+    if turn.user_hash and (found := find_exchange(dialect, messages, turn.user_hash, strip)).messages:
         return found
-    latest = latest_user(dialect, messages, strip)
-    return exchange(dialect, messages, content_hash(latest[1]), strip) if latest else Exchange((), ends_complete=False)
+    latest = find_latest_user(dialect, messages, strip)
+    return (
+        find_exchange(dialect, messages, content_hash(latest[1]), strip)
+        if latest
+        else Exchange((), ends_complete=False)
+    )
 
 
 def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> int | None:

@@ -1,4 +1,4 @@
-"""One file a message format: how to read a host's messages, and where and how a block goes among them."""
+"""Message formats, one file each: how to read a host's messages, and where to add a block."""
 
 from afterturn.dialects.detection import DIALECTS, find_dialect, follow_dialect, get_dialect
 from afterturn.dialects.dialect import Dialect, Element, ToolDefinition

@@ -9,13 +9,13 @@ from afterturn.dialects.dialect import (
     Utterance,
     extended,
     has_source,
-    is_content,
-    kinds_of,
-    lines,
+    is_gemini_content,
+    join_lines,
+    join_parts,
+    part_types,
     parts_of,
-    runs,
-    said_by_user,
     text_field,
+    user_utterances,
 )
 from afterturn.dialects.openai_chat import has_chat_calls
 
@@ -35,14 +35,14 @@ _FOREIGN_PARTS = frozenset(
 class Anthropic:
     name = "anthropic"
 
-    def speaks(self, message: object) -> bool | None:
+    def recognises(self, message: object) -> bool | None:
         role, kind = text_field(message, "role"), text_field(message, "type")
         if role not in _ROLES:
-            return False if role or kind or is_content(message) else None
-        kinds = kinds_of(message)
-        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
+            return False if role or kind or is_gemini_content(message) else None
+        kinds = part_types(message)
+        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_gemini_content(message):
             return False
-        # Its client's own objects are of type "message", as items of Responses are, but hold blocks of text.
+        # The client's own objects have the type "message", like items of Responses, but contain text blocks.
         is_own = kinds & _OWN_BLOCKS or (kind == "message" and "text" in kinds)
         return True if is_own or has_source(message) else None
 
@@ -53,14 +53,14 @@ class Anthropic:
         blocks = parts_of(message, "content")
         text = text_field(message, "content")
         if text is not None or role == "system":
-            return Element((Utterance(role or "", text if text is not None else lines(map(_text, blocks))),))
+            return Element((Utterance(role or "", text if text is not None else join_lines(map(_text, blocks))),))
         return _user(blocks) if role == "user" else _assistant(blocks)
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
+    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": role, "content": [{"type": "text", "text": text}]}
 
     def merged(self, message: object, text: str) -> object | None:
-        """Results stay in front of it, as the format demands."""
+        """The text is added after tool results, as the format requires."""
         if text_field(message, "role") != "user":
             return None
         return extended(message, "content", text, {"type": "text", "text": text})
@@ -75,9 +75,9 @@ class Anthropic:
 
 def _user(blocks: Sequence[object]) -> Element:
     results = [block for block in blocks if text_field(block, "type") == "tool_result"]
-    text = lines(map(_text, blocks))
+    text = join_lines(map(_text, blocks))
     others = {text_field(block, "type") or "" for block in blocks} - {"tool_result", "text", ""}
-    said = said_by_user(text, shows_more=bool(others)) if text or others or not results else ()
+    said = user_utterances(text, shows_more=bool(others)) if text or others or not results else ()
     return Element(
         (*(Utterance("tool", _result(block)) for block in results), *said),
         answers=tuple(text_field(block, "tool_use_id") or "" for block in results),
@@ -85,11 +85,11 @@ def _user(blocks: Sequence[object]) -> Element:
 
 
 def _assistant(blocks: Sequence[object]) -> Element:
-    """What the server calls and answers is in one message with it, and no call of the host's."""
+    """Calls that the server makes and answers itself are in the same message, and are not the host's calls."""
     calls = tuple(text_field(block, "id") or "" for block in blocks if text_field(block, "type") == "tool_use")
-    text = runs(_text(block) for block in blocks)
+    text = join_parts(_text(block) for block in blocks)
     kinds = {text_field(block, "type") or "" for block in blocks}
-    # Thinking alone is an answer that was cut off, and is refused when it is sent back.
+    # Thinking alone is an answer that was cut off, and the API refuses it in a request.
     holds_more = kinds - {"text", "thinking", "redacted_thinking", ""}
     return Element(() if not text and holds_more else (Utterance("assistant", text),), calls=calls)
 
@@ -100,4 +100,4 @@ def _text(block: object) -> str | None:
 
 def _result(block: object) -> str:
     content = text_field(block, "content")
-    return content if content is not None else lines(map(_text, parts_of(block, "content")))
+    return content if content is not None else join_lines(map(_text, parts_of(block, "content")))

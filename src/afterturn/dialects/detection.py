@@ -11,7 +11,7 @@ from afterturn.errors import InvalidInput
 
 _ALL: tuple[Dialect, ...] = (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
-"""By name. Where a list could be in several, the first of them is chosen: its messages are valid in the next two."""
+"""By name. If a list may be in several formats, the first is chosen: its messages are valid in the next two."""
 
 # A list may hold a hundred thousand messages, so only its beginning and end are read. Formats do not mix within one.
 _FIRST = 20
@@ -27,40 +27,40 @@ def get_dialect(name: str) -> Dialect:
 
 
 def find_dialect(messages: Sequence[object], named: str | None = None) -> Dialect | None:
-    """None when no known format fits. An empty list is taken for OpenAI chat, since nothing speaks against it.
+    """Returns None if no known format fits. An empty list counts as OpenAI chat.
 
-    Of a long list the beginning and the end are read. A format that the host has named is not doubted.
+    Reads only the beginning and the end of a long list. A format that the host has `named` is not checked.
     """
     if named is not None:
         return DIALECTS.get(named)
     newest = messages[-_NEWEST:]
-    looked_at = _telling([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
-    if all(_plain_role(message) in _PLAIN_ROLES for message in looked_at):
+    examined = _distinctive([*messages[: min(_FIRST, len(messages) - len(newest))], *newest])
+    if all(_plain_role(message) in _PLAIN_ROLES for message in examined):
         return _ALL[0]  # every format reads these alike
-    possible = list(_possible(looked_at))
+    possible = list(_possible(examined))
     for dialect, is_certain in possible:
         if is_certain:
             return dialect
     for dialect, _ in possible:
-        if not looked_at or any(dialect.read(message) is not None for message in looked_at):
+        if not examined or any(dialect.read(message) is not None for message in examined):
             return dialect
     return None
 
 
 def follow_dialect(dialect: Dialect, messages: Sequence[object]) -> Dialect | None:
-    """`dialect` as long as the newest messages can be in it; else whatever the list has turned out to be in.
+    """Returns `dialect` if the newest messages may be in it, else the format that is detected now.
 
-    A conversation often begins with messages that could be in several formats. Cheap enough for every hand-over.
+    A conversation often begins with messages that may be in several formats. Fast enough for every hand-over.
     """
-    if any(dialect.speaks(message) is False for message in _telling(messages[-_FOLLOWED:])):
+    if any(dialect.recognises(message) is False for message in _distinctive(messages[-_FOLLOWED:])):
         return find_dialect(messages)
     return dialect
 
 
-def _telling(messages: Sequence[object]) -> list[object]:
-    """Without plain messages of a role that another one has: their words tell nothing of the format.
+def _distinctive(messages: Sequence[object]) -> list[object]:
+    """Leaves out all but the first plain message of each role: the others show nothing new about the format.
 
-    They are most of what hosts have, and each takes every format several microseconds, beside a turn that begins.
+    Most messages are plain, and testing one against every format takes several microseconds.
     """
     kept: list[object] = []
     plain: set[str] = set()
@@ -74,7 +74,7 @@ def _telling(messages: Sequence[object]) -> list[object]:
 
 
 def _plain_role(message: object) -> str | None:
-    """Of a mapping with a role and a text and nothing else."""
+    """The role of a mapping that has a role, a text and nothing else."""
     if type(message) is not dict or len(message) != 2:
         return None
     role = message.get("role")
@@ -82,11 +82,11 @@ def _plain_role(message: object) -> str | None:
 
 
 def _possible(messages: Sequence[object]) -> Iterator[tuple[Dialect, bool]]:
-    """The formats that nothing speaks against, and whether something speaks for them."""
+    """The formats that no message rules out, each with whether a message proves it."""
     for dialect in DIALECTS.values():
         is_certain = False
         for message in messages:
-            verdict = dialect.speaks(message)
+            verdict = dialect.recognises(message)
             if verdict is False:
                 break
             is_certain = is_certain or verdict is True

@@ -1,4 +1,4 @@
-"""What a message format implements (`Dialect`), and helpers that read the fields of a host's messages safely.
+"""The interface of a message format (`Dialect`), and helpers that read the fields of a host's messages safely.
 
 Dialects read the host's messages and never edit them.
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 def field(source: object, name: str) -> object:
-    """None when there is no such field, or when reading it fails (which is logged)."""
+    """Returns None if there is no such field, or if reading it fails, which is logged."""
     return _read(source, name, _as_it_is)
 
 
@@ -30,29 +30,29 @@ def text_field(source: object, name: str) -> str | None:
 
 
 def list_field(source: object, name: str) -> Sequence[object]:
-    """Empty when the field is missing or no list."""
+    """Empty if the field is missing or is not a list."""
     return _read(source, name, _as_list) or ()
 
 
 def json_field(source: object, name: str) -> str:
-    """A structured value as a person would read it: JSON, or its only text when it holds nothing else."""
+    """A structured value as text: JSON, or the text itself if the value holds one text and nothing else."""
     return _read(source, name, _as_json) or ""
 
 
 def _read(source: object, name: str, take: Callable[[object], R]) -> R | None:
     try:
-        # Asked first, since it answers at once for what most hosts have.
+        # The first test is fast, and most hosts have dictionaries.
         is_mapping = type(source) is dict or isinstance(source, Mapping)
         return take(source.get(name) if is_mapping else getattr(source, name, None))  # type: ignore[attr-defined]
-    except BaseException as error:  # the boundary: a host's object may run any code, and a turn must survive it
+    except BaseException as error:  # the boundary: a host's object may run any code, and must not end a turn
         if isinstance(error, KeyboardInterrupt | SystemExit) and _may_be_a_signal():
             raise
-        logger.exception("A %s could not be read for %r; it is treated as unknown", type(source).__name__, name)
+        logger.exception("the field %r of a %s could not be read and is ignored", name, type(source).__name__)
         return None
 
 
 def _may_be_a_signal() -> bool:
-    """Handlers of signals run on the main thread only; on memory's own thread it is the object that raises these."""
+    """Signal handlers run on the main thread only. On any other thread, the object itself raised the exception."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -85,7 +85,7 @@ Strip: TypeAlias = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What one speaker says in an element. Roles are system, user, assistant and tool; a blank `name` is the role's."""
+    """The text of one speaker. Roles are system, user, assistant and tool. A blank `name` means the role."""
 
     role: str
     text: str
@@ -94,37 +94,39 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a host's list: mostly one message. Anthropic puts tool results and what the user adds into one,
-    Gemini a model's words and its calls.
+    """One element of a host's list, usually one message. An Anthropic element may contain tool results and a user's
+    text, a Gemini element a model's text and its calls.
 
-    `calls` are the ids of the calls it makes and `answers` those it responds to, in order. Gemini's are named by their
-    tool; one that nothing names is blank. What an assistant's element holds besides text says nothing: an element of
-    calls, reasoning or pictures alone has no `said`. `leads`: it belongs to the element after it, as reasoning does.
+    `calls` are the ids of the calls that it makes, and `answers` the ids of those that it answers, in order. For Gemini
+    they are names of tools. A missing id is blank. An assistant's element with calls, reasoning or pictures but no text
+    has no `utterances`. `leads`: it belongs to the element after it, as reasoning does.
     """
 
-    said: tuple[Utterance, ...]
+    utterances: tuple[Utterance, ...]
     calls: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     leads: bool = False
 
     @property
     def role(self) -> str:
-        """Of who spoke last in it."""
-        return self.said[-1].role if self.said else "assistant"
+        """The role of the last speaker in it."""
+        return self.utterances[-1].role if self.utterances else "assistant"
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """As they are recorded and compared. The hashes are computed at each call: most callers need none."""
-        return tuple(Message(one.role, one.text, one.name or one.role, content_hash(one.text)) for one in self.said)
+        """The utterances as they are recorded and compared. Hashes are computed each time: few callers need them."""
+        return tuple(
+            Message(one.role, one.text, one.name or one.role, content_hash(one.text)) for one in self.utterances
+        )
 
     def text_of(self, role: str) -> str:
-        """All that this role says in it, one text a line."""
-        return "\n".join(one.text for one in self.said if one.role == role and one.text)
+        """All texts of this role, one per line."""
+        return "\n".join(one.text for one in self.utterances if one.role == role and one.text)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+    """A tool as it is described to a model. `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -132,81 +134,84 @@ class ToolDefinition:
 
 
 class Dialect(Protocol):
-    """Messages may be mappings or a client library's objects. No method raises for what a host puts in its list."""
+    """A message format. Messages may be mappings or a client library's objects. No method raises for any of them."""
 
     @property
     def name(self) -> str: ...
 
-    def speaks(self, message: object) -> bool | None:
-        """True for a message that only this format has, False for one of another's, None when it could be this one."""
+    def recognises(self, message: object) -> bool | None:
+        """True for a message that only this format has, False for one of another, None if it may be either."""
 
     def read(self, message: object) -> Element | None:
-        """None for an element that this dialect does not know. Parts that it does not know are skipped.
+        """Returns None for an element of an unknown kind. Parts of unknown kinds are skipped, and so is reasoning.
 
-        Reasoning is no text. A message with nothing in it says one blank text, and so does what a user shows that is
-        no text.
+        An empty message has one blank utterance, and so has a user's message that contains only an image or a file.
         """
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
-        """A new message of the user's or the assistant's; a block goes in as the user's."""
+    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
+        """A new message in the role of the user or the assistant. A block is added in the role of the user."""
 
     def merged(self, message: object, text: str) -> object | None:
-        """A copy of a user's element with `text` after what it holds; None when it cannot be extended."""
+        """A copy of a user's element with `text` at its end, or None if it cannot be extended."""
 
     def tool(self, definition: ToolDefinition) -> Mapping[str, Any]:
-        """As this format's requests list tools."""
+        """The tool as it is listed in a request of this format."""
 
 
-# Messages whose content is a list of parts: what their text is, and a copy with one part more.
-_PARTS_LOOKED_AT = 64
+# Messages whose content is a list of parts.
+
+_PARTS_READ_MAX = 64
 
 
 def parts_of(message: object, name: str) -> Sequence[object]:
-    """A string among the parts is a text part, as several client libraries have it."""
+    """The parts of a message. Several client libraries have strings among them, which are returned as text parts."""
     return [{"type": "text", "text": part} if isinstance(part, str) else part for part in list_field(message, name)]
 
 
-def kinds_of(message: object) -> set[str]:
-    """The types of the first parts of its `content`; blank for a part that has none, as Amazon Bedrock's."""
-    parts = (part for part in parts_of(message, "content")[:_PARTS_LOOKED_AT] if part is not None)
+def part_types(message: object) -> set[str]:
+    """The types of the first parts of its `content`. Parts without a type, as in Amazon Bedrock, count as blank."""
+    parts = (part for part in parts_of(message, "content")[:_PARTS_READ_MAX] if part is not None)
     return {text_field(part, "type") or "" for part in parts}
 
 
-def is_content(message: object) -> bool:
-    """Whether it is of Gemini's kind. Some frameworks keep `parts` of their own beside a chat message's `content`."""
+def is_gemini_content(message: object) -> bool:
+    """Whether it has Gemini's `parts`. Some frameworks add their own `parts` to a chat message that has `content`."""
     return field(message, "parts") is not None and field(message, "content") is None
 
 
 def has_source(message: object) -> bool:
-    """Whether it shows an image or a file as Anthropic's messages do."""
-    return any(field(part, "source") is not None for part in parts_of(message, "content")[:_PARTS_LOOKED_AT])
+    """Whether it contains an image or a file in Anthropic's format."""
+    return any(field(part, "source") is not None for part in parts_of(message, "content")[:_PARTS_READ_MAX])
 
 
-def lines(texts: Iterable[str | None]) -> str:
+def join_lines(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def runs(texts: Iterable[str | None]) -> str:
-    """Models write one text in several parts; None marks something else between them, and ends the line."""
+def join_parts(texts: Iterable[str | None]) -> str:
+    """Joins the parts in which a model wrote one text. None is a part of another kind, which ends the line."""
     written = [""]
     for text in texts:
         if text is not None:
             written[-1] += text
         elif written[-1]:
             written.append("")
-    return lines(written)
+    return join_lines(written)
 
 
-def said_by_user(text: str, name: str = "", *, shows_more: bool) -> tuple[Utterance, ...]:
-    """What a user shows beside the text stays theirs, though our block be all the text there is."""
-    said = Utterance("user", text, name)
-    return (Utterance("user", "", name), said) if text and shows_more else (said,)
+def user_utterances(text: str, name: str = "", *, shows_more: bool) -> tuple[Utterance, ...]:
+    """One utterance, and a blank one before it if the user `shows_more` than text.
+
+    The blank one marks an image as the user's own, also if the text is only a block of ours.
+    """
+    utterance = Utterance("user", text, name)
+    return (Utterance("user", "", name), utterance) if text and shows_more else (utterance,)
 
 
 def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> object | None:
     """A copy whose field `name` ends in `text`: after its string, or as one more `part` of its list.
 
-    None when the field holds neither, is blank, or the object cannot be copied.
+    None if the field is neither, or is blank, or if the object cannot be copied.
     """
     content = text_field(message, name)
     if content is not None:
@@ -215,8 +220,8 @@ def extended(message: object, name: str, text: str, part: Mapping[str, Any]) -> 
     return _with(message, name, [*parts, _like(parts[-1], part)]) if parts else None
 
 
-def made_like(sample: object, mapping: Mapping[str, Any]) -> Iterator[object]:
-    """The mapping as an object of the sample's class, and of those that it derives from, where they validate it."""
+def convert_like(sample: object, mapping: Mapping[str, Any]) -> Iterator[object]:
+    """The mapping as an object of the sample's class, then of each base class, where the class accepts it."""
     for kind in type(sample).__mro__:
         validate = getattr(kind, "model_validate", None)
         if not callable(validate):
@@ -224,9 +229,9 @@ def made_like(sample: object, mapping: Mapping[str, Any]) -> Iterator[object]:
         try:
             made = validate(mapping)
         except (TypeError, ValueError):
-            continue  # it wants more than a message has
-        except Exception:  # the boundary: a host's class may run any code, and a mapping takes the object's place
-            logger.exception("A %s could not be made of a block", kind.__name__)
+            continue  # the class has required fields that the mapping lacks
+        except Exception:  # the boundary: a host's class may run any code; the mapping is used instead
+            logger.exception("a block could not be made into a %s", kind.__name__)
             continue
         yield made
 
@@ -240,14 +245,14 @@ def _with(message: object, name: str, value: object) -> object | None:
         else:
             twin = copy.copy(message)
             setattr(twin, name, value)
-    except Exception:  # the boundary: a host's object may refuse to be copied, and then no block goes into it
-        logger.exception("A %s could not be copied with %r extended", type(message).__name__, name)
+    except Exception:  # the boundary: an object that cannot be copied is not extended
+        logger.exception("a %s could not be copied to extend its %r", type(message).__name__, name)
         return None
     return twin
 
 
 def _like(last: object, part: Mapping[str, Any]) -> object:
-    """Of the class of the part before it, if that takes these fields: Gemini's parts are all of one."""
+    """The part as an object of the class of the `last` one if that accepts its fields, as Gemini's class does."""
     if not isinstance(last, str | Mapping):
         try:
             made: object = type(last)(**part)

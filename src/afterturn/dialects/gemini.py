@@ -1,4 +1,4 @@
-"""Gemini's contents: each has parts, and a part is a text, a call, a response or something shown."""
+"""Gemini's format: contents with parts, and a part is a text, a call, a response or a file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,18 +9,18 @@ from afterturn.dialects.dialect import (
     Utterance,
     extended,
     field,
-    is_content,
+    is_gemini_content,
+    join_lines,
+    join_parts,
     json_field,
-    lines,
     parts_of,
-    runs,
-    said_by_user,
     text_field,
+    user_utterances,
 )
 
 # "function" and "tool" are what older clients call the content of responses.
 _ROLES = frozenset(["user", "model", "function", "tool"])
-# As the client library writes them, and as they go over the wire.
+# The names in the client library, and those in JSON.
 _CALL = ("function_call", "functionCall")
 _RESPONSE = ("function_response", "functionResponse")
 _SHOWN = (
@@ -32,9 +32,9 @@ _SHOWN = (
 class Gemini:
     name = "gemini"
 
-    def speaks(self, message: object) -> bool | None:
+    def recognises(self, message: object) -> bool | None:
         role = text_field(message, "role")
-        if role == "model" or (role in (None, *_ROLES) and is_content(message)):
+        if role == "model" or (role in (None, *_ROLES) and is_gemini_content(message)):
             return True
         return False if role or text_field(message, "type") or field(message, "content") is not None else None
 
@@ -46,7 +46,7 @@ class Gemini:
             return None
         return _user(parts_of(message, "parts"))
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
+    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
 
     def merged(self, message: object, text: str) -> object | None:
@@ -72,8 +72,8 @@ def _user(parts: Sequence[object]) -> Element:
     shows_more = any(
         text is None and _one_of(part, _SHOWN) is not None for part, text in zip(parts, texts, strict=True)
     )
-    text = lines(texts)
-    said = said_by_user(text, shows_more=shows_more) if text or shows_more or not responses else ()
+    text = join_lines(texts)
+    said = user_utterances(text, shows_more=shows_more) if text or shows_more or not responses else ()
     return Element(
         (*(Utterance("tool", json_field(response, "response")) for response in responses), *said),
         answers=tuple(text_field(response, "name") or "" for response in responses),
@@ -81,9 +81,9 @@ def _user(parts: Sequence[object]) -> Element:
 
 
 def _model(parts: Sequence[object]) -> Element:
-    """Calls go by their tool's name: an id is optional on either side, and hosts leave it out of responses."""
+    """Calls are identified by the name of their tool: ids are optional, and hosts leave them out of responses."""
     calls = [call for part in parts if (call := _one_of(part, _CALL)) is not None]
-    text = runs(map(_text, parts))
+    text = join_parts(map(_text, parts))
     is_silent = not text and (calls or any(_one_of(part, _SHOWN) is not None for part in parts))
     return Element(
         () if is_silent else (Utterance("assistant", text),),
@@ -96,7 +96,7 @@ def _text(part: object) -> str | None:
 
 
 def _one_of(part: object, names: Sequence[str]) -> object | None:
-    """The first of these that it has. Client libraries' objects have no names with capitals."""
+    """The first of these fields that is set. Only mappings have names with capitals."""
     is_written = isinstance(part, Mapping)
     for name in names:
         if (is_written or name.islower()) and (found := field(part, name)) is not None:

@@ -12,20 +12,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice, pairwise
 
-from afterturn.dialects.dialect import Dialect, Element, Strip, made_like
+from afterturn.dialects.dialect import Dialect, Element, Strip, convert_like
 from afterturn.text import content_hash
 from afterturn.types import HandoverPoint, Message
 
-_RESPONSES_LOOKED_AT = 512
+logger = logging.getLogger(__name__)
+
+_RESPONSES_READ_MAX = 512
 _TURN_MESSAGES_MAX = 10_000
 _USERS_COMPARED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The messages of one turn, as they will be recorded; empty when its user message is not in the list.
+    """The messages of one turn, as they will be recorded. Empty if its user message is not in the list.
 
-    `ends_complete`: the list ends in an assistant's message and no call is open. Elements that cannot be read are
+    `ends_complete`: the list ends with an assistant's message and no call is open. Elements that cannot be read are
     left out.
     """
 
@@ -33,21 +35,21 @@ class Exchange:
     ends_complete: bool
 
 
-def latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
-    """Where the user last said something, and what: not blank once our own blocks are out of it."""
+def find_latest_user(dialect: Dialect, messages: Sequence[object], strip: Strip) -> tuple[int, str] | None:
+    """The index and text of the latest user message that has text besides our own blocks."""
     for at, element in _users(dialect, messages):
-        said = strip(element.text_of("user"))
-        if said.strip():
-            return at, said
-        if any(not one.text.strip() for one in element.said if one.role == "user"):
-            return None  # the user's own message, with nothing in it to read: an image, or blank
+        text = strip(element.text_of("user"))
+        if text.strip():
+            return at, text
+        if any(not one.text.strip() for one in element.utterances if one.role == "user"):
+            return None  # the latest message of the user has no text: an image, or blank
     return None
 
 
 def has_open_call(dialect: Dialect, messages: Sequence[object]) -> bool:
-    """Whether the assistant waits for a response to one of its latest calls.
+    """Whether one of the assistant's latest calls has no response yet.
 
-    Responses whose call is out of sight are taken for those of one that still waits.
+    Assumes so if there are so many responses that the call is not found.
     """
     return _is_open(_step(dialect, messages), len(messages))
 
@@ -57,14 +59,14 @@ def _is_open(step: Sequence[Element | None], length: int) -> bool:
     answers = [answer for element in step if element for answer in element.answers]
     if any(element is not None and element.role == "assistant" for element in step):
         return _is_waiting(calls, answers)
-    return bool(answers) and length > _RESPONSES_LOOKED_AT
+    return bool(answers) and length > _RESPONSES_READ_MAX
 
 
 def _step(dialect: Dialect, messages: Sequence[object]) -> list[Element | None]:
-    """From the end, the newest first, to where the assistant last began to speak: it may do so in several elements."""
+    """The latest step, newest element first: the assistant's elements, of which there may be several, and all after."""
     step: list[Element | None] = []
     has_spoken = False
-    for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
+    for message in islice(reversed(messages), _RESPONSES_READ_MAX):
         element = dialect.read(message)
         if element is not None:
             if has_spoken and element.role != "assistant":
@@ -76,15 +78,15 @@ def _step(dialect: Dialect, messages: Sequence[object]) -> list[Element | None]:
 
 def _is_waiting(calls: Sequence[str], answers: Sequence[str]) -> bool:
     if "" in calls or "" in answers:
-        # Some local servers give calls no ids; then only their number can tell.
+        # Some local servers give calls no ids, so they can only be counted.
         return len(answers) < len(calls)
     return bool(Counter(calls) - Counter(answers))
 
 
 def find_point(dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | None:
-    """Where a block may be appended now: after a user's message or after all responses to the calls.
+    """Where a block may be appended now: after a user's message, or after the responses to all calls.
 
-    System and developer messages at the end are looked past; an unknown element there could be anything.
+    Ignores system and developer messages at the end. None if an unknown element is there.
     """
     step = _step(dialect, messages)
     last = next((element for element in step if element is None or element.role != "system"), None)
@@ -94,42 +96,42 @@ def find_point(dialect: Dialect, messages: Sequence[object]) -> HandoverPoint | 
 
 
 def new_element(dialect: Dialect, messages: Sequence[object], text: str) -> object:
-    """A user's message with this text: an object of the class that the newest user's element has, else a mapping.
+    """A user's message with this text, of the same class as the newest user's element if possible, else a mapping.
 
-    Gemini's own loops hold objects, and read their fields.
+    The tool loops of Gemini's client read attributes, so they need objects.
     """
-    said = dialect.said("user", text)
-    for message in islice(reversed(messages), _RESPONSES_LOOKED_AT):
+    made = dialect.make_message("user", text)
+    for message in islice(reversed(messages), _RESPONSES_READ_MAX):
         element = dialect.read(message)
         if element is not None and element.role in ("user", "tool"):
-            wanted = dialect.read(said)
-            return next((made for made in made_like(message, said) if dialect.read(made) == wanted), said)
-    return said
+            wanted = dialect.read(made)
+            return next((one for one in convert_like(message, made) if dialect.read(one) == wanted), made)
+    return made
 
 
-def exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:
+def find_exchange(dialect: Dialect, messages: Sequence[object], user_hash: str, strip: Strip) -> Exchange:
     """The turn that began with the last user message of that content hash.
 
-    Text that an assistant wrote beside a call is kept (the user has read it); a call alone is not.
+    Text that an assistant wrote together with a call is included, because the user has read it. Calls are not.
     """
     start = _find_user(dialect, messages, user_hash, strip)
-    return Exchange((), ends_complete=False) if start is None else exchange_from(dialect, messages, start, strip)
+    return Exchange((), ends_complete=False) if start is None else read_exchange(dialect, messages, start, strip)
 
 
-def exchange_from(dialect: Dialect, messages: Sequence[object], start: int, strip: Strip) -> Exchange:
-    """The turn whose user message is at index `start`: the same words may be said twice in a turn."""
+def read_exchange(dialect: Dialect, messages: Sequence[object], start: int, strip: Strip) -> Exchange:
+    """The turn whose user message is at index `start`. By index, because a turn may contain the same words twice."""
     if not messages:
         return Exchange((), ends_complete=False)
-    # Responses that precede the user's words in the same element answer an earlier turn's calls.
-    said = dropwhile(lambda message: message.role != "user", spoken(dialect, messages[start:]))
-    known = (_without_blocks(message, strip) for message in said if message.role != "system")
+    # Responses before the user's text in the same element belong to calls of an earlier turn.
+    own = dropwhile(lambda message: message.role != "user", read_messages(dialect, messages[start:]))
+    known = (_without_blocks(message, strip) for message in own if message.role != "system")
     return Exchange(
         tuple(message for message in known if message.text.strip()),
         ends_complete=_ends_complete(dialect, messages),
     )
 
 
-def spoken(dialect: Dialect, messages: Iterable[object]) -> Iterator[Message]:
+def read_messages(dialect: Dialect, messages: Iterable[object]) -> Iterator[Message]:
     """Every message of every element that can be read, blank ones too."""
     for message in messages:
         element = dialect.read(message)
@@ -138,10 +140,10 @@ def spoken(dialect: Dialect, messages: Iterable[object]) -> Iterator[Message]:
 
 
 def _users(dialect: Dialect, messages: Sequence[object]) -> Iterator[tuple[int, Element]]:
-    """Where the users' messages are, the latest first, as far back as a turn may reach."""
+    """The users' elements with their indexes, latest first, as far back as a turn may reach."""
     for at in range(len(messages) - 1, max(-1, len(messages) - 1 - _TURN_MESSAGES_MAX), -1):
         element = dialect.read(messages[at])
-        if element is not None and any(one.role == "user" for one in element.said):
+        if element is not None and any(one.role == "user" for one in element.utterances):
             yield at, element
 
 
@@ -158,24 +160,23 @@ def _ends_complete(dialect: Dialect, messages: Sequence[object]) -> bool:
 
 
 def _without_blocks(message: Message, strip: Strip) -> Message:
-    said = strip(message.text)
-    if said == message.text:
+    text = strip(message.text)
+    if text == message.text:
         return message
-    return Message(role=message.role, text=said, speaker=message.speaker, hash=content_hash(said))
+    return Message(role=message.role, text=text, speaker=message.speaker, hash=content_hash(text))
 
 
-# Two deep-copied views of a history, and where it can be cut. The host's own objects are never edited.
+# Copies of a history, complete or valid turns only, and the places where it can be cut.
 
-logger = logging.getLogger(__name__)
-# Calls that nobody answered pile up in a broken history, and each response looks for its own among them.
-_OPEN_CALLS_KEPT = 512
+# A broken history may have many calls without a response, and each response is compared with all of them.
+_OPEN_CALLS_MAX = 512
 
 
 @dataclass(slots=True)
 class _Step:
-    """What an assistant says in one go and the responses directly after it, as indices into the history.
+    """Consecutive elements of the assistant and the responses directly after them, as indexes into the history.
 
-    Before an assistant has spoken, `speaking` is empty.
+    `speaking` is empty for responses before the first element of the assistant.
     """
 
     speaking: list[int] = field(default_factory=list)
@@ -183,15 +184,15 @@ class _Step:
 
 
 def comprehensive(messages: Sequence[object]) -> list[object]:
-    """Everything, as it is. What cannot be copied is left out, and logged."""
+    """A copy of all messages. Those that cannot be copied are left out and logged."""
     return [twin for message in messages for twin in _copied(message)]
 
 
 def curated(dialect: Dialect, messages: Sequence[object]) -> list[object]:
-    """Valid turns only: each call directly followed by all of its responses, and no response without its call.
+    """A copy with valid turns only: each call is directly followed by all of its responses.
 
-    A call that was not answered in full goes with the responses it had; what a user wrote beside them stays. What can
-    not be read goes, and so does an assistant's element with nothing in it.
+    Left out are calls with missing responses and the responses they have, responses without a call, elements that
+    cannot be read, and empty elements of the assistant. A user's text in the same element as a response stays.
     """
     twins = comprehensive(messages)
     elements = [dialect.read(twin) for twin in twins]
@@ -201,14 +202,14 @@ def curated(dialect: Dialect, messages: Sequence[object]) -> list[object]:
         kept.update((at, twins[at]) for at in valid)
         for at in set(step.answering) - valid:
             if text := _of_user(elements[at]):
-                kept[at] = dialect.said("user", text)
+                kept[at] = dialect.make_message("user", text)
     return [kept[at] for at in sorted(kept)]
 
 
-def safe_cuts(dialect: Dialect, messages: Sequence[object]) -> list[int]:
-    """Where a history can be split into `messages[:cut]` and `messages[cut:]`: no call is cut from its response.
+def find_safe_cuts(dialect: Dialect, messages: Sequence[object]) -> list[int]:
+    """The indexes at which a history can be split into `messages[:cut]` and `messages[cut:]`, without both ends.
 
-    Neither end is among them, nor any place amid what an assistant said in one go.
+    No call is separated from its response, and consecutive elements of the assistant stay together.
     """
     elements = [dialect.read(message) for message in messages]
     ends: dict[int, int] = {}
@@ -224,7 +225,7 @@ def safe_cuts(dialect: Dialect, messages: Sequence[object]) -> list[int]:
 
 
 def _pairs(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
-    """Where a call is and where its response, which is that of the latest open one of its name."""
+    """The indexes of each call and its response. A response belongs to the latest open call of its id."""
     waiting: list[tuple[str, int]] = []
     for at, element in enumerate(elements):
         if element is None:
@@ -236,7 +237,7 @@ def _pairs(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
                     yield call[1], at
                     break
         waiting.extend((call, at) for call in element.calls)
-        del waiting[:-_OPEN_CALLS_KEPT]
+        del waiting[:-_OPEN_CALLS_MAX]
 
 
 def _spans(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
@@ -245,7 +246,7 @@ def _spans(elements: Sequence[Element | None]) -> Iterator[tuple[int, int]]:
 
 
 def _steps(elements: Sequence[Element | None]) -> list[_Step]:
-    """The first may be responses alone, and so may one after another's words: their calls are not before them."""
+    """The first step may be responses alone, and so may one after a user's message: their calls are missing."""
     steps = [_Step()]
     goes_on = True
     for at, element in enumerate(elements):
@@ -283,7 +284,7 @@ def _valid(step: _Step, elements: Sequence[Element | None]) -> set[int]:
 
 
 def _speaking(step: _Step, elements: Sequence[Element | None], *, is_whole: bool) -> set[int]:
-    """From the end, for what leads goes with the element after it."""
+    """Goes backwards, because an element that leads is valid if the next one is."""
     valid: set[int] = set()
     is_next_valid = False
     for at in reversed(step.speaking):
@@ -294,7 +295,7 @@ def _speaking(step: _Step, elements: Sequence[Element | None], *, is_whole: bool
         elif element.calls:
             is_valid = is_whole
         else:
-            is_valid = not element.said or bool(element.text_of("assistant").strip())
+            is_valid = not element.utterances or bool(element.text_of("assistant").strip())
         if is_valid:
             valid.add(at)
         is_next_valid = is_valid
@@ -320,6 +321,6 @@ def _answers(element: Element | None) -> Sequence[str]:
 def _copied(message: object) -> list[object]:
     try:
         return [copy.deepcopy(message)]
-    except Exception:  # the boundary: a host's object may refuse to be copied, and a view goes without it
-        logger.exception("A %s could not be copied; it is left out of the view", type(message).__name__)
+    except Exception:  # the boundary: an object that cannot be copied is left out
+        logger.exception("a %s could not be copied and is left out", type(message).__name__)
         return []

@@ -10,13 +10,13 @@ from afterturn.dialects.dialect import (
     extended,
     field,
     has_source,
-    is_content,
-    kinds_of,
-    lines,
+    is_gemini_content,
+    join_lines,
     list_field,
+    part_types,
     parts_of,
-    said_by_user,
     text_field,
+    user_utterances,
 )
 
 _ROLES = {
@@ -28,7 +28,7 @@ _ROLES = {
     "function": "tool",
 }
 _OWN_PARTS = frozenset(["image_url", "input_audio", "file", "video_url", "audio_url"])
-# Providers add types of their own to chat, so only those that other formats are known for speak against it.
+# Providers add types of their own to chat, so only types of other known formats rule it out.
 _FOREIGN_PARTS = frozenset(
     ["", *"tool_use tool_result server_tool_use input_text input_image input_file output_text".split()]
 )
@@ -37,13 +37,13 @@ _FOREIGN_PARTS = frozenset(
 class OpenAIChat:
     name = "openai_chat"
 
-    def speaks(self, message: object) -> bool | None:
+    def recognises(self, message: object) -> bool | None:
         role = _ROLES.get(text_field(message, "role") or "")
-        if is_content(message):
+        if is_gemini_content(message):
             return False
         if role is None:
             return None if text_field(message, "type") is None else False
-        kinds = kinds_of(message)
+        kinds = part_types(message)
         if kinds & _FOREIGN_PARTS or has_source(message):
             return False
         return True if role == "tool" or has_chat_calls(message) or kinds & _OWN_PARTS else None
@@ -61,9 +61,9 @@ class OpenAIChat:
         if role == "system":
             return Element((Utterance(role, text),))
         shows_more = any(text_field(part, "type") not in ("text", None) for part in parts)
-        return Element(said_by_user(text, text_field(message, "name") or "", shows_more=shows_more))
+        return Element(user_utterances(text, text_field(message, "name") or "", shows_more=shows_more))
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
+    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
         return {"role": role, "content": text}
 
     def merged(self, message: object, text: str) -> object | None:
@@ -102,11 +102,11 @@ def _calls(message: object) -> tuple[str, ...]:
 
 
 def _text(message: object) -> str:
-    """What a person would read: the text parts, one a line; a refusal or what was spoken when that is all there is."""
+    """The text parts, one per line. Without any, the refusal or the transcript of the audio."""
     content = text_field(message, "content")
     if content is not None:
         return content
     parts = parts_of(message, "content")
-    written = lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
+    written = join_lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
     spoken = text_field(field(message, "audio"), "transcript")
     return written or text_field(message, "refusal") or spoken or ""

@@ -8,13 +8,13 @@ from afterturn.dialects.dialect import (
     ToolDefinition,
     Utterance,
     extended,
-    is_content,
-    kinds_of,
-    lines,
+    is_gemini_content,
+    join_lines,
     list_field,
+    part_types,
     parts_of,
-    said_by_user,
     text_field,
+    user_utterances,
 )
 from afterturn.dialects.openai_chat import has_chat_calls
 
@@ -23,7 +23,7 @@ _PARTS = frozenset("input_text input_image input_file input_audio output_text".s
 _FOREIGN_PARTS = frozenset(
     ["", *"text image_url file image document tool_use tool_result thinking redacted_thinking server_tool_use".split()]
 )
-# What names a call, and what an output says it answers.
+# By type of item: the field that identifies a call, and the field of an output that refers to it.
 _CALLS = {
     "function_call": "call_id",
     "custom_tool_call": "call_id",
@@ -31,7 +31,7 @@ _CALLS = {
     "shell_call": "call_id",
     "apply_patch_call": "call_id",
     "mcp_approval_request": "id",
-    # Its output carries one id, and the documents do not agree on which: they are counted instead.
+    # Its output has one id, and the documentation contradicts itself on which, so these calls are counted.
     "local_shell_call": "",
 }
 _OUTPUTS = {
@@ -43,7 +43,7 @@ _OUTPUTS = {
     "mcp_approval_response": "approval_request_id",
     "local_shell_call_output": "",
 }
-# Answered by the server, in the same response.
+# The server answers these in the same response.
 _HOSTED = frozenset(
     "web_search_call file_search_call code_interpreter_call image_generation_call mcp_call mcp_list_tools "
     "program program_output compaction".split()
@@ -56,14 +56,14 @@ _ITEMS = frozenset([*_CALLS, *_OUTPUTS, *_HOSTED, *_SETTINGS, *_TOOL_SEARCH, "re
 class OpenAIResponses:
     name = "openai_responses"
 
-    def speaks(self, message: object) -> bool | None:
+    def recognises(self, message: object) -> bool | None:
         kind, role = text_field(message, "type"), text_field(message, "role")
         if kind in _ITEMS:
             return True
         if role not in _ROLES:
-            return False if kind or role or is_content(message) else None
-        kinds = kinds_of(message)
-        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_content(message):
+            return False if kind or role or is_gemini_content(message) else None
+        kinds = part_types(message)
+        if kinds & _FOREIGN_PARTS or has_chat_calls(message) or is_gemini_content(message):
             return False
         is_typed = kind == "message" and text_field(message, "content") is not None
         return True if is_typed or kinds & _PARTS else None
@@ -82,8 +82,8 @@ class OpenAIResponses:
             return Element((Utterance("system", ""),))
         return Element((), leads=kind == "reasoning") if kind in _HOSTED or kind == "reasoning" else None
 
-    def said(self, role: str, text: str) -> Mapping[str, Any]:
-        # Input parts are refused in an assistant's message, and output parts want an id; a string goes everywhere.
+    def make_message(self, role: str, text: str) -> Mapping[str, Any]:
+        # The API refuses input parts in an assistant's message, and output parts need an id. A string is accepted.
         content = [{"type": "input_text", "text": text}] if role == "user" else text
         return {"type": "message", "role": role, "content": content}
 
@@ -107,12 +107,12 @@ def _message(message: object) -> Element | None:
     if role is None:
         return None
     parts = parts_of(message, "content")
-    written = lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
+    written = join_lines(text_field(part, "text") or text_field(part, "refusal") for part in parts)
     text = text_field(message, "content") or written
     if role != "user":
         return Element((Utterance(role, text),))
     shows_more = any(text_field(part, "type") in _PARTS - {"input_text", "output_text"} for part in parts)
-    return Element(said_by_user(text, shows_more=shows_more))
+    return Element(user_utterances(text, shows_more=shows_more))
 
 
 def _output(message: object) -> str:
@@ -120,11 +120,11 @@ def _output(message: object) -> str:
     if text is not None:
         return text
     parts = list_field(message, "output")
-    return lines(text_field(part, name) for part in parts for name in ("text", "stdout", "stderr"))
+    return join_lines(text_field(part, name) for part in parts for name in ("text", "stdout", "stderr"))
 
 
 def _tool_search(message: object, kind: str) -> Element:
-    """Hosted unless it says that the host does it."""
+    """The server runs it unless it is marked for the client."""
     if text_field(message, "execution") != "client":
         return Element(())
     named = (text_field(message, "call_id") or "",)

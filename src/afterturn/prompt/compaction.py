@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from afterturn.dialects.dialect import Dialect, Element, field, json_field, list_field, text_field
-from afterturn.dialects.history import curated, safe_cuts
+from afterturn.dialects.history import curated, find_safe_cuts
 from afterturn.guard.output_filter import neutralise, neutralise_lines
 from afterturn.models.client import answer_text
 from afterturn.ports import ChatModel
@@ -146,7 +146,7 @@ def plan(dialect: Dialect, messages: Sequence[object], *, limit_tokens: int) -> 
     leading = next((at for at, element in enumerate(elements) if not _is_system(element)), len(elements))
     older = _snapshot_at(elements, leading)
     start = leading if older is None else _after_snapshot(elements, leading)
-    allowed = [cut for cut in safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
+    allowed = [cut for cut in find_safe_cuts(dialect, messages) if cut > start and _may_begin_at(elements, cut)]
     if not allowed:
         return _unchanged(messages, CompactionReason.NOTHING_TO_CUT, tokens)
     cut = _choose_cut(elements, allowed, weights, leading)
@@ -202,10 +202,10 @@ def rebuild(
 ) -> Compacted:
     """System messages, summary, acknowledgement, tail. The history as it was if that would not be shorter."""
     tail = [*(messages[at] for at in planned.kept), *messages[planned.cut :]]
-    made: list[object] = [dialect.said("user", snapshot.text)]
+    made: list[object] = [dialect.make_message("user", snapshot.text)]
     # Gemini refuses a tool call that follows a text of the model.
     if _role_of(dialect.read(tail[0])) != "assistant":
-        made.append(dialect.said("assistant", ACKNOWLEDGEMENT))
+        made.append(dialect.make_message("assistant", ACKNOWLEDGEMENT))
     made_tokens = sum(element_tokens(dialect, element) for element in made)
     if made_tokens >= planned.tokens_summarised:
         return _unchanged(messages, CompactionReason.LONGER, planned.tokens)
@@ -276,7 +276,7 @@ def _running_turn(elements: _Elements, start: int, cut: int) -> tuple[int, ...]:
 def _is_final(elements: _Elements, at: int) -> bool:
     """Whether it ends a turn: an assistant message with text and no call, and no other one after it."""
     element = elements[at]
-    if element is None or element.role != "assistant" or element.calls or not element.said:
+    if element is None or element.role != "assistant" or element.calls or not element.utterances:
         return False
     return _role_of(elements[at + 1]) != "assistant"
 
@@ -525,7 +525,7 @@ def _lines(dialect: Dialect, message: object, said_max: int, tool_max: int) -> I
     if is_block(element):
         yield _line("recalled by memory", element.text_of("user"), said_max)
         return
-    for one in element.said:
+    for one in element.utterances:
         if one.text.strip():
             speaker = one.role if not one.name else f"{one.role} {one.name}"
             yield _line(speaker, one.text, tool_max if one.role == "tool" else said_max)
@@ -605,7 +605,7 @@ def element_tokens(dialect: Dialect, message: object) -> int:
     if element is None:
         return _UNREAD_TOKENS
     held = read_contents(message)
-    texts = [*(one.text for one in element.said), *(call.arguments for call in held.calls), held.reasoning]
+    texts = [*(one.text for one in element.utterances), *(call.arguments for call in held.calls), held.reasoning]
     fixed = _ELEMENT_TOKENS + _CALL_TOKENS * len(held.calls) + _SHOWN_TOKENS * len(held.shown)
     return fixed + (_UNREAD_TOKENS if element.leads else 0) + sum(map(text_tokens, texts))
 
