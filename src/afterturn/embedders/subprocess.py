@@ -74,6 +74,8 @@ class ChildEmbedder:
                 # To the end of its output, which closes the pipe.
                 await self._output.read()
                 await self._process.wait()
+                # asyncio closes the process's transport one step after that; a loop that ends now would leave it open.
+                await asyncio.sleep(0)
         except TimeoutError:
             logger.warning("the embedding process %d does not end", self._process.pid)
 
