@@ -262,8 +262,8 @@ FAULTS = (
     Fault(
         "recording",
         "conversation/recorder.py",
-        "self._handed[held] = None",
-        "self._handed[held] = None\n        recorded.settle(True)",
+        "self._recording[pending] = None",
+        "self._recording[pending] = None\n        recorded.settle(True)",
         "`wait_recorded` returns True before the commit, and for turns that are lost.",
         ("tests/lifecycle/test_recording_trouble.py",),
     ),

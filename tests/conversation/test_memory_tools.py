@@ -177,8 +177,8 @@ async def test_a_proposal_says_what_it_is_about_and_is_filed_once(box: Toolbox) 
     arguments = {"text": "Ada likes short answers", "target": "user"}
     answers = [await tools.dispatch("remember_this", arguments) for _ in range(2)]
     known = await tools.dispatch("remember_this", {"text": "Ada drinks tea", "target": "user"})
-    assert answers[1] == "This waits for approval already."
-    assert known == "Memory holds this already."
+    assert answers[1] == "This already waits for approval."
+    assert known == "Memory already contains this."
     assert [entry.target for entry in await box.waiting()] == [Target.USER]
 
 

@@ -285,7 +285,7 @@ def test_what_is_forgotten_while_the_block_is_made_is_not_in_it(
     """S3, M2: in-flight work can't bring it back."""
     entry = host.add("Ada's secret", pinned=True)
     core = host.core(root)
-    honest = core._keep
+    honest = core._store_block
 
     async def forgotten_meanwhile(*values: Any, **named: Any) -> str | None:
         monkeypatch.setattr(core, "_keep", honest)

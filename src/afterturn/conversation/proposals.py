@@ -37,7 +37,7 @@ logger = logging.getLogger("afterturn")
 
 PROPOSALS_MAX = 20
 RESULT_CHARS_MAX = 65_536
-# Up to here an answer is a statement or two; beyond, it is a report, and only its bullets are statements.
+# A shorter answer is one or two statements. Of a longer one, only the bullet points are statements.
 SHORT_CHARS_MAX = 500
 TASK_CHARS_MAX = 200
 FAILURES_MAX = 3
@@ -51,8 +51,8 @@ _FENCE = re.compile(r"[ \t]{0,8}(?:```|~~~)")
 
 @dataclass(frozen=True, slots=True)
 class ProposalContext:
-    """Where something was learned. `since` is the newest forget when the turn began: what was forgotten after it must
-    not come back."""
+    """Where something was learned. `since` is the newest forget when the turn began: what was forgotten later must
+    not be proposed."""
 
     scope: ConversationScope
     turn: str = ""
@@ -61,7 +61,7 @@ class ProposalContext:
 
 @dataclass(slots=True)
 class ProposalFailures:
-    """How often a model could not get something remembered in one turn."""
+    """Counts the failed calls of `remember_this` in one turn."""
 
     count: int = 0
 
@@ -72,7 +72,7 @@ class ProposalFailures:
 
 @dataclass(slots=True)
 class _Filed:
-    """What was added; `refused` is why something was not, if there was no room for it."""
+    """The entries that were added. `refused` is the error if there was no room for all."""
 
     added: list[Added]
     refused: OverBudget | None = None
@@ -92,7 +92,7 @@ class Proposals:
         self._failures: OrderedDict[tuple[ConversationKey, str], ProposalFailures] = OrderedDict()
 
     def failures(self, scope: ConversationScope, turn: str) -> ProposalFailures:
-        """The same for all tools of a turn; between turns nothing is counted."""
+        """One object for all tools of a turn. Between turns nothing is counted."""
         if not turn:
             return ProposalFailures()
         known = self._failures.setdefault((scope.key, turn), ProposalFailures())
@@ -103,10 +103,10 @@ class Proposals:
     async def propose(
         self, context: ProposalContext, texts: Sequence[str], *, target: Target = Target.ENVIRONMENT, task: str = ""
     ) -> list[Added]:
-        """One proposal a text, in one transaction. A text that is held already gives the entry that holds it.
+        """Adds one proposal per text, in one transaction. For a text that is stored already, returns its entry.
 
-        Raises InvalidInput for a text that the guard refuses, OverBudget among them, Conflict when the conversation was
-        forgotten meanwhile, StoreError and TimeoutError when it cannot be written. Then nothing is proposed.
+        Raises InvalidInput for a text that the guard refuses, OverBudget if there is no room, Conflict if the
+        conversation was forgotten meanwhile, StoreError or TimeoutError if it cannot be written.
         """
         filed = await self._file(context, [self._admit(context, text, target, task) for text in texts])
         if filed.refused is not None:
@@ -114,8 +114,8 @@ class Proposals:
         return filed.added
 
     async def returned(self, context: ProposalContext, task: str, texts: Sequence[str]) -> list[Added]:
-        """Proposes the `statements` of a sub-agent's answer. Never raises for memory's sake: what is not proposed is
-        logged and told as an event."""
+        """Proposes the `statements` of a sub-agent's answer. What is not proposed is logged and reported
+        as an event, not raised."""
         if not texts:
             self._refuse(context, "no_statements")
         if len(texts) > PROPOSALS_MAX:
@@ -130,7 +130,7 @@ class Proposals:
             self._refuse(context, type(error).__name__)
             return []
         if filed.refused is not None:
-            # Its message lists memories, which are nothing for a log.
+            # The message of the error lists memories, which must not be logged.
             logger.warning("some of what a sub-agent learned is not proposed: memory is full")
             self._refuse(context, type(filed.refused).__name__)
         return filed.added

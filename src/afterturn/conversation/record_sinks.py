@@ -16,7 +16,7 @@ from afterturn.conversation.recording import (
     RecordingResult,
     SinkKind,
     find_outcome,
-    note_answer,
+    note_end,
     write_recording,
 )
 from afterturn.errors import DeadlineExceeded, MemoryClosed, StoreError
@@ -27,23 +27,23 @@ from afterturn.types import Metadata, Scope
 
 logger = logging.getLogger("afterturn")
 
-# The timeout for a call of a provider that hangs; nobody waits for it.
+# The time limit of a call to a provider. No turn waits for it.
 ANSWER_WITHIN = 30.0
 # Outages end within a day. A turn that a provider has not accepted by then is given up.
 PATIENCE = 86_400.0
-# Further turns wait like those that were refused, not as calls of a provider that hangs.
+# If a provider hangs, further turns wait in the queue instead of in calls.
 CALLS_MAX = 32
 # Answers of a provider that are not in the store yet.
 ANSWERS_MAX = 1000
 
 
 class RecordSink(Protocol):
-    """`in_order`: a turn that has to wait holds up those behind it, because they would fail for the same reason."""
+    """A place for finished turns. `in_order`: while one turn waits, so do all later ones, which would fail as well."""
 
     in_order: bool
 
-    async def keep(self, recording: Recording) -> RecordingResult:
-        """StoreError, DeadlineExceeded and MemoryClosed mean: later."""
+    async def record(self, recording: Recording) -> RecordingResult:
+        """Raises StoreError, DeadlineExceeded or MemoryClosed if it should be tried again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StoreSink:
         self._ids = ids
         self._plan = plan
 
-    async def keep(self, recording: Recording) -> RecordingResult:
+    async def record(self, recording: Recording) -> RecordingResult:
         return await self._store.write(lambda unit: write_recording(unit, recording, self._gate, self._ids, self._plan))
 
 
@@ -77,9 +77,9 @@ class NullSink:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def keep(self, recording: Recording) -> RecordingResult:
+    async def record(self, recording: Recording) -> RecordingResult:
         try:
-            return await self._store.write(lambda unit: note_answer(unit, recording, kept=False))
+            return await self._store.write(lambda unit: note_end(unit, recording, recorded=False))
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             logger.warning("the end of turn %r is not noted in the store: %r", recording.turn, error)
             return RecordingResult(RecordingOutcome.DECLINED)
@@ -97,25 +97,25 @@ class ProviderSink:
         self._under_way: set[Key] = set()
         self._answers: OrderedDict[Key, bool] = OrderedDict()
 
-    async def keep(self, recording: Recording) -> RecordingResult:
+    async def record(self, recording: Recording) -> RecordingResult:
         outcome = await self._store.read(lambda unit: find_outcome(unit, recording))
         if outcome is not None:
             return RecordingResult(outcome)
-        if recording.key not in self._answers and (failure := await self._asked(recording)) is not None:
+        if recording.key not in self._answers and (failure := await self._ask_provider(recording)) is not None:
             return failure
         answer = self._answers[recording.key]
-        written = await self._store.write(lambda unit: note_answer(unit, recording, kept=answer))
+        written = await self._store.write(lambda unit: note_end(unit, recording, recorded=answer))
         self._answers.pop(recording.key, None)
         return written
 
-    async def _asked(self, recording: Recording) -> RecordingResult | None:
-        """None when there is an answer; else why there is none."""
+    async def _ask_provider(self, recording: Recording) -> RecordingResult | None:
+        """Returns None if the provider has answered, else why it has not."""
         key = recording.key
         if key in self._under_way or len(self._under_way) >= CALLS_MAX:
             return RecordingResult(RecordingOutcome.WAITS, reason="busy")
         self._under_way.add(key)
         try:
-            self._answers[key] = await self._ask(recording)
+            self._answers[key] = await self._call(recording)
         except _Failed as failed:
             is_late = self._clock.now() - recording.ended_at > PATIENCE
             return RecordingResult(RecordingOutcome.GIVEN_UP if is_late else RecordingOutcome.WAITS, reason=str(failed))
@@ -125,7 +125,7 @@ class ProviderSink:
             self._answers.popitem(last=False)
         return None
 
-    async def _ask(self, recording: Recording) -> bool:
+    async def _call(self, recording: Recording) -> bool:
         scope = Scope(recording.tenant, (recording.owner,))
         interaction = Interaction(recording.messages, recording.turn, _metadata(recording))
         try:
@@ -146,7 +146,7 @@ class _Failed(Exception):
 
 
 def _failed(recording: Recording, error: BaseException) -> _Failed:
-    logger.warning("the recording provider did not take turn %r", recording.turn, exc_info=error)
+    logger.warning("the recording provider did not accept turn %r", recording.turn, exc_info=error)
     return _Failed(type(error).__name__)
 
 

@@ -37,7 +37,7 @@ RETRY_MOST = 30.0
 
 @dataclass(eq=False, slots=True)
 class PendingTurn:
-    """A turn whose fate is not known yet. `spilled`: it is in a file too, and so outlives this process."""
+    """A turn that is not recorded yet. `spilled`: it is also in a file, for a later process."""
 
     recording: Recording
     recorded: OnceFuture[bool]
@@ -69,8 +69,8 @@ class Recorder:
         self.spill = spill
         self._on_stored = on_stored
         self._under_way: set[asyncio.Task[None]] = set()
-        # In the order in which they ended, which is kept when they are stored from files later.
-        self._handed: dict[PendingTurn, None] = {}
+        # In the order in which they ended. Files are stored in this order too.
+        self._recording: dict[PendingTurn, None] = {}
         self._waiting: OrderedDict[Key, PendingTurn] = OrderedDict()
         self._retrying: asyncio.Task[None] | None = None
 
@@ -80,25 +80,25 @@ class Recorder:
         task.add_done_callback(self._under_way.discard)
 
     def enqueue(self, recording: Recording, recorded: OnceFuture[bool]) -> None:
-        held = PendingTurn(replace(recording, kept_by=self._sinks.own), recorded)
-        self._handed[held] = None
-        task = self._supervisor.start(self._record(held), f"record {recording.turn}")
+        pending = PendingTurn(replace(recording, kept_by=self._sinks.own), recorded)
+        self._recording[pending] = None
+        task = self._supervisor.start(self._record(pending), f"record {recording.turn}")
         self.expect(task)
-        task.add_done_callback(lambda _: self._ended(held))
+        task.add_done_callback(lambda _: self._ended(pending))
 
     async def recover(self) -> None:
-        """Stores what an earlier process had to leave in the spill folder, and what found no room in memory."""
+        """Stores the turns in the spill folder: of earlier processes, and those that did not fit the queue."""
         files = self.spill.waiting()
         while (recording := await run_on(self._file_writer, lambda: next(files, None))) is not None:
             if recording.key in self._waiting or recording.kept_by not in self._sinks.found:
                 continue
-            held = PendingTurn(recording, OnceFuture(), spilled=True)
-            if (reason := await self._write(held)) is not None:
-                await self._keep(held, reason)
+            pending = PendingTurn(recording, OnceFuture(), spilled=True)
+            if (reason := await self._write(pending)) is not None:
+                await self._hold(pending, reason)
                 return
 
     async def drain(self, *, within: float) -> bool:
-        """Waits for what is under way and tries once more what had to wait. False when something is left."""
+        """Waits for turns that are being recorded and tries the waiting ones again. False if any is left."""
         deadline = asyncio.get_running_loop().time() + within
         while self._under_way and (left := deadline - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(set(self._under_way), timeout=left)
@@ -110,32 +110,32 @@ class Recorder:
         return not self._under_way and not self._waiting
 
     async def close(self, *, within: float) -> list[str]:
-        """Drains; what the store has not taken by then goes into files, for the next process to store.
+        """Drains. Turns that are not stored by then are written to files, for the next process.
 
-        What is to be said about that: nothing when all is stored.
+        Returns messages about them; none if all turns are stored.
         """
         if await self.drain(within=within):
             return []
-        # The store may still take one of them: a turn counts once, however often it is written.
-        for held in [*self._handed, *self._waiting.values()]:
-            if not held.spilled and await self._spill(held):
-                self._emit("recording_waits", held, reason="closing", spilled=True, waiting=len(self._waiting))
-        left = [*self._handed, *self._waiting.values()]
-        for held in left:
-            if not held.spilled:
-                self._not_recorded(held, "closing")
-        spilled = sum(held.spilled for held in left)
+        # The store may still accept one of them. A turn that is written twice is stored once.
+        for pending in [*self._recording, *self._waiting.values()]:
+            if not pending.spilled and await self._spill(pending):
+                self._emit("recording_waits", pending, reason="closing", spilled=True, waiting=len(self._waiting))
+        left = [*self._recording, *self._waiting.values()]
+        for pending in left:
+            if not pending.spilled:
+                self._not_recorded(pending, "closing")
+        spilled = sum(pending.spilled for pending in left)
         lost = f", {len(left) - spilled} are lost" if spilled < len(left) else ""
         return [f"{spilled} turns wait in {self.spill.folder}{lost}"]
 
     async def forget(self, tenant: str, space: str, selector: Selector) -> int:
-        """Drops waiting turns that a selector covers, in memory and in the spill folder; how many."""
+        """Drops waiting turns that a selector covers, in memory and in the spill folder. Returns how many."""
         dropped = 0
-        for held in list(self._waiting.values()):
-            if covers(held.recording, tenant, space, selector):
-                del self._waiting[held.key]
-                self._not_recorded(held, "forgotten")
-                dropped += not held.spilled
+        for pending in list(self._waiting.values()):
+            if covers(pending.recording, tenant, space, selector):
+                del self._waiting[pending.key]
+                self._not_recorded(pending, "forgotten")
+                dropped += not pending.spilled
         try:
             return dropped + await run_on(self._file_writer, lambda: self.spill.forget(tenant, space, selector))
         except OSError as error:
@@ -144,83 +144,83 @@ class Recorder:
                 "Make the folder writable and try again."
             ) from error
 
-    async def _record(self, held: PendingTurn) -> None:
-        if (reason := await self._write(held)) is not None:
-            await self._keep(held, reason)
+    async def _record(self, pending: PendingTurn) -> None:
+        if (reason := await self._write(pending)) is not None:
+            await self._hold(pending, reason)
 
-    def _ended(self, held: PendingTurn) -> None:
-        self._handed.pop(held, None)
-        if self._waiting.get(held.key) is not held:
-            # Whatever became of it, nobody waits for ever.
-            held.recorded.settle(False)
+    def _ended(self, pending: PendingTurn) -> None:
+        self._recording.pop(pending, None)
+        if self._waiting.get(pending.key) is not pending:
+            # So that no caller waits for ever.
+            pending.recorded.settle(False)
 
-    def _keeper(self, held: PendingTurn) -> RecordSink:
-        return self._sinks.found[held.recording.kept_by]
+    def _sink_of(self, pending: PendingTurn) -> RecordSink:
+        return self._sinks.found[pending.recording.kept_by]
 
-    async def _write(self, held: PendingTurn) -> str | None:
-        """Why it has to wait; None when there is nothing left to do."""
+    async def _write(self, pending: PendingTurn) -> str | None:
+        """Returns why it has to wait, or None if nothing is left to do."""
         try:
-            written = await self._keeper(held).keep(held.recording)
+            written = await self._sink_of(pending).record(pending.recording)
         except (StoreError, DeadlineExceeded, MemoryClosed) as error:
             return type(error).__name__
-        except Exception as error:  # the boundary of one turn: those that wait behind it must not wait for ever
-            logger.exception("turn %r cannot be stored", held.recording.turn)
-            await self._give_up(held, type(error).__name__)
+        except Exception as error:  # the boundary of one turn: later turns must not wait for ever
+            logger.exception("turn %r cannot be stored", pending.recording.turn)
+            await self._give_up(pending, type(error).__name__)
             return None
         if written.outcome is RecordingOutcome.WAITS:
             return written.reason
         if written.outcome is RecordingOutcome.GIVEN_UP:
-            await self._give_up(held, written.reason)
+            await self._give_up(pending, written.reason)
             return None
-        self._settle(held, written)
-        await self._leave_folder(held, self.spill.remove)
+        self._settle(pending, written)
+        await self._remove_waiting(pending, self.spill.remove)
         return None
 
-    async def _give_up(self, held: PendingTurn, reason: str) -> None:
-        """For a person to look at; nothing tries it again by itself."""
-        self._not_recorded(held, reason)
-        if not held.spilled:
-            await self._spill(held)
-        await self._leave_folder(held, self.spill.set_aside)
+    async def _give_up(self, pending: PendingTurn, reason: str) -> None:
+        """Leaves it in a file for a person to examine. It is not tried again."""
+        self._not_recorded(pending, reason)
+        if not pending.spilled:
+            await self._spill(pending)
+        await self._remove_waiting(pending, self.spill.set_aside)
 
-    def _settle(self, held: PendingTurn, written: RecordingResult) -> None:
+    def _settle(self, pending: PendingTurn, written: RecordingResult) -> None:
         if written.outcome not in (RecordingOutcome.STORED, RecordingOutcome.KNOWN):
-            self._not_recorded(held, str(written.outcome))
+            self._not_recorded(pending, str(written.outcome))
             return
-        held.recorded.settle(True)
+        pending.recorded.settle(True)
         if written.outcome is RecordingOutcome.STORED:
-            self._emit("recorded", held, records=written.records)
+            self._emit("recorded", pending, records=written.records)
             for one in written.scheduled:
-                self._emit("review_scheduled", held, review=one.review, kind=one.kind.value, messages=one.messages)
+                self._emit("review_scheduled", pending, review=one.review, kind=one.kind.value, messages=one.messages)
             self._on_stored()
-            if held.spilled or held.key in self._waiting:
-                self._emit("recording_recovered", held)
-            kinds = [kind for found in held.recording.redacted for kind in found]
+            if pending.spilled or pending.key in self._waiting:
+                self._emit("recording_recovered", pending)
+            kinds = [kind for found in pending.recording.redacted for kind in found]
             if kinds:
-                self._emit("secrets_redacted", held, secrets=len(kinds), kinds=", ".join(dict.fromkeys(kinds)))
+                self._emit("secrets_redacted", pending, secrets=len(kinds), kinds=", ".join(dict.fromkeys(kinds)))
         if written.cut:
-            self._emit("record_cut", held, records=written.cut)
+            self._emit("record_cut", pending, records=written.cut)
 
-    def _not_recorded(self, held: PendingTurn, reason: str) -> None:
-        held.recorded.settle(False)
-        self._emit("not_recorded", held, reason=reason)
+    def _not_recorded(self, pending: PendingTurn, reason: str) -> None:
+        pending.recorded.settle(False)
+        self._emit("not_recorded", pending, reason=reason)
 
-    async def _leave_folder(self, held: PendingTurn, how: Callable[[Recording], None]) -> None:
-        # The same turn may have been left twice, and the other one wait while this one came through.
-        other = self._waiting.pop(held.key, held)
-        other.recorded.settle(held.recorded.peek() is True)
-        if not (held.spilled or other.spilled):
+    async def _remove_waiting(self, pending: PendingTurn, how: Callable[[Recording], None]) -> None:
+        # The same turn may have ended twice, and the other recording may still wait.
+        other = self._waiting.pop(pending.key, pending)
+        other.recorded.settle(pending.recorded.peek() is True)
+        if not (pending.spilled or other.spilled):
             return
         try:
-            await run_on(self._file_writer, lambda: how(held.recording))
+            await run_on(self._file_writer, lambda: how(pending.recording))
         except OSError as error:
             logger.warning("a stored turn's file stays in %s: %s", self.spill.folder, error)
 
-    async def _keep(self, held: PendingTurn, reason: str) -> None:
-        self._waiting.setdefault(held.key, held)
-        if not held.spilled:
-            await self._spill(held)
-        self._emit("recording_waits", held, reason=reason, spilled=held.spilled, waiting=len(self._waiting))
+    async def _hold(self, pending: PendingTurn, reason: str) -> None:
+        self._waiting.setdefault(pending.key, pending)
+        if not pending.spilled:
+            await self._spill(pending)
+        self._emit("recording_waits", pending, reason=reason, spilled=pending.spilled, waiting=len(self._waiting))
         while len(self._waiting) > self._queue_max:
             _, oldest = self._waiting.popitem(last=False)
             oldest.recorded.settle(False)
@@ -229,15 +229,15 @@ class Recorder:
         if self._retrying is None or self._retrying.done():
             self._retrying = self._supervisor.start(self._retry(), "retry recordings")
 
-    async def _spill(self, held: PendingTurn) -> bool:
+    async def _spill(self, pending: PendingTurn) -> bool:
         try:
-            await run_on(self._file_writer, lambda: self.spill.put(held.recording))
+            await run_on(self._file_writer, lambda: self.spill.put(pending.recording))
         except OSError as error:
             logger.warning(
                 "a waiting turn cannot be saved in %s and is held in memory only: %s", self.spill.folder, error
             )
             return False
-        held.spilled = True
+        pending.spilled = True
         return True
 
     async def _retry(self) -> None:
@@ -245,29 +245,31 @@ class Recorder:
         while self._waiting:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_MOST)
-            if await self._retry_all() or not all(self._keeper(held).in_order for held in self._waiting.values()):
+            if await self._retry_all() or not all(
+                self._sink_of(pending).in_order for pending in self._waiting.values()
+            ):
                 await self.recover()
 
     async def _retry_all(self) -> bool:
-        """Stops at the first that still has to wait: the others would meet the same, each for as long.
+        """Stops at the first turn that still has to wait, because the others would time out too.
 
-        Unless it is the turn's own fault: then it comes last in the next round.
+        For a sink that is not `in_order`, that turn is tried last in the next round.
         """
-        for held in list(self._waiting.values()):
-            if self._waiting.get(held.key) is held and await self._write(held) is not None:
-                if not self._keeper(held).in_order and held.key in self._waiting:
-                    self._waiting.move_to_end(held.key)
+        for pending in list(self._waiting.values()):
+            if self._waiting.get(pending.key) is pending and await self._write(pending) is not None:
+                if not self._sink_of(pending).in_order and pending.key in self._waiting:
+                    self._waiting.move_to_end(pending.key)
                 return False
         return True
 
-    def _emit(self, name: str, held: PendingTurn, **data: str | int | bool) -> None:
-        recording = held.recording
+    def _emit(self, name: str, pending: PendingTurn, **data: str | int | bool) -> None:
+        recording = pending.recording
         self._events.of(recording.tenant).emit(
             name, space=recording.owner, conversation=recording.conversation, turn=recording.turn, **data
         )
 
 
-# From a turn that its host has left to a recording: the turn's own messages, without our blocks.
+# Makes a recording of a finished turn: the turn's own messages, without our blocks.
 
 SWITCHED_OFF = "switched_off"
 NO_FINAL_ANSWER = "no_final_answer"
@@ -282,9 +284,9 @@ def make_recording(
     ended_at: float,
     completed: bool,
 ) -> tuple[Recording | None, str]:
-    """What is to be recorded, or None and the reason; `switched_off` only for what would have been recorded.
+    """Returns the recording, or None and the reason. The reason is `switched_off` only if all else is fulfilled.
 
-    `completed`: the host said that the agent has answered.
+    `completed`: the host reported that the agent has answered.
     """
     scope, messages = turn.scope, left.messages
     # A finished list shows its format more clearly than the one that the turn began with.
@@ -328,7 +330,7 @@ def make_recording(
 
 
 def _find_exchange(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Strip) -> Exchange:
-    """The turn's messages from its user message on; from the latest one when the host has rewritten that."""
+    """The messages from the turn's user message on, or from the latest one if the host has rewritten that."""
     messages = left.messages
     start = _find_start(turn, left, dialect, strip)
     if start is not None and (found := read_exchange(dialect, messages, start, strip)).messages:
@@ -355,7 +357,7 @@ def _find_start(turn: LoopTurn, left: TurnMessages, dialect: Dialect, strip: Str
 
 
 def _redacted(message: Message, config: Config) -> tuple[Message, tuple[str, ...]]:
-    """Without secrets, before it waits in memory or in a file. The host's own message is not changed."""
+    """Returns a copy without secrets, and their kinds. Done before the message waits in memory or in a file."""
     limit, scan = config.record_bytes_max, scanner(scanning=config.scanning)
     found, speaker = redact(message.text[: limit + MARGIN_CHARS], scan), redact(message.speaker, scan)
     kinds = (*found.kinds, *speaker.kinds)

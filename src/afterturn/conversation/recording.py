@@ -1,4 +1,4 @@
-"""One turn on its way into the store, and the one transaction that puts it there."""
+"""A recording: the messages of a finished turn, and the transaction that stores them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Key: TypeAlias = tuple[str, str, str, str]
 
 
 class SinkKind(StrEnum):
-    """Who is to keep a turn, as its host had it when the turn was left: memory's own store, a provider, or nobody."""
+    """Where a turn is to be stored, by the settings when it ended: in memory's own store, by a provider, or nowhere."""
 
     MEMORY = "memory"
     PROVIDER = "provider"
@@ -45,7 +45,7 @@ class SinkKind(StrEnum):
 
 
 class RecordingOutcome(StrEnum):
-    """What became of a recording. Everything but `stored` and `known` means: not recorded, or not yet (`waits`)."""
+    """The result of a recording. All but `stored` and `known` mean: not recorded, or not yet (`waits`)."""
 
     STORED = "stored"
     KNOWN = "known"
@@ -61,7 +61,7 @@ class Recording:
 
     `forgets` is the number of the newest forget when the turn began. `reads` are the spaces that its conversation
     may read. The messages of a `subagent` are recorded as its own. `redacted` are the kinds of secrets that
-    were taken out of each message; empty when there were none at all.
+    were redacted in each message, and empty if there were none.
     """
 
     tenant: str
@@ -85,7 +85,7 @@ class Recording:
 
     @property
     def key(self) -> Key:
-        """A turn's id alone names it only inside its conversation."""
+        """Unique in the store: the id of a turn is unique only in its conversation."""
         return (self.tenant, self.owner, self.conversation, self.turn)
 
     @property
@@ -97,10 +97,10 @@ class Recording:
 
     @classmethod
     def from_json(cls, text: str) -> Recording:
-        """Raises InvalidFile for what `to_json` did not write."""
+        """Raises InvalidFile for a text that `to_json` did not write."""
         try:
             fields = json.loads(text)
-            # What waits may have been written before an update, when the number had another name.
+            # A waiting file may be from an earlier version, which had another name for the number.
             fields["forgets"] = fields.pop("epoch") if "epoch" in fields else fields["forgets"]
             fields["messages"] = tuple(Message(**message) for message in fields["messages"])
             fields["blocks"] = tuple(BlockRow(**{**block, "refs": tuple(block["refs"])}) for block in fields["blocks"])
@@ -116,7 +116,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
-    """`records` counts the messages that were kept; `reason` is why it waits or was given up, in one word."""
+    """`records` counts the messages that were stored. `reason`, one word, is why it waits or was given up."""
 
     outcome: RecordingOutcome
     records: int = 0
@@ -126,7 +126,7 @@ class RecordingResult:
 
 
 def is_exchange(messages: Sequence[Message]) -> bool:
-    """A user said something and the agent answered; less than that is not recorded."""
+    """Whether there is a user's text and an answer of the agent. Less than that is not recorded."""
     return any(m.role == "user" and m.text.strip() for m in messages) and any(
         m.role == "assistant" and m.text.strip() for m in messages
     )
@@ -144,19 +144,19 @@ def write_recording(
 
 
 def find_outcome(unit: Unit, recording: Recording) -> RecordingOutcome | None:
-    """For a turn that somebody else is to keep: None when it is still to be kept."""
+    """For a turn that a provider stores. Returns None if that is still to be done."""
     if _is_forgotten(unit, recording):
         return RecordingOutcome.FORGOTTEN
     turn = unit.conversations.find_turn(_conversation(recording), recording.turn)
     return RecordingOutcome.KNOWN if turn is not None and turn.recorded_at is not None else None
 
 
-def note_answer(unit: Unit, recording: Recording, *, kept: bool) -> RecordingResult:
-    """The turn is over, and somebody else has its messages, or has declined them."""
+def note_end(unit: Unit, recording: Recording, *, recorded: bool) -> RecordingResult:
+    """Stores that the turn has ended, and whether a provider has `recorded` its messages."""
     if _is_forgotten(unit, recording):
         return RecordingResult(RecordingOutcome.FORGOTTEN)
-    is_first = _end_turn(unit, recording, recorded=kept)
-    if not kept:
+    is_first = _end_turn(unit, recording, recorded=recorded)
+    if not recorded:
         return RecordingResult(RecordingOutcome.DECLINED)
     return (
         RecordingResult(RecordingOutcome.STORED, len(recording.messages))
@@ -179,7 +179,7 @@ def _is_forgotten(unit: Unit, recording: Recording) -> bool:
 
 
 def _end_turn(unit: Unit, recording: Recording, *, recorded: bool) -> bool:
-    """True for the first call that records it. The blocks that the turn was shown are known from now on."""
+    """Returns True for the first call that records it. Also stores the blocks of the turn."""
     key = _conversation(recording)
     unit.conversations.open(key, at=recording.ended_at)
     unit.conversations.start_turn(key, _turn_row(recording))

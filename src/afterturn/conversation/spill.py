@@ -1,4 +1,4 @@
-"""Recordings that the store would not take, one file each beside it, until it does."""
+"""Spill files: recordings that could not be stored wait here, one file each, in a folder next to the store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from afterturn.types import Finding, Selector
 
 logger = logging.getLogger("afterturn")
 
-_LATER = "They are stored when the store can be written, or their provider takes them."
-_LOOK = "Look at it, then remove it, or name it .json again to have it tried once more."
+_LATER = "They are stored when the store can be written, or when their provider accepts them."
+_LOOK = "Examine the file, then delete it, or rename it to .json to try again."
 
 
 class Spill:
@@ -34,7 +34,7 @@ class Spill:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(recording.to_json())
             file.flush()
-            # `files` goes by it: turns that were spilled in one tick of the disk's clock, or late, keep their order.
+            # `files` sorts by this time, so that turns keep their order even if they were written late or together.
             os.utime(file.fileno(), (recording.ended_at, recording.ended_at))
             os.fsync(file.fileno())
         draft.replace(target)
@@ -46,17 +46,17 @@ class Spill:
         _erase(self._path(recording))
 
     def set_aside(self, recording: Recording) -> None:
-        """Keeps what no store will ever take, for a person to look at."""
+        """Keeps a recording that cannot be stored, for a person to examine."""
         _set_aside(self._path(recording))
 
     def clear_drafts(self) -> None:
-        """Erases what processes that have died were still writing. To be called on the thread that calls `put`."""
+        """Erases unfinished files of processes that have died. Call it on the thread that calls `put`."""
         for path in self.folder.glob("*.tmp"):
             if not _is_written(path):
                 _erase(path)
 
     def waiting(self) -> Iterator[Recording]:
-        """What waits, oldest first. A damaged file is set aside as `.bad` and left for a person to look at."""
+        """The waiting recordings, oldest first. A damaged file is renamed to `.bad`, for a person to examine."""
         for path in self.files():
             try:
                 yield Recording.from_json(path.read_text(encoding="utf-8"))
@@ -77,7 +77,8 @@ class Spill:
     def findings(self) -> list[Finding]:
         """What `afterturn doctor` says about it."""
         found = [
-            Finding("error", "recordings", f"{path} was not taken, or is damaged", _LOOK) for path in self.damaged()
+            Finding("error", "recordings", f"{path} could not be stored, or is damaged", _LOOK)
+            for path in self.damaged()
         ]
         if waiting := len(self.files()):
             message = f"{waiting} turns wait in {self.folder}"
@@ -85,11 +86,11 @@ class Spill:
         return found or [Finding("ok", "recordings", "no finished turn waits to be recorded")]
 
     def unreadable(self) -> list[Path]:
-        """What may hold a turn that nobody can tell whose it is: damaged, or being written by another process."""
+        """Files that may contain any turn: damaged ones, and those that another process is writing."""
         return [path for path in self.damaged() if _read(path) is None] + sorted(self.folder.glob("*.tmp"))
 
     def forget(self, tenant: str, space: str, selector: Selector) -> int:
-        """Erases the files that a selector covers; how many. Raises OSError."""
+        """Erases the files that a selector covers. Returns how many. Raises OSError."""
         self.clear_drafts()
         covered = [
             path
@@ -108,7 +109,7 @@ class Spill:
 
 
 def covers(recording: Recording, tenant: str, space: str, selector: Selector) -> bool:
-    """Whether forgetting by this selector means this recording too."""
+    """Whether forgetting by this selector applies to this recording."""
     if (recording.tenant, recording.space) != (tenant, space):
         return False
     return (
@@ -119,7 +120,7 @@ def covers(recording: Recording, tenant: str, space: str, selector: Selector) ->
 
 
 def _read(path: Path) -> Recording | None:
-    """None when it cannot be read."""
+    """Returns None if it cannot be read."""
     try:
         return Recording.from_json(path.read_text(encoding="utf-8"))
     except (InvalidFile, UnicodeDecodeError, OSError):
@@ -134,7 +135,7 @@ def _modified(path: Path) -> float:
 
 
 def _is_written(draft: Path) -> bool:
-    """Whether another process that is alive may be writing it: its number is in the name."""
+    """Whether another running process may be writing it. The process id is in the name."""
     writer = draft.suffixes[-2][1:] if len(draft.suffixes) > 1 else ""
     if not writer.isdecimal() or int(writer) == os.getpid():
         return False

@@ -78,7 +78,7 @@ def check_roots(roots: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(roots, str | bytes | os.PathLike) or not isinstance(roots, Iterable):
         raise InvalidInput(f"`roots` is a list of folders, not {type(roots).__name__}. Pass [folder].")
     try:
-        # Not `abspath`, which takes `..` away before links are followed.
+        # Not `abspath`, which removes `..` before links are followed.
         return tuple(os.path.join(os.getcwd(), os.fsdecode(root)) for root in roots)
     except TypeError as error:
         raise InvalidInput(f"A root is not a path: {error}. Pass strings or Path objects.") from error
@@ -99,9 +99,10 @@ _AT_ONCE = 500
 
 
 class TouchedFiles:
-    """Paths go in, one block's text comes out. `bytes_max` is the room for all files until `join` frees it.
+    """Collects touched paths, and renders the context files near them as one block.
 
-    With `scanning`, secrets in them are left out.
+    `bytes_max` limits all files that are not yet part of the standing block (`join`). With `scanning`, secrets in them
+    are redacted.
     """
 
     def __init__(self, bytes_max: int, *, scanning: bool = True) -> None:
@@ -110,15 +111,15 @@ class TouchedFiles:
         self._lock = threading.Lock()
         self._touched: dict[str, None] = {}
         self._is_reading = False
-        # Everything that came, by real path with its size; then what of it still waits to be taken.
-        self._came: dict[str, int] = {}
+        # The sizes of all files that were found, by real path; then those that wait to be taken, and their block.
+        self._arrived: dict[str, int] = {}
         self._files: tuple[ContextFile, ...] = ()
         self._block = StandingBlock()
-        # Counts what is taken or joins, so that a block in the making notices it.
+        # Counts calls of `take` and `join`, so that `_add` notices one while it renders.
         self._changes = 0
 
     def touch(self, path: str) -> bool:
-        """True when somebody has to start reading. Beyond TOUCHED_MAX waiting paths nothing is noted."""
+        """Returns True if the caller must start reading. Ignores the path if TOUCHED_MAX paths wait already."""
         with self._lock:
             if len(self._touched) < TOUCHED_MAX:
                 self._touched[path] = None
@@ -126,7 +127,7 @@ class TouchedFiles:
             return not started
 
     def next_touched(self) -> list[str]:
-        """The next paths to look at. Empty: nobody reads any more, and the next `touch` starts it."""
+        """The next paths to read. If there are none, reading ends until the next `touch`."""
         with self._lock:
             batch = list(self._touched)[:_AT_ONCE]
             for path in batch:
@@ -135,44 +136,44 @@ class TouchedFiles:
             return batch
 
     def stop(self) -> None:
-        """Reading was given up; what waits is looked at after the next `touch`."""
+        """Reading failed. Waiting paths are read after the next `touch`."""
         with self._lock:
             self._is_reading = False
 
     def look(self, folders: ContextFolders, touched: Sequence[str], loaded: Iterable[str]) -> tuple[Skipped, ...]:
-        """Reads what was touched, but for what is `loaded`, and adds it to what waits. Blocks: for a worker."""
-        found = read_touched(folders, touched, {*loaded, *self.came()})
-        fitting, refused = self._that_fit(found.files)
+        """Reads the context files near touched paths, except those `loaded` already. Blocks: call it on a worker."""
+        found = read_touched(folders, touched, {*loaded, *self.paths()})
+        fitting, refused = self._split_by_room(found.files)
         shown = self._add(fitting) if fitting else frozenset()
         refused += [file for file in fitting if file.path not in shown]
         return (*found.skipped, *(Skipped(file.path, Refusal.NO_ROOM) for file in refused))
 
     def take(self) -> str | None:
-        """What waits, to the first who asks."""
+        """The block of the files that wait, for the first caller."""
         with self._lock:
             text = self._block.text
-            # Asking in vain changes nothing: a host that asks all the time must not keep a block from being made.
+            # Counts only if there was something, so that a host that asks all the time does not delay `_add`.
             self._changes += bool(self._files)
             self._files, self._block = (), StandingBlock()
         return text or None
 
-    def came(self) -> tuple[str, ...]:
-        """Real paths of what came by touch and has not joined the standing block, taken or not."""
+    def paths(self) -> tuple[str, ...]:
+        """The real paths of all files that were found and are not yet part of the standing block."""
         with self._lock:
-            return tuple(self._came)
+            return tuple(self._arrived)
 
     def join(self, paths: Collection[str]) -> None:
-        """These stand in the system prompt now, and need not arrive any more. Renders the rest: for a worker."""
+        """These files are part of the standing block now. Renders the others again: call it on a worker."""
         with self._lock:
             for path in paths:
-                self._came.pop(path, None)
+                self._arrived.pop(path, None)
             self._files = tuple(file for file in self._files if file.path not in paths)
             self._changes += 1
         self._add(())
 
-    def _that_fit(self, files: Iterable[ContextFile]) -> tuple[list[ContextFile], list[ContextFile]]:
+    def _split_by_room(self, files: Iterable[ContextFile]) -> tuple[list[ContextFile], list[ContextFile]]:
         with self._lock:
-            room = self._bytes_max - sum(self._came.values())
+            room = self._bytes_max - sum(self._arrived.values())
         fitting: list[ContextFile] = []
         refused: list[ContextFile] = []
         for file in files:
@@ -182,7 +183,7 @@ class TouchedFiles:
         return fitting, refused
 
     def _add(self, files: Sequence[ContextFile]) -> frozenset[str]:
-        """The paths of all that waits now."""
+        """Returns the paths of all files that wait now."""
         while True:
             with self._lock:
                 changes, waiting = self._changes, (*self._files, *files)
@@ -192,11 +193,11 @@ class TouchedFiles:
                 if changes == self._changes:
                     self._files = tuple(file for file in waiting if file.path in shown)
                     self._block = block
-                    self._came.update((file.path, size(file.text)) for file in files if file.path in shown)
+                    self._arrived.update((file.path, size(file.text)) for file in files if file.path in shown)
                     return shown
 
 
-# Context for hosts that write their prompts themselves. It reads, and changes nothing of a conversation.
+# Context for hosts that write their prompts themselves. Only reads.
 
 logger = logging.getLogger("afterturn")
 R = TypeVar("R")
@@ -205,7 +206,7 @@ LIMIT_MAX = 100
 
 
 class PromptContexts:
-    """Bound to a conversation's scope and to the folders that its host trusts. Lives on memory's loop."""
+    """Contexts for one conversation and the folders that its host trusts. Used on memory's loop."""
 
     def __init__(self, services: Services, scope: ConversationScope, folders: ContextFolders) -> None:
         self._services = services
@@ -213,9 +214,9 @@ class PromptContexts:
         self._folders = folders
 
     async def relevant(self, text: str) -> str:
-        """A block for `text`, as a turn would recall it for a model that sees nothing else; "" when there is none.
+        """A block for `text`, as a turn would recall it for a model that sees nothing else. "" if nothing is found.
 
-        Nothing counts as shown by it, and no epoch begins. A failing store gives "" and a warning.
+        Nothing counts as shown by it, and no epoch begins. If the store fails, logs a warning and returns "".
         """
         scope, services = self._scope, self._services
         question = make_question(text, scope, Ledger(), services.config)
@@ -257,7 +258,7 @@ class PromptContexts:
         return self._rendered(files, memories.conventions, ())
 
     async def task(self, agent_name: str) -> str:
-        """What a sub-agent of that name should know: the project's context, and what was said of its own work."""
+        """The context for a sub-agent of that name: that of the project, and the statements about its work."""
         agent = check_name(agent_name, "agent")
         files = await self._environment()
         reader = _reader(self._scope, now=self._services.clock.now())
@@ -283,7 +284,7 @@ class PromptContexts:
         try:
             return await self._services.store.read(work)
         except AfterturnError as error:
-            logger.warning("context for %r is made without memories: %s", self._scope.id, error)
+            logger.warning("the context for %r has no memories: %s", self._scope.id, error)
             return nothing
 
 
@@ -291,18 +292,18 @@ class PromptContexts:
 #
 # Used on memory's loop, except `touch` and `take_arrived`, which hosts call from any thread.
 
-_TOLD_MAX = 1_000
-_TOLD_PATHS_MAX = 20
+_REPORTED_MAX = 1_000
+_REPORTED_PATHS_MAX = 20
 _ATTEMPTS = 3
 _NOTHING = block_hash("")
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the store has of a conversation: its block, and the touched files that its blocks show."""
+    """The stored state of a conversation: its standing block, and the paths of touched files in its blocks."""
 
     text: str | None
-    came: frozenset[str] = frozenset()
+    touched: frozenset[str] = frozenset()
     in_sight: frozenset[str] = frozenset()
     withdrawn: bool = False
 
@@ -322,41 +323,41 @@ class StandingCore:
     ) -> None:
         self._services = services
         self.scope = scope
-        # Whose it is lives as long: what arrives here is handed over by its turns, and memory holds it but weakly.
+        # Keeps the engine alive, whose turns hand over the files: `Services` has only a weak reference to it.
         self.owner: object = None
         self._folders = _folders(services, roots)
         self._instructions = check_instructions(instructions)
         self._contexts = PromptContexts(services, scope, self._folders)
-        self._arrivals = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
+        self._touched_files = TouchedFiles(services.config.standing_bytes_max, scanning=services.config.scanning)
         self._making = asyncio.Lock()
-        self._rested = asyncio.Event()
-        self._rested.set()
+        self._all_read = asyncio.Event()
+        self._all_read.set()
         self._reason = ""
-        # By its hash alone: the text may hold what is forgotten tomorrow. Without a store there is nothing to forget.
+        # Only the hash: the text may contain what is forgotten later. Without a store the text itself is needed.
         self._shown_hash = _NOTHING
         self._unstored: str | None = None
         self._is_stale = False
         self._standing_paths: frozenset[str] = frozenset()
-        self._told: set[Skipped] = set()
+        self._reported: set[Skipped] = set()
 
     # From any thread.
 
     def touch(self, path: str | os.PathLike[str]) -> None:
-        """The agent reads or writes there: files from there upwards arrive at a later point. Never raises or waits."""
+        """The agent reads or writes `path`: context files near it are handed over later. Never raises or waits."""
         try:
             self._services.loop.check()
-            if self._arrivals.touch(os.fsdecode(path)):
+            if self._touched_files.touch(os.fsdecode(path)):
                 self._services.loop.post(self._start_reading)
         except AfterturnError as error:
             event = "memory_forked" if isinstance(error, ForkedProcess) else "memory_closed"
             if self._services.events.emit_once(event, conversation=self.scope.id):
-                logger.warning("conversation %r: a path was touched in vain: %s", self.scope.id, error)
-        except Exception:  # the boundary to the host's own objects, which may raise whatever they like
+                logger.warning("conversation %r: a touched path is ignored: %s", self.scope.id, error)
+        except Exception:  # the boundary: a host's object may raise anything
             logger.warning("conversation %r: a touched file is not a path", self.scope.id, exc_info=True)
 
     def take_arrived(self) -> str | None:
-        """The files that came since the last call, as one block's text; None when there are none. Never waits."""
-        return self._arrivals.take()
+        """The files that were found since the last call, as the text of one block, or None. Never waits."""
+        return self._touched_files.take()
 
     # On memory's loop.
 
@@ -367,7 +368,7 @@ class StandingCore:
         Files and memories that cannot be read now are left out, and the block is then made again next time.
         """
         async with self._making:
-            known = await self._recollect()
+            known = await self._find_known()
             return known.text if known is not None and known.text is not None else await self._make(known)
 
     async def refresh(self, reason: str = "asked") -> str:
@@ -376,14 +377,14 @@ class StandingCore:
         The event `standing_changed` is emitted if it is different.
         """
         async with self._making:
-            known = await self._recollect()
+            known = await self._find_known()
             self._reason, self._is_stale = reason, True
             return await self._make(known)
 
     async def invalidate(self, reason: str) -> None:
         """The block is made again at the next call, for example after the host's context was compacted."""
         async with self._making:
-            await self._recollect()
+            await self._find_known()
             self._reason, self._unstored, self._is_stale = reason, None, True
             key = self.scope.key
 
@@ -391,7 +392,7 @@ class StandingCore:
                 unit.conversations.put_standing(key, None)
                 return True
 
-            if await self._asked(lambda store: store.write(work), "is not dropped in the store yet"):
+            if await self._try_store(lambda store: store.write(work), "is not dropped in the store yet"):
                 self._is_stale = False
 
     async def appended(self, system_prompt: str) -> str:
@@ -400,7 +401,7 @@ class StandingCore:
 
     async def flush(self, *, within: float = READ_WITHIN) -> bool:
         """Waits until all touched paths are read. Returns False if that takes longer than `within` seconds."""
-        return await is_set(self._rested, within=within)
+        return await is_set(self._all_read, within=within)
 
     async def relevant_context(self, text: str) -> str:
         """Returns a block of memories for `text`, as a turn would recall them; an empty text if there are none.
@@ -421,8 +422,8 @@ class StandingCore:
         """Returns the best matches in all spaces that this conversation may read. Raises AfterturnError."""
         return await self._contexts.search(query, limit=limit)
 
-    async def _recollect(self) -> _Known | None:
-        """What the conversation is frozen to and which files its blocks have brought; None when that can't be told."""
+    async def _find_known(self) -> _Known | None:
+        """Reads the stored standing block and the files in other blocks. None if the store cannot be read."""
         key, scope, scan = self.scope.key, self.scope, scanner(scanning=self._services.config.scanning)
         if not self._services.has_store:
             return _Known(self._unstored)
@@ -434,11 +435,11 @@ class StandingCore:
             return _Known(
                 None if row is None or withdrawn else row.text,
                 withdrawn=withdrawn,
-                came=frozenset().union(*(shown_paths(block.text) for block in blocks)),
+                touched=frozenset().union(*(shown_paths(block.text) for block in blocks)),
                 in_sight=frozenset().union(*(shown_paths(block.text) for block in blocks if block.in_sight)),
             )
 
-        known = await self._asked(lambda store: store.read(work), "cannot be read")
+        known = await self._try_store(lambda store: store.read(work), "cannot be read")
         # Stored while another space was granted, which this host may not read, or while fewer secrets were recognised.
         self._is_stale = self._is_stale or (known is not None and known.withdrawn)
         if known is not None and known.text is not None:
@@ -452,39 +453,39 @@ class StandingCore:
             block = None if known is None else await self._rendered(content)
             if block is None:
                 break
-            self._tell_skipped(Skipped(path, Refusal.NO_ROOM) for path in content.paths if path not in block.paths)
-            # What is missing comes back, and freezing the conversation to this would keep it out.
-            kept = block.text if files is None else await self._keep(block)
-            if kept is not None:
-                return kept if files is None else await self._settle(kept, block)
-        # The store does not answer, or others forget faster than this reads.
+            self._report_skipped(Skipped(path, Refusal.NO_ROOM) for path in content.paths if path not in block.paths)
+            # A block without its files is not stored: the files may be readable again next time.
+            text = block.text if files is None else await self._store_block(block)
+            if text is not None:
+                return text if files is None else await self._settle(text, block)
+        # The store does not answer, or memories in the block were forgotten at each attempt.
         return render_standing(content, _budget(self._services.config)).text
 
     async def _read_files(self, known: _Known | None) -> ContextFiles | None:
-        # What once came by touch stays.
-        came = {*self._arrivals.came(), *self._standing_paths, *(known.came if known is not None else ())}
-        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders, sorted(came)))
+        # Files that were once added because of a touched path stay.
+        paths = {*self._touched_files.paths(), *self._standing_paths, *(known.touched if known is not None else ())}
+        found = await self._services.file_reads.run(functools.partial(read_standing, self._folders, sorted(paths)))
         if found is None:
-            self._tell_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._folders.roots)
+            self._report_skipped(Skipped(root, Refusal.TIMEOUT) for root in self._folders.roots)
             return None
-        self._tell_skipped(found.skipped)
+        self._report_skipped(found.skipped)
         return found
 
     async def _rendered(self, content: StandingContent) -> StandingBlock | None:
-        """With memories, off the loop. None when these cannot be read."""
+        """The block with memories, rendered on a worker. None if memories cannot be read."""
         reader, room = _reader(self.scope, now=self._services.clock.now()), _budget(self._services.config)
 
         def work(unit: Unit) -> StandingBlock:
             return render_standing(replace(content, memories=find_standing_memories(unit, reader)), room)
 
         if self._services.has_store:
-            return await self._asked(lambda store: store.read(work), "is made without memories")
+            return await self._try_store(lambda store: store.read(work), "is made without memories")
         if not content.files:
             return render_standing(content, room)
         return await self._services.file_reads.run(functools.partial(render_standing, content, room))
 
-    async def _keep(self, block: StandingBlock) -> str | None:
-        """The text that the conversation is frozen to from now on; None when a memory in it is gone meanwhile."""
+    async def _store_block(self, block: StandingBlock) -> str | None:
+        """Returns the text that is stored for the conversation now. None if a memory in it was forgotten meanwhile."""
         key, replaces = self.scope.key, self._is_stale
         row = StandingRow(block.text, block.refs, self._services.clock.now())
 
@@ -493,19 +494,19 @@ class StandingCore:
             if earlier is not None and not replaces:
                 return (earlier.text,)
             unit.conversations.put_standing(key, row)
-            kept = unit.conversations.find_standing(key)
-            return (None if kept is None else kept.text,)
+            stored = unit.conversations.find_standing(key)
+            return (None if stored is None else stored.text,)
 
         if not self._services.has_store:
             self._unstored, self._is_stale = block.text, False
             return block.text
-        kept = await self._asked(lambda store: store.write(work), "is not kept")
-        if kept is None:
+        stored = await self._try_store(lambda store: store.write(work), "is not stored")
+        if stored is None:
             return block.text
         self._is_stale = False
-        return kept[0]
+        return stored[0]
 
-    async def _asked(self, ask: Callable[[Store], Awaitable[R]], trouble: str) -> R | None:
+    async def _try_store(self, ask: Callable[[Store], Awaitable[R]], trouble: str) -> R | None:
         """The store's answer. None, and a warning, if it fails or is too slow; None without a store."""
         if not self._services.has_store:
             return None
@@ -518,17 +519,17 @@ class StandingCore:
             return None
 
     async def _settle(self, text: str, block: StandingBlock) -> str:
-        """Tells what changed. Files that came by touch and stand in the block now need not arrive any more."""
+        """Reports a change. Touched files that are part of the block now are not handed over again."""
         reason = self._reason or ("start" if self._shown_hash == _NOTHING else "dropped")
         changed, self._reason = self._shown_hash != block_hash(text), ""
         self._show(text)
         if text == block.text:
             self._standing_paths |= set(block.paths)
             if changed:
-                self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_told(block.paths))
-        joined = [path for path in self._arrivals.came() if self._is_standing(path)]
+                self._emit("standing_changed", reason=reason, bytes=len(text.encode()), paths=_list_paths(block.paths))
+        joined = [path for path in self._touched_files.paths() if self._is_standing(path)]
         if joined:
-            await self._services.file_reads.run(functools.partial(self._arrivals.join, joined))
+            await self._services.file_reads.run(functools.partial(self._touched_files.join, joined))
         return text
 
     def _show(self, text: str) -> None:
@@ -539,33 +540,33 @@ class StandingCore:
     def _is_standing(self, path: str) -> bool:
         return path in self._standing_paths or shown_path(path) in self._standing_paths
 
-    # Just in time.
+    # Touched paths.
 
     def _start_reading(self) -> None:
-        self._rested.clear()
+        self._all_read.clear()
         self._services.supervisor.start(self._read_touched(), f"context files of {self.scope.id}")
 
     async def _read_touched(self) -> None:
         try:
-            while touched := self._arrivals.next_touched():
+            while touched := self._touched_files.next_touched():
                 # A file that is in the system prompt or visible already is not added again.
                 await self.block()
-                known = await self._recollect()
+                known = await self._find_known()
                 loaded = self._standing_paths | (known.in_sight if known is not None else frozenset())
                 skipped = await self._services.file_reads.run(
-                    functools.partial(self._arrivals.look, self._folders, touched, loaded)
+                    functools.partial(self._touched_files.look, self._folders, touched, loaded)
                 )
-                self._tell_skipped((Skipped(touched[0], Refusal.TIMEOUT),) if skipped is None else skipped)
+                self._report_skipped((Skipped(touched[0], Refusal.TIMEOUT),) if skipped is None else skipped)
         except BaseException:
-            self._arrivals.stop()
+            self._touched_files.stop()
             raise
         finally:
-            self._rested.set()
+            self._all_read.set()
 
-    def _tell_skipped(self, skipped: Iterable[Skipped]) -> None:
+    def _report_skipped(self, skipped: Iterable[Skipped]) -> None:
         for item in skipped:
-            if item not in self._told and len(self._told) < _TOLD_MAX:
-                self._told.add(item)
+            if item not in self._reported and len(self._reported) < _REPORTED_MAX:
+                self._reported.add(item)
                 self._emit("context_file_skipped", path=shown_path(item.path), reason=item.reason)
 
     def _emit(self, name: str, **data: str | int) -> None:
@@ -573,7 +574,7 @@ class StandingCore:
 
 
 class StandingVerbs:
-    """Both kinds of Standing, and their verbs."""
+    """The verbs of both kinds of Standing."""
 
     block = Bridged(StandingCore.block)
     appended = Bridged(StandingCore.appended)
@@ -600,7 +601,7 @@ class StandingVerbs:
         self._core.touch(path)
 
 
-def _told(paths: Iterable[str]) -> str:
+def _list_paths(paths: Iterable[str]) -> str:
     shown = [shown_path(path) for path in paths]
-    more = len(shown) - _TOLD_PATHS_MAX
-    return ", ".join(shown[:_TOLD_PATHS_MAX] + ([f"and {more} more"] if more > 0 else []))
+    more = len(shown) - _REPORTED_PATHS_MAX
+    return ", ".join(shown[:_REPORTED_PATHS_MAX] + ([f"and {more} more"] if more > 0 else []))

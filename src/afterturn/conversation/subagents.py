@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from afterturn.services import Services
 
 _ANSWERS_NOTICE = "Treat their answers as notes, too."
-# The host waits for this text, so what is looked at is bounded: a record may hold a megabyte, a turn have many epochs.
-_LOOKED_AT_CHARS = 2_048
+# The host waits for this text, so the input is limited: a record may have a megabyte, and a turn many epochs.
+_READ_CHARS_MAX = 2_048
 _HITS_MAX = 48
 _TRIED_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What a turn has recalled so far, its epochs in order, best first in each; and how much a sub-agent is told.
+    """The hits of a turn so far, epoch by epoch and best first in each, and the limits for a sub-agent's prompt.
 
-    `screen` reports afterwards what it withheld.
+    `screen` has afterwards what it withheld.
     """
 
     hits: Sequence[Hit]
@@ -46,7 +46,7 @@ class KeyFacts:
 
 
 def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] = ()) -> str:
-    """The task in the host's own words, then the facts, then the tools; a part without content is left out."""
+    """The prompt: the task in the host's own words, the facts, the tools. Empty parts are left out."""
     sections = [f"## Task\n{task.strip()}"]
     if bullets:
         sections.append("\n".join(["## Key Context (preserve these facts)", NOTICE, *bullets]))
@@ -56,13 +56,13 @@ def assemble(task: str, bullets: Sequence[str], tools: Sequence[ToolDefinition] 
 
 
 def key_facts(task: str, facts: KeyFacts) -> list[str]:
-    """One line a fact, as a block would show it. What is too long for the rest of the budget gives way to the next."""
-    wanted = terms(task[:_LOOKED_AT_CHARS])
+    """One line per fact, as in a block. A fact that is too long for the rest of the budget is skipped."""
+    wanted = terms(task[:_READ_CHARS_MAX])
     ranked, _ = collapse(_by_overlap(facts.hits[-_HITS_MAX:], wanted)[:_TRIED_MAX])
     lines: list[str] = []
     room = facts.bytes_max
     for hit in ranked:
-        shown = facts.screen.beginning(hit.entry, _LOOKED_AT_CHARS + 1)
+        shown = facts.screen.beginning(hit.entry, _READ_CHARS_MAX + 1)
         if shown is None:
             continue
         line = bullet(Excerpt(hit, _window(shown, wanted, facts.entry_bytes_max)), now=facts.now)
@@ -74,26 +74,26 @@ def key_facts(task: str, facts: KeyFacts) -> list[str]:
 
 
 def _window(text: str, wanted: Sequence[str], bytes_max: int) -> str:
-    if len(text) <= _LOOKED_AT_CHARS:
+    if len(text) <= _READ_CHARS_MAX:
         return best_window(text, wanted, bytes_max)
-    window = best_window(text[:_LOOKED_AT_CHARS], wanted, bytes_max - len(CUT.encode()))
+    window = best_window(text[:_READ_CHARS_MAX], wanted, bytes_max - len(CUT.encode()))
     return window if window.endswith(CUT) else window + CUT
 
 
 def _by_overlap(hits: Sequence[Hit], wanted: Sequence[str]) -> list[Hit]:
-    """Most of the task's words first, a word that few of the hits have counting more; else in the order given."""
+    """Sorts hits by the words that they share with the task. Words that few hits contain count more."""
     asked = frozenset(wanted)
-    shared = [asked.intersection(terms(hit.entry.text[:_LOOKED_AT_CHARS])) for hit in hits]
+    shared = [asked.intersection(terms(hit.entry.text[:_READ_CHARS_MAX])) for hit in hits]
     frequencies = Counter(term for found in shared for term in found)
     weights = {term: math.log1p(len(hits) / count) for term, count in frequencies.items()}
-    # fsum: a set has no order, and a sum that depends on it would give another text in the next process.
+    # fsum: a set has no order, and a sum that depends on it would differ between processes.
     scores = [math.fsum(weights[term] for term in found) for found in shared]
     order = sorted(range(len(hits)), key=lambda at: (-scores[at], at))
     return [hits[at] for at in order]
 
 
 def _tool_line(tool: ToolDefinition) -> str:
-    """The first sentence of a description says what a tool is for; the model gets the rest with its schema."""
+    """The first sentence of the description. The model gets the rest with the tool's schema."""
     summary = neutralise(tool.description).split(". ")[0].rstrip(".")
     return f"- {neutralise(tool.name)}: {summary}."
 
@@ -108,7 +108,7 @@ class Subagents:
         self._services = services
 
     def delegate(self, context: ProposalContext, recalled: Sequence[Hit], task: str, *, remember: bool) -> str:
-        """The prompt of the task. It contains all that the sub-agent needs to know, which gets no block."""
+        """The prompt of the task. A sub-agent gets no block, so the prompt contains all that it needs to know."""
         if not self._services.has_store:
             return assemble(task, ())
         config = self._services.config
@@ -116,10 +116,10 @@ class Subagents:
         facts = KeyFacts(recalled, self._services.clock.now(), entry_bytes_max=config.entry_bytes_max, screen=screen)
         bullets = key_facts(task, facts)
         text = assemble(task, bullets, offered(remember=remember))
-        told: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
-        self._services.loop.post(self._tell, context, "delegated", told)
+        size: dict[str, Scalar] = {"memories": len(bullets), "bytes": len(text.encode())}
+        self._services.loop.post(self._emit, context, "delegated", size)
         for ref, reason in screen.withheld.items():
-            self._services.loop.post(self._tell, context, "withheld", {"memory": ref, "reason": reason})
+            self._services.loop.post(self._emit, context, "withheld", {"memory": ref, "reason": reason})
         return text
 
     def returned(self, context: ProposalContext, task: str, result: object) -> None:
@@ -138,13 +138,13 @@ class Subagents:
     async def _propose(self, context: ProposalContext, task: str, texts: list[str]) -> None:
         await self._services.proposals.returned(context, task, texts)
 
-    def _tell(self, context: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
+    def _emit(self, context: ProposalContext, name: str, data: Mapping[str, Scalar]) -> None:
         scope = context.scope
         self._services.events.emit(name, space=scope.owner, conversation=scope.id, turn=context.turn, **data)
 
 
 class ToolVerbs:
-    """What hosts with and without an event loop call alike."""
+    """The methods that are the same with and without an event loop."""
 
     def __init__(self, core: MemoryTools, loop: LoopThread) -> None:
         self._core = core

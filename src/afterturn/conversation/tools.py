@@ -88,10 +88,9 @@ REMEMBER_THIS = _definition(
 
 
 class MemoryTools:
-    """The tools of one conversation, for its agent or a sub-agent. They see what the host granted it, no more.
+    """The tools of one conversation, for its agent or a sub-agent. They read only the spaces that the host granted.
 
-    `remember_this` is offered, and answers, only with `remember`. `turn` names the turn that is under way when it is
-    asked, blank between turns.
+    `remember_this` is available only with `remember`. `turn` returns the id of the current turn, blank between turns.
     """
 
     def __init__(
@@ -115,15 +114,15 @@ class MemoryTools:
 
     @property
     def dialect(self) -> str | None:
-        """What the host has named as its message format."""
+        """The message format that the host has named, if any."""
         return self._context.scope.dialect
 
     def definitions(self, dialect: Dialect) -> list[Mapping[str, Any]]:
-        """As the dialect's requests list tools; the host's to change."""
+        """The tools as requests of this dialect list them. Copies, which the host may change."""
         return [copy.deepcopy(dialect.tool(definition)) for definition in self.offered]
 
     async def dispatch(self, name: str, arguments: object) -> str:
-        """The answer for the model, whatever happens. `arguments` is a mapping, or the JSON text of one."""
+        """The answer for the model. Never raises. `arguments` is a mapping, or the JSON text of one."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None:
             return f"There is no tool {_shown(name)} here. Available: {', '.join(self._tools)}."
@@ -137,8 +136,8 @@ class MemoryTools:
             self._emit("tool_failed", tool=name, reason=type(error).__name__)
             return self._failed(name, self._no_room(error))
         except InvalidInput as error:
-            return self._failed(name, f"{name} was not called right. {error}")
-        except Exception as error:  # the boundary to a model's loop: it is told, and so is the host
+            return self._failed(name, f"The call of {name} is not valid. {error}")
+        except Exception as error:  # the boundary to a model's loop: the answer and an event report it
             logger.warning("the tool %s failed", name, exc_info=error)
             self._emit("tool_failed", tool=name, reason=type(error).__name__)
             return self._failed(name, failure(name, error))
@@ -194,7 +193,7 @@ class MemoryTools:
     def _find_lines(
         self, unit: Unit, request: RecallRequest, cache: IndexCache | None, *, screen: OutputFilter
     ) -> tuple[SearchResults, list[str]]:
-        """On a reader's thread."""
+        """Runs on a reader's thread."""
         config = self._services.config
         found = search(unit, request, cache)
         budget = Budget(ENTRIES_MAX, config.entry_bytes_max, config.block_bytes_max, config.block_tokens_max)
@@ -215,7 +214,7 @@ class MemoryTools:
 
 
 def offered(*, remember: bool) -> tuple[ToolDefinition, ...]:
-    """Looking up is always offered; whether a model may propose is the host's choice."""
+    """Search is always offered. The host decides whether a model may propose memories."""
     return (SEARCH_MEMORY, REMEMBER_THIS) if remember else (SEARCH_MEMORY,)
 
 
@@ -226,7 +225,7 @@ def holds_answer(text: str) -> bool:
 
 
 def failure(name: str, error: Exception) -> str:
-    """What a model is told when memory could not answer: that, and no more of the machine than the kind of error."""
+    """The answer after an error. It names only the kind of error, because messages may contain paths."""
     if name == REMEMBER:
         return f"This could not be proposed ({type(error).__name__}). {_GOES_ON}"
     return f"Memory cannot be searched now ({type(error).__name__}). {_GOES_ON}"
@@ -244,10 +243,10 @@ def _answer(found: SearchResults, lines: Sequence[str]) -> str:
 
 def _receipt(added: Added) -> str:
     if added.entry.status is Status.QUARANTINED:
-        return "It seems to hold a secret, so it is set aside for a person to look at. Leave secrets out."
+        return "It seems to contain a secret, so it is set aside for a person to examine. Leave secrets out."
     if added.entry.status is not Status.PROPOSED:
-        return "Memory holds this already."
-    return "Proposed. A person decides whether it is kept." if added.created else "This waits for approval already."
+        return "Memory already contains this."
+    return "Proposed. A person decides whether it is kept." if added.created else "This already waits for approval."
 
 
 def _parsed(arguments: object) -> Mapping[str, object]:
