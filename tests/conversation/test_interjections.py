@@ -114,7 +114,7 @@ async def test_what_is_not_text_is_refused_without_raising(stage: Stage, caplog:
             turn.abort()
         await caught_up(memory)
     assert stage.count("epoch_started") == 1
-    assert caplog.text.count("memory failed; the turn goes on without it") == 2
+    assert caplog.text.count("memory failed; the turn continues without it") == 2
 
 
 async def test_what_had_settled_is_handed_over_with_what_was_asked_after_it(stage: Stage) -> None:

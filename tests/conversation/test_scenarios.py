@@ -67,7 +67,7 @@ async def test_fails_nothing_warned_turn_intact(stage: Stage, caplog: pytest.Log
     assert element is None
     assert messages == [user(ASKED), assistant("I do not know.")]
     assert recorded
-    assert [record.message for record in caplog.records] == ["a recall failed; the turn goes on without it"]
+    assert [record.message for record in caplog.records] == ["a recall failed; the turn continues without it"]
     assert stage.endings() == [("degraded", "StoreUnavailable")]
 
 

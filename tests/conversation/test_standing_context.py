@@ -288,11 +288,11 @@ def test_what_is_forgotten_while_the_block_is_made_is_not_in_it(
     honest = core._store_block
 
     async def forgotten_meanwhile(*values: Any, **named: Any) -> str | None:
-        monkeypatch.setattr(core, "_keep", honest)
+        monkeypatch.setattr(core, "_store_block", honest)
         await asyncio.to_thread(host.forget, entry)
         return await honest(*values, **named)
 
-    monkeypatch.setattr(core, "_keep", forgotten_meanwhile)
+    monkeypatch.setattr(core, "_store_block", forgotten_meanwhile)
     block = host.run(core.block())
     assert "secret" not in block
     assert "rules of ." in block

@@ -272,7 +272,7 @@ def test_other_bytes_make_an_exit_code(cli: CommandLine) -> None:
         store.execute("UPDATE recall SET detail = ? WHERE key = ?", (json.dumps(row), key))
     store.close()
     answer = cli("replay", "t1")
-    assert (answer.code, "the same memories come out in other bytes" in answer.out) == (1, True)
+    assert (answer.code, "the same memories are rendered differently now" in answer.out) == (1, True)
     assert "3 days ago" in answer.out
 
 

@@ -1,6 +1,6 @@
-"""Writes the bookkeeping of one conversation: open turns, blocks, traces of recalls, what is carried over.
+"""Writes the state of one conversation in the background: open turns, blocks, traces of recalls, carried recalls.
 
-Nobody waits for these writes, and a store in trouble may miss some: what matters is written when a turn is recorded.
+Nothing waits for these writes. If the store fails, some are lost; what must not be lost is written with the recording.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RETRY_AFTER = (0.1, 0.4, 1.6)
 class ConversationLog:
     """Used on memory's loop. Closing waits for writes that have begun. Without a store nothing is written.
 
-    Tasks that write keep `owner`, the engine, alive: whoever opens the conversation meanwhile gets the same engine,
+    Tasks that write keep `owner`, the engine, alive. A host that opens the conversation meanwhile gets the same engine,
     which knows what is not in the store yet.
     """
 
@@ -83,7 +83,7 @@ class ConversationLog:
             raise DeadlineExceeded(f"The store did not answer within {timeout:g} seconds. Try again later.") from error
 
     def touch_turn(self, turn_id: str) -> None:
-        """Notes that a host came back to the turn, so that it does not count as idle."""
+        """Notes that a host uses the turn again, so that it does not count as idle."""
         at = self._services.clock.now()
         self._start_write(
             lambda unit: unit.conversations.touch_turn(self._key, turn_id, at=at), f"the return to turn {turn_id!r}"
@@ -114,7 +114,7 @@ class ConversationLog:
     # Blocks.
 
     def add_block(self, row: BlockRow) -> asyncio.Task[None] | None:
-        """Another process that resumes the turn must be able to tell our blocks from the user's words."""
+        """Stores a block, so that another process that resumes the turn can recognise it."""
         at = self._services.clock.now()
 
         def work(unit: Unit) -> None:
@@ -144,7 +144,7 @@ class ConversationLog:
     async def wait_cleared(self) -> None:
         """Waits until every compaction that we know of is in the store, so that a read sees no older state.
 
-        Bounded, because a store in trouble may never take it.
+        Bounded, because a failing store may never accept it.
         """
         if self._clearing:
             await asyncio.wait(set(self._clearing), timeout=self._services.config.busy_timeout)
@@ -221,7 +221,7 @@ class ConversationLog:
     def _start_write(
         self, work: Callable[[Unit], object], what: str, *, retry: bool = True
     ) -> asyncio.Task[None] | None:
-        """`retry` for what may be written late: after what follows it, it means the same."""
+        """`retry` only for writes that may be made late, after later ones."""
         if not self._services.has_store:
             return None
 
@@ -241,7 +241,7 @@ class ConversationLog:
                     await asyncio.sleep(pause)
             return await self._services.store.write(work)
         except (AfterturnError, asyncio.CancelledError) as error:
-            # Closing reports in one line what it had no time for; this is one of many.
+            # Closing reports in one line what it had no time for, so each single write is only an info.
             closing = isinstance(error, asyncio.CancelledError)
             logger.log(logging.INFO if closing else logging.WARNING, "%s is not noted in the store: %r", what, error)
             if closing:
@@ -249,7 +249,7 @@ class ConversationLog:
             return None
 
 
-# What is stored of a recall, so that a person can see later why each memory was shown or not. Pure.
+# The stored trace of a recall, which explains later why each memory was shown or not. Pure.
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def _candidates(hits: Iterable[Hit]) -> tuple[Candidate, ...]:
 
 
 def _weighed(run: PhaseRun) -> tuple[Hit, ...]:
-    """What was to be handed over, in order; then what was left out before."""
+    """The hits that were to be delivered, in order; then those that were left out."""
     answer = run.prefetch.answer
     found = answer.found.hits if answer is not None and run.phase is Phase.FAST else ()
     offered = {hit.entry.ref for hit in run.hits}
@@ -343,7 +343,7 @@ def _decided(
 
 
 def _left_out_decision(run: PhaseRun, hit: Hit, worthy: frozenset[str]) -> Decision:
-    """Why it was not among what was to be handed over. STALE: changed, deleted or visible before it was offered."""
+    """Why it was not to be delivered. STALE: changed, deleted or visible before it was offered."""
     answer = run.prefetch.answer
     if answer is not None and hit.entry.ref in answer.restated:
         return Decision.RESTATED

@@ -132,11 +132,11 @@ class Prefetch:
         return self.asked_at is not None
 
     def run_of(self, phase: Phase) -> PhaseRun:
-        """The run that waiting for `phase` means: the fast one where nothing is refined."""
+        """The run of `phase`, or the fast one if nothing is refined."""
         return next((run for run in self.runs if run.phase is phase), self.fast)
 
     def release_waiters(self) -> None:
-        """Nobody has to wait for it any more."""
+        """Ends all waiting for it."""
         for run in self.runs:
             run.settled.settle(False)
 
@@ -184,8 +184,8 @@ class Injection:
 class DeliverySlot:
     """Holds at most one ready block for the turn that owns recall. One per conversation; thread-safe.
 
-    Every phase ends once: whoever claims it under the lock decides how. The host claims by taking the block, memory's
-    loop by giving the phase up.
+    Every phase ends once: the side that claims it under the lock decides how. The host claims it by taking the block,
+    memory's loop by ending the phase.
     """
 
     def __init__(self) -> None:
@@ -221,7 +221,8 @@ class DeliverySlot:
             return ready
 
     def has_block(self, owner: object) -> bool:
-        return self._owner is owner and self._ready is not None
+        with self._lock:
+            return self._owner is owner and self._ready is not None
 
     def claim(self, run: PhaseRun) -> bool:
         """False if the host has taken it already. A block that contains it is withdrawn until a new one is put."""

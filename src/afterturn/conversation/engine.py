@@ -86,7 +86,7 @@ _READING_SHARE = 0.25
 class CompactedMessages:
     """A host's list after a compaction, and the hashes of this turn's blocks that had been handed over by then.
 
-    `dialect` is None where nobody has detected it yet.
+    `dialect` is None if it is not detected yet.
     """
 
     messages: list[object]
@@ -99,7 +99,7 @@ class ConversationEngine:
 
     The first group of methods is called by hosts, on any thread: they copy what they need and post the rest. Everything
     else runs on memory's loop. `_current` is the turn that owns recall; an earlier one that is still open is recorded
-    when it ends, but gets no block.
+    when it ends, but gets no block. Hosts read `_current` and set `_standing`: both are single references.
     """
 
     def __init__(self, services: Services, key: ConversationKey) -> None:
@@ -245,7 +245,7 @@ class ConversationEngine:
         self._services.loop.check()
 
     def warn_misuse(self, event: str, how: str) -> None:
-        """Reports once per memory, without its loop, that turns are used in vain."""
+        """Reports once per memory, without its loop, that a turn is used without effect."""
         if self._services.events.emit_once(event, conversation=self.key.id):
             logger.warning("conversation %r: a turn was used %s; it continues without memory", self.key.id, how)
 
@@ -497,7 +497,7 @@ class ConversationEngine:
             self._emit_epoch(turn, prefetch)
             await self._prefetcher.run(turn, prefetch, question, speculated)
 
-    # ---------------------------------------------------------------- A turn goes on.
+    # ---------------------------------------------------------------- During a turn.
 
     def _start_epoch(self, turn: LoopTurn, prefetch: Prefetch, text: str) -> None:
         if self._current is not turn or turn.left:
@@ -616,7 +616,7 @@ class ConversationEngine:
         self._prefetcher.hold(turn)
 
         async def once_read() -> None:
-            """The list that the turn began with is being read, and must not be taken for what is left."""
+            """Waits, because the list that the turn began with is still being read."""
             try:
                 await turn.shared.opened.wait(within=self.config.recall_timeout)
                 self._apply_compaction(scope, left, how)
@@ -644,7 +644,7 @@ class ConversationEngine:
             self._services.supervisor.start(self._standing.invalidate(reason), f"standing context after a {reason}")
 
     def _clear_visible(self, scope: ConversationScope, turn: LoopTurn | None) -> None:
-        """Nobody shows us what is left, so we assume that nothing is, except what was just said."""
+        """The host does not show what is left, so we assume that only the newest messages are."""
         self._visible.clear()
         self._log.clear(scope, compacted=True)
         if turn is None:
@@ -697,7 +697,7 @@ class ConversationEngine:
         question = asked[-1].question
         assert question is not None
         prefetch = self._new_prefetch(RecallCause.COMPACTION, turn.id, epoch=epoch)
-        # Added first: a host that waits for an older one goes on to wait for this one.
+        # Added first, so that a host that waits for an older one then waits for this one.
         turn.shared.add_prefetch(prefetch)
         for older in earlier:
             self._prefetcher.stop(older, Outcome.SUPERSEDED, "compaction")
@@ -867,7 +867,7 @@ class ConversationEngine:
 
 
 def _usable_name(name: object, what: str) -> str | None:
-    """A host's name for something, or None if it could not be stored: the turn goes on without it."""
+    """A host's name for something, or None if it cannot be stored: the turn continues without it."""
     if name is None:
         return None
     try:

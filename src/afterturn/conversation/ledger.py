@@ -1,6 +1,6 @@
-"""What the model sees in its context now: read from the host's messages, or from what was handed over. Pure.
+"""The ledger: which memories and messages the model sees now, from the host's messages or from what was delivered.
 
-Also finds where our blocks are in a host's list, and where those belong that a host dropped while it rebuilt its list.
+Also finds our blocks in a host's list, and the places of blocks that a host dropped while it rebuilt its list. Pure.
 Imports neither asyncio nor numpy.
 """
 
@@ -18,7 +18,7 @@ from afterturn.text import content_hash
 from afterturn.types import BlockRow, HandoverPoint, Message
 
 _STORED = hashes(scanning=True)
-# An anchor names a place by this many messages before it: "go on" alone is said more than once.
+# An anchor identifies a place by this many messages before it, because one alone ("go on") may occur twice.
 _CHAIN_LENGTH = 3
 # How many messages from the end are searched for blocks: this runs on the host's thread.
 _SEARCHED_MAX = 2_000
@@ -29,7 +29,7 @@ _SPOKEN = frozenset(["user", "assistant", "tool"])
 class Ledger:
     """The memories and messages that the model sees.
 
-    `refs` are shown by our blocks, `message_hashes` are those of what was said, and `size_bytes` counts every copy of a
+    `refs` are shown by our blocks, `message_hashes` are those of the messages, and `size_bytes` counts every copy of a
     block. Records of this conversation that are newer than `seen_since` are visible too, though the host does not show
     them to us. `shown_this_turn` are the references among `refs` that this turn has shown: they are never repeated in
     it.
@@ -75,7 +75,7 @@ def hidden_ledger(
     compacted_at: float | None,
     stored: RedactedHashes = _STORED,
 ) -> Ledger:
-    """For a host that hides its history: what was handed over and said since the last compaction."""
+    """For a host that hides its history: what was delivered and said since the last compaction."""
     visible = [block for block in blocks if block.in_sight and block.point != HandoverPoint.PROMPT]
     spoken = read_ledger(messages, blocks, stored)
     return replace(spoken, refs=frozenset(), size_bytes=0, seen_since=compacted_at or 0.0).with_blocks(visible)
@@ -83,7 +83,7 @@ def hidden_ledger(
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """Where an element is in the host's list, so that one look shows whether it still is."""
+    """The index of an element in the host's list, and the element, to check whether it is still there."""
 
     index: int
     element: object
@@ -94,9 +94,9 @@ class BlockPosition:
 
 @dataclass(frozen=True, slots=True)
 class BlockScan:
-    """The indexes of our blocks in a host's list, by hash, and of the places that anchors name.
+    """The indexes of our blocks in a host's list, by hash, and of places, by anchor.
 
-    `chain` was followed to the list's end; `is_complete`: the whole list was searched.
+    `chain` is the state at the list's end. `is_complete`: the whole list was searched.
     """
 
     blocks: Mapping[str, int]
@@ -117,7 +117,7 @@ def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[
         if element is not None:
             blocks.update((hash, at) for hash in _hashes_of_ours(element, known))
         if chain.anchor:
-            # A block of ours belongs to its anchor: what is put back goes behind those that are there.
+            # Our blocks count to the place before them, so a block is put back after those that are there.
             anchors[chain.anchor] = at
     return BlockScan(blocks, anchors, chain, is_complete=first == 0)
 
@@ -125,9 +125,9 @@ def scan_blocks(dialect: Dialect, messages: Sequence[object], known: Collection[
 def end_anchor(
     dialect: Dialect, messages: Sequence[object], known: Collection[str], earlier: MessageChain | None
 ) -> str:
-    """Names the end of the list as a place that can be found again; blank when nothing was said in it.
+    """The anchor of the end of the list, blank if the list has no text.
 
-    `earlier` was followed through the beginning of the list before.
+    `earlier` is the chain of an earlier state of the list, so that only new messages are read.
     """
     chain = MessageChain(max(0, len(messages) - _SEARCHED_MAX))
     if earlier is not None and earlier.leads_into(messages):
@@ -138,7 +138,7 @@ def end_anchor(
 
 
 class MessageChain:
-    """Names the place after each message by the last few messages, and by how often that sequence occurred before."""
+    """Computes the anchor after each message: a hash of the last few, and how often this sequence occurred before."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -160,7 +160,7 @@ class MessageChain:
         self.anchor = f"{sequence}#{count}" if count else sequence
 
     def leads_into(self, messages: Sequence[object]) -> bool:
-        """Whether the list, judged by one message, has only grown since."""
+        """Whether the list has only grown since, judged by one message."""
         return 0 < self.length <= len(messages) and messages[self.length - 1] is self._last
 
     def copy(self) -> MessageChain:

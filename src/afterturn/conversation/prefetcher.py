@@ -55,7 +55,7 @@ R_co = TypeVar("R_co", covariant=True)
 _OFFER_ATTEMPTS = 8
 # For this long a carried block may be given to a host that never waits, before the store was asked whether it is valid.
 _AT_HAND_SECONDS = 600.0
-# Of how many carried recalls we remember that they have ended: one at a time is carried, and the store is told soon.
+# How many ended carried recalls are remembered. Only one is carried at a time, and its end is stored soon.
 _DROPPED_MAX = 100
 
 
@@ -167,7 +167,11 @@ class RecallClient:
 
 
 class Prefetcher:
-    """At most one prefetch is in flight. Whoever claims a phase in the delivery slot decides how it ends."""
+    """At most one prefetch is in flight. The side that claims a phase in the delivery slot decides how it ends.
+
+    Used on memory's loop, except `withhold` and `find_at_hand`, which hosts call from any thread: `_at_hand` is one
+    reference, and is replaced, never changed.
+    """
 
     def __init__(
         self, client: RecallClient, log: ConversationLog, events: Events, slot: DeliverySlot, visible: VisibleBlocks
@@ -200,7 +204,7 @@ class Prefetcher:
                 self._degrade(prefetch, "timeout")
                 return
             except Exception as error:  # the boundary: memory's fault must not fail the host's turn
-                logger.warning("a recall failed; the turn goes on without it", exc_info=error)
+                logger.warning("a recall failed; the turn continues without it", exc_info=error)
                 self._degrade(prefetch, type(error).__name__)
                 return
         self._emit_withheld(turn, prefetch, answer.withheld)
@@ -261,7 +265,7 @@ class Prefetcher:
         assert prefetch.question is not None
         try:
             chosen = await self._client.refine(prefetch.question, turn.scope, hits)
-        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything, and the fast recall is kept
+        except Exception as error:  # noqa: BLE001  the boundary: a model may do anything; the fast recall remains
             reason = _failure_reason(error)
             logger.warning("a recall was not refined: %s", reason)
             self._emit("refined_failed", turn, correlation=prefetch.correlation, reason=reason)
@@ -363,7 +367,7 @@ class Prefetcher:
         return frozenset(hit.entry.ref for run in self._waiting(turn) for hit in run.hits)
 
     def taken_refs(self, turn: LoopTurn) -> frozenset[str]:
-        """What the host has taken while its delivery is not noted on the loop yet."""
+        """The references of memories that the host has taken and whose delivery is not noted on the loop yet."""
         taken = [one for one in turn.shared.prefetches if any(run.consumed and not run.ended for run in one.runs)]
         return frozenset(ref for prefetch in taken for ref in prefetch.shown)
 
@@ -397,7 +401,7 @@ class Prefetcher:
         run.settled.settle(False)
 
     def stop(self, prefetch: Prefetch, outcome: Outcome, reason: str) -> None:
-        """Ends what is left of a prefetch, and its task. What it found is not handed over any more."""
+        """Ends the open phases of a prefetch, and its task. Its hits are not delivered any more."""
         for run in prefetch.runs:
             self.end(run, outcome, reason)
         prefetch.release_waiters()
@@ -449,7 +453,7 @@ class Prefetcher:
         self._emit("recall_carried", turn, correlation=prefetch.correlation, memories=len(row.candidates))
 
     def withhold(self) -> None:
-        """The context was compacted or reset: nothing carried is at hand from this moment. From any thread."""
+        """The context was compacted or reset: nothing carried may be delivered unchecked. From any thread."""
         self._at_hand = None
 
     def find_at_hand(self, scope: ConversationScope) -> ReadyBlock | None:
@@ -591,7 +595,7 @@ class SpeculativeRecall:
 
 
 def is_close(partial: str, final: str) -> bool:
-    """Whether a recall for the one is as good as one for the other."""
+    """Whether a recall for `partial` is good enough for `final`."""
     typed, said = frozenset(terms(partial)), frozenset(terms(final))
     return bool(typed) and len(typed & said) >= _CLOSE * len(typed | said)
 

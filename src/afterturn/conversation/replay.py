@@ -1,6 +1,6 @@
-"""A past turn's blocks rendered again from what was stored, and compared with the bytes that were injected.
+"""Replay: renders the blocks of a past turn again from stored recalls, and compares them with what was injected.
 
-Pure over a unit. Under other settings, the block is chosen again from what was found; the search is not repeated.
+Only reads. With other settings, the block is chosen again from what was found; the search is not repeated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Replay:
 
 
 def check_changes(changes: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The changes as settings have them. ConfigError for what shapes no block: it would have found other memories."""
+    """The changes with values as in Config. Raises ConfigError for a setting that changes the search, not the block."""
     for name in changes:
         if name in KEYS and name not in SHAPING:
             raise ConfigError(
@@ -74,7 +74,7 @@ _REPLAYABLE = f"Settings that can be replayed: {', '.join(SHAPING)}."
 
 
 def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping[str, Scalar]) -> Replay:
-    """`changes` were checked by `check_changes`. NotFound when there is no such turn."""
+    """`changes` come from `check_changes`. Raises NotFound if there is no such turn."""
     ((number, turn),) = find_turns(unit, key, wanted)
     rows = unit.recalls.page(key, turn=turn.id)
     handed_over = [row for row in rows if row.block and row.delivered_in == turn.id]
@@ -82,7 +82,7 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
     groups = [
         [row for row in handed_over if row.block == name] for name in dict.fromkeys(row.block for row in handed_over)
     ]
-    groups += [[row] for row in rows if _came_to_nothing(row)]
+    groups += [[row] for row in rows if _found_but_empty(row)]
     replayed = {row.block for row in handed_over}
     others = [block for block in blocks.values() if block.turn == turn.id and block.hash not in replayed]
     return Replay(
@@ -99,7 +99,7 @@ def replay(unit: Unit, key: ConversationKey, wanted: str | int, changes: Mapping
     )
 
 
-def _came_to_nothing(row: RecallRow) -> bool:
+def _found_but_empty(row: RecallRow) -> bool:
     return row.outcome is Outcome.EMPTY and not row.block and bool(row.candidates)
 
 
@@ -112,7 +112,7 @@ def _replayed(
 ) -> Replayed:
     ordered = sorted(rows, key=lambda row: int(row.settings.get("order") or 0))
     name = rows[0].block
-    # Where nothing was handed over there is nothing to compare, and what else was weighed with it is not known.
+    # If nothing was handed over, there is nothing to compare with.
     again = _rendered(unit, key, ordered, {}) if name else None
     other = _rendered(unit, key, ordered, changes) if changes else None
     identical = (again.hash if again else "") == name
@@ -143,7 +143,7 @@ def _rendered(
 
 
 def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None) -> list[Hit]:
-    """What was to be handed over, in its order; with another floor, chosen again from what was found."""
+    """The hits that were to be handed over, in order. With another floor, chosen again from all that were found."""
     scope = Scope(key.tenant, row.reads or (key.space,))
     if other is None or row.phase is Phase.REFINED:
         offered = [candidate for candidate in row.candidates if candidate.decision in _OFFERED]
@@ -155,19 +155,19 @@ def _hits(unit: Unit, key: ConversationKey, row: RecallRow, other: Config | None
 
 def _why_other(block: BlockRow | None, again: Block | None) -> str:
     if block is None:
-        return "the block is not in the store any more"
+        return "the block is no longer in the store"
     shown = len(again.refs) if again else 0
     if not block.text or len(block.refs) < shown:
         return "a memory that was in it, or competed with it, has been forgotten since"
     if again is not None and set(again.refs) != set(block.refs):
-        return "other memories come out than were shown"
-    return "the same memories come out in other bytes"
+        return "other memories would be shown now"
+    return "the same memories are rendered differently now"
 
 
 def _not_replayed(block: BlockRow) -> Replayed:
-    """Context files are not memories, and keep their bytes."""
+    """A block without a stored recall. Context files are not memories, so their block counts as identical."""
     reason = (
-        "what was kept of its recall is gone" if block.refs else "it holds context files, which are not rendered again"
+        "its recall is no longer stored" if block.refs else "it contains context files, which are not rendered again"
     )
     return Replayed(
         hash=block.hash,

@@ -1,6 +1,6 @@
-"""A conversation's turns as a person looks back on them: what was recalled, where it went, what was left out and why.
+"""The trace of a conversation: what each turn recalled, what was delivered, what was left out and why.
 
-Pure over a unit; `recall.explain` judges each memory.
+Only reads. `recall/explain.py` explains each memory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ NOT_RECORDED: Mapping[str, str] = {
     "queue_full": "too many turns were waiting to be stored",
     "closing": "memory closed before it was stored",
     "left_with_exception": "the host left the turn with an exception",
-    "abandoned": "nobody came back to the turn",
+    "abandoned": "the turn was never ended",
 }
 """Why a turn was not recorded, in words, by the reason in its events. A host's own reason for aborting has no entry."""
 
@@ -137,7 +137,7 @@ def check_ref(memory: str) -> str:
 
 
 def find_turns(unit: Unit, key: ConversationKey, wanted: str | int | None = None) -> list[tuple[int, TurnRow]]:
-    """All of them with their numbers, or the one that an id, a number or "last" names. NotFound when there is none."""
+    """All turns with their numbers, or the one that `wanted` names: an id, a number or "last". Raises NotFound."""
     numbered = list(enumerate(unit.conversations.turns(key), start=1))
     if not numbered:
         raise NotFound(
@@ -171,7 +171,7 @@ def trace(unit: Unit, key: ConversationKey, wanted: str | int | None, *, limit: 
 def answers(
     unit: Unit, key: ConversationKey, wanted: str | int | None, memory: str, look_in: Sequence[str]
 ) -> list[TraceAnswer]:
-    """About one memory, for each recall of a turn, or of the last one."""
+    """Explains one memory for each recall of a turn, by default the last turn."""
     (number, turn), *_ = find_turns(unit, key, LAST if wanted is None else wanted)
     rows = unit.recalls.page(key, turn=turn.id)
     if not rows:
@@ -210,11 +210,11 @@ def _with_reasons(unit: Unit, key: ConversationKey, turns: Sequence[TracedTurn])
         yield replace(turn, no_recall=no_recall, not_recorded=_not_recorded(turn.turn, found))
 
 
-def _no_recall(told: Sequence[Event]) -> NoRecallReason:
-    """By what the timeline has of a turn without a recall."""
-    if any(event.name == "recall_started" for event in told):
+def _no_recall(events: Sequence[Event]) -> NoRecallReason:
+    """Why a turn has no recall, by its events."""
+    if any(event.name == "recall_started" for event in events):
         return NoRecallReason.GONE
-    reasons = [event.data.get("no_recall") for event in told if event.name == "turn_started"]
+    reasons = [event.data.get("no_recall") for event in events if event.name == "turn_started"]
     if not reasons or reasons[0] is None:
         return NoRecallReason.UNKNOWN
     return NoRecallReason(str(reasons[0])) if reasons[0] else NoRecallReason.NOT_BEGUN
@@ -266,6 +266,6 @@ def _recall(unit: Unit, key: ConversationKey, numbers: dict[str, int], row: Reca
 
 
 def _line(block: str, ref: str) -> str:
-    """What the model read of a memory, after its reference."""
+    """The line that the model read of a memory, without the reference."""
     start = f"- [{ref}] "
     return next((line.removeprefix(start) for line in block.splitlines() if line.startswith(start)), "")

@@ -1,6 +1,6 @@
 """A turn as its host uses it. Its verbs never raise, and never wait longer than the host agreed to.
 
-Whatever goes wrong behind `never_raises` costs the host its memory for this turn, and nothing else.
+If memory fails inside `never_raises`, the turn continues without it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def never_raises(method: Callable[Concatenate[F, P], R]) -> Callable[Concatenate
             self._core.warn_misuse("memory_forked", "in a forked child; open memory again there")
         except MemoryClosed:
             self._core.warn_misuse("memory_closed", "after its memory was closed")
-        except Exception:  # the boundary: whatever it is, the host goes on
-            logger.exception("memory failed; the turn goes on without it")
+        except Exception:  # the boundary: an error of memory must not end the host's turn
+            logger.exception("memory failed; the turn continues without it")
         return None
 
     return call
@@ -121,7 +121,7 @@ class TurnVerbs:
         if not isinstance(messages, MutableSequence):
             raise InvalidInput(f"`messages` must be a list that can grow, not {type(messages).__name__}.")
         self._messages = messages
-        # First: whatever is read from now on is too late for what the model is about to see.
+        # First, because what is read from now on is too late for this call of the model.
         turn.shared.mark_model_called()
         if self._core.has_nothing_for(turn, messages):
             return None
@@ -140,7 +140,7 @@ class TurnVerbs:
         anchor = ""
         if not turn.scope.is_hidden:
             anchor = end_anchor(dialect, messages, self._core.known_blocks, turn.shared.chain)
-        # Noted first: if memory is closing, this raises, and the list stays without a block that nobody knows as ours.
+        # Noted first: if memory is closing, this raises, and no block is added that would not be recognised later.
         rows = self._core.note_delivery(turn, injection, point, anchor)
         last, length = messages[-1], len(messages)
         index, element = insert_block(dialect, messages, injection.text, turn.scope.placement)
@@ -339,7 +339,7 @@ class Turn(TurnVerbs):
 
 
 def proposal_context(turn: HostTurn) -> ProposalContext:
-    """Until the turn's messages are read, nobody knows what was forgotten before it began."""
+    """`since` is None until the turn's messages are read."""
     opened = turn.shared.opened.peek()
     return ProposalContext(turn.scope, turn.id, opened.forgets if opened is not None else None)
 

@@ -171,7 +171,7 @@ class SharedTurn:
 
 @dataclass(slots=True, eq=False)
 class LoopTurn:
-    """A turn as memory's loop sees it. Only code on that loop writes here; a host reads `recalled`, one tuple.
+    """A turn as memory's loop sees it. Only code on that loop writes here; a host reads `recalled` and `left`.
 
     `carried` is a recall that an earlier turn left for this one. `opening` is the list that the turn began with, until
     it is read. `holds` counts the compactions that are being examined; meanwhile nothing is offered.

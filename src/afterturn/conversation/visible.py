@@ -1,4 +1,4 @@
-"""The blocks of ours that the model can see in one conversation, as far as we were shown and told."""
+"""Our blocks that the model can see in one conversation, as far as we know from the host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VisibleBlocks:
 
     @property
     def unstored(self) -> frozenset[str]:
-        """Handed over, and not in the store yet: of these we know more than the store."""
+        """The hashes of blocks that were delivered and are not in the store yet."""
         with self._lock:
             return frozenset(self._unstored)
 
@@ -47,7 +47,7 @@ class VisibleBlocks:
             self._blocks.update({row.hash: row for row in rows})
 
     def add_unknown(self, rows: Iterable[BlockRow]) -> None:
-        """Like `add`, but keeps what is known."""
+        """Like `add`, but does not replace known blocks."""
         with self._lock:
             self._blocks = {**{row.hash: row for row in rows}, **self._blocks}
 
