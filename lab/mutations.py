@@ -286,8 +286,8 @@ FAULTS = (
     Fault(
         "recording",
         "conversation/recorder.py",
-        "if not held.spilled and await self._spill(held):",
-        "if held.spilled and await self._spill(held):",
+        "if not pending.spilled and await self._spill(pending):",
+        "if pending.spilled and await self._spill(pending):",
         "A turn that the store cannot take before closing is lost.",
         ("tests/lifecycle/test_memory_closing.py",),
     ),
