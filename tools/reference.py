@@ -113,7 +113,7 @@ This page is generated from the `--help` of each command by `make docs`.
 - **Output.** Text in aligned columns, ids first. With `--json`, one JSON document, or one line each for `spaces`,
   `list`, `inbox`, `review log`, `usage`, `trace` without a conversation and `history` without an id. Field names are
   those of the Python types; times are ISO-8601 in UTC. Colours and progress bars appear on a terminal only; `NO_COLOR`
-  is respected. Control characters in memories are shown as escapes, never sent to the terminal.
+  is respected. Control and invisible characters in memories are shown as escapes, never sent to the terminal.
 - **Exit codes.** 0: success. 1: `doctor` found an error, `replay` made different bytes, `edit` could not apply
   everything, `review run` failed, or you answered no. 2: invalid input, or a store that cannot be used; one line on
   stderr says what to do (with `--json`: `{"error": {"type": ..., "message": ...}}`). 70: a bug in afterturn. 130:

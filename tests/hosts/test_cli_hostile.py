@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,8 @@ from afterturn.types import Kind
 if TYPE_CHECKING:
     from tests.hosts.conftest import CommandLine
 
-ESCAPES = "\x1b]0;PWNED\x07\x1b[31mRED\x9b2J\u202e\u2066\u200f"
+ESCAPES = "\x1b]0;PWNED\x07\x1b[31mRED\x9b2J\u202e\u2066\u200f\u200b\u2028\ufeff\U000e0041"
+UNSAFE = set(ESCAPES) - set(string.printable)
 RECORD = {"kind": "record", "id": "0bbbbbbbbbbb", "text": "hi", "conversation": "c"}
 
 
@@ -160,7 +162,7 @@ def test_stored_text_never_steers_the_terminal(cli: CommandLine, arguments: list
     names = {"ID": fill(cli), "PROPOSED": cli("inbox", "--json").lines[0]["id"]}
     answer = cli(*(names.get(argument, argument) for argument in arguments), *form)
     assert answer.code == 0
-    assert not set(answer.out + answer.err) & set("\x1b\x07\x9b\u202e\u2066\u200f")
+    assert not set(answer.out + answer.err) & UNSAFE
 
 
 def test_markdown_is_printed_as_it_is_into_a_pipe_and_safely_on_a_terminal(cli: CommandLine) -> None:
@@ -175,7 +177,7 @@ def test_markdown_with_escapes_is_shown_as_a_difference_without_them(cli: Comman
     text = cli("edit", "--print").out + "- cake \x1b[31m\u202e\n"
     answer = cli("edit", "--file", "-", "--dry-run", stdin=text.encode())
     assert (answer.code, "+ cake \\x1b[31m\\u202e" in answer.out) == (0, True)
-    assert not set(answer.out) & set("\x1b\x07\x9b\u202e\u2066\u200f")
+    assert not set(answer.out) & UNSAFE
 
 
 def test_escaped_json_says_the_same_and_leaves_other_scripts_readable(cli: CommandLine) -> None:
@@ -187,4 +189,11 @@ def test_escaped_json_says_the_same_and_leaves_other_scripts_readable(cli: Comma
 
 def test_an_error_message_never_steers_the_terminal(cli: CommandLine) -> None:
     answer = cli("--store", str(cli.folder / f"no{ESCAPES}.db"), "list")
-    assert (answer.code, set(answer.err) & set(ESCAPES) & set("\x1b\x07\x9b\u202e\u2066\u200f")) == (2, set())
+    assert (answer.code, set(answer.err) & UNSAFE) == (2, set())
+
+
+def test_text_in_json_is_the_stored_text_and_joined_emoji_stay_readable(cli: CommandLine) -> None:
+    cli("add", "tea \u200b\U000e0041 \U0001f469\u200d\U0001f4bb")
+    out = cli("list", "--json").out
+    assert json.loads(out)["text"] == "tea \u200b\U000e0041 \U0001f469\u200d\U0001f4bb"
+    assert "\U0001f469\u200d\U0001f4bb" in out

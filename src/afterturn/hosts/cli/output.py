@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
 
-# Control characters and bidirectional overrides: the text of a memory must not control the terminal.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters, line separators, bidirectional overrides and invisible characters: the text of a memory must not
+# control the terminal or hide a part of itself. Joiners stay, because emoji and several scripts need them.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _WIDTH_OF_A_PIPE = 65_536
 _GAP = "  "
 _LEAST_WIDTH = 16
@@ -39,7 +43,7 @@ def safe(text: str) -> str:
 
 def safe_json(text: str) -> str:
     """The same JSON with control characters as escapes. Other scripts stay readable."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 def one_line(text: str) -> str:
