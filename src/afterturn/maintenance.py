@@ -253,7 +253,7 @@ class Maintenance:
                 Finding(
                     "error",
                     f"job {job.kind}",
-                    f"gave up on {job.space}: {job.error}",
+                    f"Gave up on {job.space}: {job.error}",
                     "Fix the cause, then run `afterturn worker --retry`.",
                 )
             )
@@ -261,7 +261,7 @@ class Maintenance:
         findings.append(await self._embedder_finding())
         findings.append(await self._reviews_finding())
         for variable, hint in unknown_variables().items():
-            findings.append(Finding("warning", "settings", f"{variable} is not a setting", hint))
+            findings.append(Finding("warning", "settings", f"{variable} is not a setting.", hint))
         for name, error in self._services.supervisor.failures:
             findings.append(Finding("warning", name, f"{type(error).__name__}: {error}", "See the log."))
         return findings
@@ -275,15 +275,18 @@ class Maintenance:
 
     async def _reviews_finding(self) -> Finding:
         waiting = await self._store.read(lambda unit: unit.jobs.counts(self._tenant, [JobKind.REVIEW]))
-        if waiting.get(JobState.READY, 0) and not self._services.reviews.has_model:
-            count = waiting[JobState.READY]
-            message = f"{count} {'review waits' if count == 1 else 'reviews wait'}, and no model is set here"
-            return Finding("warning", "reviews", message, "Set model_url and model, or open memory with `model=`.")
-        return Finding("ok", "reviews", "no review waits for a model")
+        count = waiting.get(JobState.READY, 0)
+        if not count:
+            return Finding("ok", "reviews", "No review waits for a model.")
+        message = f"{count} {'review waits' if count == 1 else 'reviews wait'}"
+        if self._services.reviews.has_model:
+            return Finding("ok", "reviews", f"{message}.", "`afterturn review log` shows why.")
+        remedy = "Set model_url and model, or open memory with `model=`."
+        return Finding("warning", "reviews", f"{message}, and no model is set here.", remedy)
 
     async def _embedder_finding(self) -> Finding:
         if self._embedding is None:
-            return Finding("ok", "embedder", "none: recall uses words only")
+            return Finding("ok", "embedder", "None: recall uses words only.")
         await self.ready()
         return await self._embedding.finding(self._services.config.embedder, self._tenant)
 

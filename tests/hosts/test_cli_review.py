@@ -249,6 +249,7 @@ def test_a_model_that_cannot_be_reached_is_reported_at_once(
     assert "failed and will be tried again (ModelUnavailable" in answer.err
     assert "waiting, last try failed: ModelUnavailable: The model server" in cli("review", "log").out
     assert cli("review", "log", "--json").lines[0]["reason"].startswith("ModelUnavailable: The model server")
+    assert "1 review waits. `afterturn review log` shows why." in cli("doctor").out
     [warning] = [record for record in caplog.records if record.name == "afterturn"]
     assert ("failed on attempt 1: ModelUnavailable" in warning.getMessage(), warning.exc_info) == (True, None)
 

@@ -77,13 +77,13 @@ class Spill:
     def findings(self) -> list[Finding]:
         """What `afterturn doctor` says about it."""
         found = [
-            Finding("error", "recordings", f"{path} could not be stored, or is damaged", _LOOK)
+            Finding("error", "recordings", f"{path} could not be stored, or is damaged.", _LOOK)
             for path in self.damaged()
         ]
         if waiting := len(self.files()):
-            message = f"{waiting} turns wait in {self.folder}"
+            message = f"{waiting} {'turn waits' if waiting == 1 else 'turns wait'} in {self.folder}."
             found.insert(0, Finding("warning", "recordings", message, _LATER))
-        return found or [Finding("ok", "recordings", "no finished turn waits to be recorded")]
+        return found or [Finding("ok", "recordings", "No finished turn waits to be recorded.")]
 
     def unreadable(self) -> list[Path]:
         """Files that may contain any turn: damaged ones, and those that another process is writing."""

@@ -348,14 +348,14 @@ class EmbeddingService:
     async def finding(self, name: str, tenant: str) -> Finding:
         """The line that `afterturn doctor` shows. `name` is the embedder's in the settings."""
         if self.index is None or self.failure:
-            return Finding("warning", "embedder", self.failure or f"{name} is not ready; recall uses words alone")
+            return Finding("warning", "embedder", self.failure or f"{name} is not ready; recall uses words alone.")
         other = await self.find_other()
         if other is not None:
-            return Finding("warning", "embedder", f"{_disagreement(other, name)}; recall uses words alone", _AGREE)
+            return Finding("warning", "embedder", f"{_disagreement(other, name)}; recall uses words alone.", _AGREE)
         waiting = await self.waiting(tenant)
         if not waiting:
-            return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector")
-        found_by_words = "entries wait for their vectors and are found by their words meanwhile"
+            return Finding("ok", "embedder", f"{name} is ready, and every entry has its vector.")
+        found_by_words = "entries wait for their vectors and are found by their words meanwhile."
         remedy = "`afterturn worker --once` makes them now."
         return Finding("ok", "embedder", f"{name} is ready; {waiting:,} {found_by_words}", remedy)
 

@@ -118,7 +118,7 @@ def _report_unexpected(error: BaseException, *, as_json: bool, debug: bool) -> i
 def _usage(error: click.ClickException) -> str:
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message} See `{context.command_path} --help`." if context else message
+    return f"{message.rstrip('.')}. See `{context.command_path} --help`." if context else message
 
 
 def _say(kind: str, message: str, *, as_json: bool) -> None:
